@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256 (OpenSSL's), as lower-case hex. Pure functions, any thread.
+// SHA-256 (OpenSSL's) as lower-case hex. Pure functions, any thread.
 #include <string>
 #include <string_view>
 

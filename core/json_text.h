@@ -1,9 +1,9 @@
 #pragma once
-// JSON from elsewhere: files, and what other programs answer.
+// Parses JSON from files and from other programs. Pure functions, any thread. Callers of parseJson
+// include nlohmann/json.hpp.
 //
-// What it may make of memory and stack is bounded before anything is made of it: a value takes some
-// tens of bytes, whatever its text, and copying, comparing or printing it a stack frame a level.
-// Pure functions, any thread. Callers of parseJson include nlohmann/json.hpp.
+// Its use of memory and stack is bounded before anything is built. A value takes some tens of bytes
+// for any text. Copying, comparing or printing it takes a stack frame for each level.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,20 +13,20 @@
 
 namespace allot {
 
-// Levels of brackets, and values in all. No file that we read has more than ten of the one, and
-// tokenizers, the largest, have two million of the other.
+// Limits of levels of brackets, and of values. Our files have at most ten levels. Tokenizers, the
+// largest, have two million values.
 constexpr int kDeepestJson = 64;
 constexpr size_t kMostJsonValues = size_t{1} << 23;
 
-// What is wrong with JSON whose brackets are nested deeper than kDeepestJson, with the member that
-// they are in. Looks at the text alone.
+// Returns an error text for JSON whose brackets are nested deeper than kDeepestJson, with the
+// member that they are in. Reads only the text.
 std::optional<std::string> tooDeep(std::string_view json);
 
-// The text as a value. kUsage, "PLACE: what is wrong": too deep, too many values, not JSON.
+// Parses the text. kUsage, "PLACE: what is wrong": too deep, too many values, not JSON.
 Result<nlohmann::json> parseJson(std::string_view text, const std::string& place);
 
-// Text from a file, quoted for a message: ASCII with escapes, cut when long. Tokens and names of
-// model files may be any bytes; for what people write there is doubleQuoted of spec_yaml.h.
+// Quotes text from a file for a message: ASCII with escapes, cut if long. Tokens and names of model
+// files may be any bytes. For texts that people write use doubleQuoted() of spec_yaml.h.
 std::string inQuotes(std::string_view text);
 
 }  // namespace allot

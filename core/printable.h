@@ -1,6 +1,6 @@
 #pragma once
-// Text from elsewhere (names, errors) as it may be shown to people, and times in their words. Pure
-// functions, any thread.
+// Makes foreign text (names, errors) printable, and writes times as text. Pure functions, any
+// thread.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace allot {
 
-// Bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there is none.
+// Returns the bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there
+// is none.
 size_t printableLength(std::string_view text, size_t at);
 
-// No control characters, no broken UTF-8, at most `longest` bytes.
+// Returns text without control characters and broken UTF-8, of at most `longest` bytes.
 std::string printable(std::string_view text, size_t longest = 200);
 
-// "2 min 05 s"
+// Returns "2 min 05 s".
 std::string duration(double seconds);
-// "12 s ago" of two Unix times in ms; "now" where the clocks disagree.
+// Returns "12 s ago" for two Unix times in ms; "now" if then_ms is later or under 0.5 s ago.
 std::string ago(uint64_t then_ms, uint64_t now_ms);
 
 }  // namespace allot

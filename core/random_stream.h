@@ -1,16 +1,15 @@
 #pragma once
-// What a run draws from: the key of its random numbers, and RandomStream, an endless sequence of
-// draws for one named purpose.
+// The random numbers of a run: their key, and RandomStream, an endless sequence of draws for one
+// purpose. Small values; one thread at a time.
 //
-// (streams, purpose, index) name a RandomStream, so that what one ticket draws never depends on
-// what others drew. allot/kernels/philox_streams.h lists who else draws under the same key. Small
-// values; one thread at a time.
+// (key, purpose, index) name a RandomStream, so that draws of one ticket never depend on draws of
+// another. allot/kernels/philox_streams.h lists all other draws under the same key.
 #include <array>
 #include <cstdint>
 
 #include "allot/kernels/philox_streams.h"
 
-// Declared alone: the model draws as well, and LibTorch brings other protobuf headers.
+// Declared here: the model draws as well, and LibTorch brings other protobuf headers.
 namespace allot::v1 {
 class Spec;
 }
@@ -20,8 +19,8 @@ namespace allot {
 struct RunStreams {
   uint64_t key = 0;  // Philox's
 };
-// The key is spec.seed, or drawn from it by the number of the repetition: runs that differ in
-// either are independent of each other.
+// Returns the run's key: spec.seed, or a number drawn from it by the number of the repetition. Runs
+// that differ in either are independent of each other.
 RunStreams runStreams(const v1::Spec& spec);
 
 class RandomStream {
@@ -29,17 +28,18 @@ class RandomStream {
   RandomStream(const RunStreams& run, Purpose purpose, uint64_t index)
       : run_(run), purpose_(purpose), index_(index) {}
 
-  // Four independent words; "endless" is 2^32 calls.
+  // Returns four independent words; "endless" is 2^32 calls.
   std::array<uint32_t, 4> words() {
     const auto low = static_cast<uint32_t>(index_), high = static_cast<uint32_t>(index_ >> 32);
     return philox(run_.key, low, high, purposeStream(purpose_), block_++);
   }
-  // Uniform in [0, 1).
+  // Returns a uniform number in [0, 1).
   double uniform() {
     const auto drawn = words();
     return uniformDouble(drawn[0], drawn[1]);
   }
-  // Uniform in 0..bound-1; bound > 0. The bias is below bound * 2^-53.
+  // Returns a uniform number in 0..bound-1. The bias is below bound * 2^-53.
+  // Requires: bound > 0.
   uint64_t below(uint64_t bound) {
     return static_cast<uint64_t>(uniform() * static_cast<double>(bound));
   }

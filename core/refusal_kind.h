@@ -1,5 +1,5 @@
 #pragma once
-// Why a result or an evaluation was refused, for counting. Pure, any thread.
+// The kinds of refused results and evaluations, for counting. Pure, any thread.
 #include <string_view>
 
 #include "core/words.h"
@@ -9,9 +9,9 @@ namespace allot {
 enum class RefusalKind {
   kUndecodable,
   kOversized,
-  kInvalid,     // no worker of ours can have made it
-  kStale,       // of too old a policy
-  kSuperseded,  // its ticket has a result already, or belongs to another update
+  kInvalid,     // no correct worker can have made it
+  kStale,       // its policy is too old
+  kSuperseded,  // its ticket already has a result, or belongs to another update
 };
 constexpr std::string_view wordOf(RefusalKind value) {
   switch (value) {

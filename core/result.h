@@ -1,9 +1,9 @@
 #pragma once
-// Result<T>: how allot's functions report the errors that a caller can meet.
+// Result<T>: the return type of functions whose errors a caller can handle. Values without shared
+// state: any thread.
 //
-// An Error is a code and one sentence that names the thing and the mend; the code is also what a
-// process exits with (sysexits numbers, so that Kubernetes and shells can tell the cases apart).
-// Values, no shared state: any thread.
+// An Error is a code and one sentence that names the thing and the remedy. The code is also the
+// exit code of a process: sysexits numbers, so that Kubernetes and shells can tell the cases apart.
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -11,12 +11,12 @@
 namespace allot {
 
 enum class ErrorCode {
-  kUsage = 64,        // bad configuration, bad input file: a person must mend it
+  kUsage = 64,        // bad configuration or input file: a person must correct it
   kData = 65,         // data that should have been well formed is not
   kUnavailable = 69,  // a service (the store) did not answer within its deadline
-  kInternal = 70,     // a fault of ours or of the machine
+  kInternal = 70,     // a fault of the program or of the machine
   kIo = 74,           // the operating system refused a file operation
-  kFenced = 75,       // another process took over; this one must go
+  kFenced = 75,       // another process took over; this one must exit
 };
 
 struct Error {
@@ -39,7 +39,7 @@ inline tl::unexpected<Error> badInput(std::string message) {
 
 }  // namespace allot
 
-// Leaves the current function with the error of `expr`, or goes on.
+// Returns the error of `expr` from the current function, or goes on.
 #define ALLOT_TRY(expr)                                                        \
   do {                                                                         \
     if (auto allot_status_ = (expr); !allot_status_)                           \
@@ -48,7 +48,7 @@ inline tl::unexpected<Error> badInput(std::string message) {
 
 #define ALLOT_CONCAT_(a, b) a##b
 #define ALLOT_CONCAT(a, b) ALLOT_CONCAT_(a, b)
-// Declares `decl` from the value of the Result `expr`, or leaves with its error.
+// Declares `decl` from the value of the Result `expr`, or returns its error.
 #define ALLOT_ASSIGN(decl, expr) ALLOT_ASSIGN_(ALLOT_CONCAT(allot_result_, __LINE__), decl, expr)
 #define ALLOT_ASSIGN_(tmp, decl, expr)                                     \
   auto tmp = (expr);                                                       \

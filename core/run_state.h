@@ -1,13 +1,13 @@
 #pragma once
-// Where a run stands. Pure, any thread.
+// The state of a run: the desired one, and the aggregator's phase. Pure, any thread.
 #include <string_view>
 
 #include "core/words.h"
 
 namespace allot {
 
-// What is wanted of it (Control::desired): by people, but for kFinished, which its aggregator sets
-// when nothing is left to do.
+// The desired state of a run (Control::desired). People set it, except kFinished, which the
+// aggregator sets when nothing is left to do.
 enum class Desired { kRunning, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Desired value) {
   switch (value) {
@@ -23,7 +23,7 @@ constexpr std::string_view wordOf(Desired value) {
   return "";
 }
 
-// Whether nobody is to work on it, until a person lets it go on.
+// Returns true if nobody may work on the run until a person lets it go on.
 constexpr bool isOver(Desired desired) {
   switch (desired) {
     case Desired::kRunning:
@@ -36,8 +36,8 @@ constexpr bool isOver(Desired desired) {
   return false;
 }
 
-// What its aggregator does (AggregatorStatus.phase). After kStopped and kFinished it does nothing
-// until a person lets the run go on.
+// The activity of the run's aggregator (AggregatorStatus.phase). After kStopped and kFinished it
+// does nothing until a person lets the run go on.
 enum class Phase { kStarting, kRunning, kEvaluating, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Phase value) {
   switch (value) {

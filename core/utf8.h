@@ -6,8 +6,9 @@
 
 namespace allot {
 
-// Bytes of the character that the text begins with, 1..4; 0 when it begins with none (end of text,
-// a stray or missing continuation byte, an overlong form, a surrogate, above U+10FFFF).
+// Returns the bytes of the character at the beginning of the text, 1..4. Returns 0 if it begins
+// with none: end of text, a stray or missing continuation byte, an overlong form, a surrogate,
+// above U+10FFFF.
 inline size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto continues = [&](size_t i, unsigned lowest = 0x80, unsigned highest = 0xbf) {
@@ -28,7 +29,8 @@ inline size_t utf8Length(std::string_view text) {
   return continues(1, lowest, highest) && continues(2) && continues(3) ? 4 : 0;
 }
 
-// The code point of one character of more than one byte, as utf8Length has found it.
+// Returns the code point of one character.
+// Requires: utf8Length() of it is its size and above 1.
 inline uint32_t utf8Code(std::string_view character) {
   uint32_t code = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
   for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint32_t>(c) & 0x3fu);

@@ -1,8 +1,9 @@
 #pragma once
-// Words for the values of an enum: people, files and the store have words, code has an enum class.
+// Words for the values of an enum: code has an enum class; people, files and the store have words.
+// Pure functions, any thread.
 //
-// The table of an enum is one switch without a default, so that the compiler finds the value that
-// it forgets; all else follows from it:
+// The table of an enum is one switch without a default, so that the compiler reports a missing
+// value. Everything else follows from it:
 //
 //   enum class Optimizer { kAdam, kSgd };  // from 0 on, without gaps
 //   constexpr std::string_view wordOf(Optimizer value) {
@@ -14,8 +15,7 @@
 //     }
 //     return "";  // ends the list of words
 //   }
-//
-// Pure functions, any thread.
+// Functions below take any enum with such a wordOf().
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -25,7 +25,7 @@
 
 namespace allot {
 
-// How many values an enum has.
+// The number of values of an enum.
 template <typename Enum>
 inline constexpr size_t kCountOf = [] {
   size_t count = 0;
@@ -33,7 +33,7 @@ inline constexpr size_t kCountOf = [] {
   return count;
 }();
 
-// All of them, in order.
+// All values, in order.
 template <typename Enum>
 inline constexpr std::array<Enum, kCountOf<Enum>> kAllOf = [] {
   std::array<Enum, kCountOf<Enum>> all{};
@@ -41,7 +41,7 @@ inline constexpr std::array<Enum, kCountOf<Enum>> kAllOf = [] {
   return all;
 }();
 
-// Their words, in the same order.
+// The words of all values, in the same order.
 template <typename Enum>
 inline constexpr std::array<const char*, kCountOf<Enum>> kWordsOf = [] {
   std::array<const char*, kCountOf<Enum>> words{};
@@ -54,7 +54,7 @@ std::vector<std::string> wordsOf() {
   return {kWordsOf<Enum>.begin(), kWordsOf<Enum>.end()};
 }
 
-// The value of a word; nothing if no value has it, as with "".
+// Returns the value of a word; nothing if no value has it, as with "".
 template <typename Enum>
 constexpr std::optional<Enum> fromWord(std::string_view word) {
   for (const Enum value : kAllOf<Enum>) {

@@ -1,7 +1,6 @@
 #pragma once
-// What RedisStore and MemoryStore have in common: the checks on what callers hand in, and the
-// sentences of refusals, so that both refuse the same things with the same code. Pure functions,
-// any thread.
+// Checks and error sentences that RedisStore and MemoryStore share, so that both refuse the same
+// input with the same code. Pure functions, any thread.
 #include <google/protobuf/message.h>
 
 #include <cstdint>
@@ -14,48 +13,49 @@
 
 namespace allot::store {
 
-// Lua numbers and sorted-set scores are doubles, exact up to here.
+// Lua numbers and sorted-set scores are doubles, which are exact up to this number.
 inline constexpr uint64_t kLargestNumber = uint64_t{1} << 53;
 inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
-inline constexpr size_t kMostRead = 100'000;  // entries a single read returns at most
+inline constexpr size_t kMostRead = 100'000;  // most entries that one read returns
 inline constexpr size_t kMostPoliciesRead = 256;
-inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for a person to look at
+inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for inspection
 inline constexpr uint64_t kMostUnitsAtOnce = 10'000;
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
-// A beat counts for at most this long; beat.lua and list_workers.lua know the number, too.
+// The longest time for which a beat counts; beat.lua and list_workers.lua have the number, too.
 inline constexpr uint64_t kLongestBeatMs = 600'000;
-// A claim lasts for at most this long; claim_units.lua knows the number, too.
+// The longest time that a claim lasts; claim_units.lua has the number, too.
 inline constexpr uint64_t kLongestClaimMs = 600'000;
-// Payloads in one answer together, the first one aside: what a reader must have room for.
+// Bytes of the payloads of one answer, without the first one. Readers need this much memory.
 inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 
-// A name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for the
-// message.
+// Checks a name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for
+// the message.
 Status checkName(std::string_view name, const char* what);
-// Run ids sit between the braces of every key: letters, digits, '-', '_', '.'; at most 128.
+// Checks a run id, which is between the braces of every key: letters, digits, '-', '_', '.'; at
+// most 128.
 Status checkRunId(std::string_view run_id);
-// "<number>-<number>", both below 2^64, as both stores name their entries.
+// Checks "<number>-<number>", both below 2^64: the form of entry names in both stores.
 Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
 Status checkControl(const Control& control);
 Status checkTicket(uint64_t ticket);
 Status checkTickets(const std::vector<uint64_t>& tickets);
-// The model's facts, of this size; `where` they are is for the message (kData).
+// Checks the size of the model's facts. `where` they are is for the message (kData).
 Status checkFacts(uint64_t bytes, const std::string& where);
 Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
 Status checkState(const v1::AggregatorState& state);
 Status checkCommit(const Commit& commit);
 Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
-// A payload that pushResult or pushEvaluation would store; `what` is for the message.
+// Checks the size of a payload of pushResult or pushEvaluation. `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
-// An evaluation as it is stored: its answers beside the rest of it, so that whoever does not ask
-// for them need not read them.
+// An evaluation in stored form: its answers are separate, so that a reader without need of them
+// does not read them.
 struct StoredEvaluation {
   std::string result;
-  std::string answers;  // "": it has none
+  std::string answers;  // "": none
 };
-// kUsage if it has no unit, or one of the two is larger than the store takes.
+// Returns the stored form. kUsage if there is no unit, or a part is larger than the store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
@@ -64,14 +64,14 @@ Status checkImage(const RunImage& image);
 // Returns true if every number of the message is finite, and of the messages in it.
 bool isFinite(const google::protobuf::Message& message);
 
-// Check what a reader found in the store, which others can write, too; `where` it was is for the
-// message (kData).
+// Check data read from the store, which other programs can write. `where` it was is for the message
+// (kData).
 Status checkStored(const v1::PolicySnapshot& policy, const std::string& where);
 Status checkStored(const v1::AggregatorState& state, const std::string& where);
-// `version` is what the entry's name says.
+// As above. `version` is the one in the entry's name.
 Status checkStored(const v1::IterationRecord& record, uint64_t version, const std::string& where);
 
-// The word of a stored control record; `where` it is, for the message (kData).
+// Parses the word of a stored control record. `where` it is is for the message (kData).
 Result<Desired> toDesired(std::string_view word, const std::string& where);
 
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
@@ -87,32 +87,32 @@ Error otherImport(const std::string& run_id);
 Error importOutOfOrder(const std::string& run_id, std::string_view record);
 Error importIncomplete(const std::string& run_id, std::string_view last, uint64_t version);
 
-// What was stored by this or an older build, as this one understands it. kUsage if a newer one
+// Completes data that this or an older build stored, for this build. kUsage if a newer build
 // created the run. schema 0: it was not stored.
 Status completeStored(RunSpec* spec, const std::string& run_id);
 void completeStored(Control* control);
 
-// A number that the store holds; `what` names it in the error (kData).
+// Parses a stored number. `what` names it in the error (kData).
 Result<uint64_t> toNumber(std::string_view text, const std::string& what);
-// Such a number of at most kLargestNumber: a version, a ticket, a revision.
+// Parses a stored number of at most kLargestNumber: a version, a ticket, a revision.
 Result<uint64_t> toCount(std::string_view text, const std::string& what);
-// Names of a unit's group, "version:chunk": as text, the smaller one is the older version.
+// Names of a unit's group, "version:chunk". In the order of texts, older versions come first.
 std::string paddedChunk(uint32_t chunk);
 std::string groupOf(const v1::EvaluationUnit& unit);
-// What a push recorded in this entry, without its answers, or an empty result if it cannot have
-// been one.
+// Returns the evaluation that a push recorded in this entry, without its answers. Returns an empty
+// result if no push can have made the entry.
 v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
-// Puts its answers, as they were stored, into a result; leaves it alone if they cannot be decoded.
+// Adds stored answers to a result. Does nothing if they cannot be decoded.
 void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 
-// Those of the tickets that are in the set, ascending, each once.
+// Returns the tickets that are in the set, ascending, each once.
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
-// Number and bits of each chunk.
+// Appends the number and the bits of each chunk.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// The beat, without its last error if it is larger than kLargestBeat with it.
+// Returns the beat, without its last error if it is larger than kLargestBeat with it.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
-// Decodes what the store holds; `what` names it in the error (kData).
+// Decodes a stored message. `what` names it in the error (kData).
 template <typename Message>
 Result<Message> decode(std::string_view bytes, const std::string& what) {
   Message message;

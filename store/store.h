@@ -1,11 +1,11 @@
 #pragma once
-// Store: everything that outlives a process of one run, behind one interface.
+// Store: all state of a run that outlives a process, behind one interface.
 //
-// RedisStore is the real one, MemoryStore its twin for simulation; both must pass
-// tests/store/conformance.h. A Store belongs to one thread; every call blocks until it is answered
-// or its deadline has passed (ErrorCode::kUnavailable: nothing is known about whether it took
-// effect, which is why every writing call may simply be repeated).
-// Keys, growth and the reasons behind them: store/README.md.
+// RedisStore is the real one, MemoryStore its equivalent for simulation; both must pass
+// tests/store/conformance.h. A Store belongs to one thread. Every call blocks until it is answered
+// or its deadline has passed (ErrorCode::kUnavailable). In that case the call may or may not have
+// taken effect; every writing call may therefore simply be repeated.
+// store/README.md describes keys, growth and the reasons for them.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,7 +23,7 @@ namespace allot {
 
 class StoreObserver;
 
-// One client of one run in all its roles. Who needs one role only takes that one: a worker is given
+// One client of one run in all its roles. Code that needs few roles takes only those: a worker gets
 // a RunReader and a WorkSource.
 class Store : public RunReader,
               public WorkSource,
@@ -31,19 +31,19 @@ class Store : public RunReader,
               public RunControl,
               public RunImport {};
 
-// Opens the store of one run. url: see store/redis/redis_address.h.
-// Does not fail when the server is away: each call then says so. observer: told of every request,
-// and outlives the store; may be null.
+// Opens the store of one run. url: see store/redis/redis_address.h. Does not fail if the server is
+// away: each call then reports it. observer: is told of every request, and outlives the store; may
+// be null.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
                                               uint64_t timeout_ms = 5000,
                                               StoreObserver* observer = nullptr);
-// The run that was created last under this experiment name, if any.
+// Returns the run that was created last under this experiment name, if any.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
-// The same; if there is none, `fresh` is noted as the newest run, which createRun is then to make.
-// Whoever asks at the same moment gets the same run.
+// As findRun. If there is none, `fresh` becomes the newest run, which createRun must then create.
+// Concurrent calls get the same run.
 Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
                                   const std::string& fresh);
-// Experiment name -> newest run id.
+// Returns the newest run id of each experiment name.
 Result<std::map<std::string, std::string>> listRuns(const std::string& url);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// StoreObserver: told of every request that a RedisStore sends. Called on the store's thread; each
-// call must be short. It outlives the store.
+// StoreObserver: is told of every request that a RedisStore sends. Called on the store's thread;
+// each call must be short. It outlives the store.
 #include <optional>
 #include <string_view>
 
@@ -8,18 +8,18 @@ namespace allot {
 
 enum class RequestOutcome {
   kOk,
-  kError,        // an answer that is an error
+  kError,        // an error reply
   kUnavailable,  // no answer
 };
 
 class StoreObserver {
  public:
   virtual ~StoreObserver() = default;
-  // command: a script's name or a Redis command, of which there are a few dozen. seconds: until the
-  // answer was there; nothing for a read that waits in the server.
+  // Reports a request. command: a script's name or a Redis command, of which there are a few dozen.
+  // seconds: until the answer; nothing for a read that waits in the server.
   virtual void requested(std::string_view command, RequestOutcome outcome,
                          std::optional<double> seconds) = 0;
-  // A connection beyond a store's first one.
+  // Reports a connection after a store's first one.
   virtual void reconnected() = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// StoreProbe: the metrics of the requests to Redis, and what health has to know of them.
+// StoreProbe: exports metrics of the requests to Redis, and reports to health whether it answers.
 //
-// Owned by main(), told by the store's connection on its thread.
+// Owned by main(); called by the store's connection on its thread.
 #include <map>
 #include <string>
 
@@ -13,10 +13,10 @@ namespace allot {
 
 class StoreProbe final : public StoreObserver {
  public:
-  // How much of it: of which there are many processes has totals.
+  // Processes that exist in large numbers have totals only.
   enum class Detail { kByCommand, kTotals };
 
-  // Both outlive it.
+  // Requires: metrics and health outlive the probe.
   StoreProbe(MetricRegistry* metrics, Health* health, Detail detail = Detail::kByCommand);
 
   void requested(std::string_view command, RequestOutcome outcome,
@@ -24,14 +24,14 @@ class StoreProbe final : public StoreObserver {
   void reconnected() override;
 
  private:
-  // The series of one command, which are there, at 0, from its first request on.
+  // The series of one command, which exist at 0 from its first request on.
   struct Series {
     std::string name;  // as a label
     prometheus::Counter* ok;
     prometheus::Counter* error;
     prometheus::Counter* unavailable;
-    prometheus::Histogram* histogram = nullptr;  // by command, once there is one
-    prometheus::Counter* total = nullptr;        // in total
+    prometheus::Histogram* histogram = nullptr;  // by command, once it exists
+    prometheus::Counter* total = nullptr;        // with kTotals
   };
   Series& seriesOf(std::string_view command);
   void observe(Series* series, double seconds);

@@ -1,6 +1,6 @@
 #pragma once
-// WorkSource: what a worker takes of a run, and what it hands in. As a Store: one thread, and every
-// call waits for its answer (store/store.h).
+// WorkSource: the work that a worker pulls, and the results that it pushes. As a Store: one thread,
+// and every call waits for its answer (store/store.h).
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,29 +13,29 @@ class WorkSource {
  public:
   virtual ~WorkSource() = default;
 
-  // Sets the model facts if nobody has; returns the facts in force.
+  // Sets the model facts if there are none, and returns the facts in force.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;
-  // As many reissued tickets as the request allows, the lowest first, or else consecutive new ones;
-  // empty: none for now.
+  // Returns as many reissued tickets as the request allows, the lowest first, or else consecutive
+  // new ones; empty: none for now.
   virtual Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) = 0;
-  // kFull when the inbox holds `cap` entries: keep the result and try later.
+  // Returns kFull if the inbox has `cap` entries: keep the result and try later.
   virtual Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) = 0;
-  // Claims open units of one (policy version, chunk): free ones before those whose claim has ended;
-  // chunks in `warm` first, then the oldest version, then the chunk that was claimed from longest
-  // ago. Fewer than `count` if the free ones would not last long for all workers. Empty: nothing
-  // waits.
+  // Claims open units of one (policy version, chunk). Free units come before those whose claim has
+  // ended. Chunks in `warm` come first, then the oldest version, then the chunk that was claimed
+  // from longest ago. Returns fewer than `count` if few free units are left for all workers; none
+  // if no unit is open.
   virtual Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) = 0;
-  // Opens units again that `holder` claimed and will not do; what is recorded or claimed by another
-  // one meanwhile is left alone.
+  // Reopens units that `holder` claimed and will not do. Units that are recorded or claimed by
+  // another worker by now stay unchanged.
   virtual Status releaseUnits(const std::string& holder,
                               const std::vector<v1::EvaluationUnit>& units) = 0;
   // Counts a unit once; kDuplicate if another worker was first, or if the unit was never planned.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
   virtual Status beat(const Heartbeat& heartbeat) = 0;
-  virtual Status leave(const std::string& worker) = 0;  // a worker that goes in good order
-  // Whether there is something new for a worker that has nothing to do: a policy, settings, units
-  // or tickets to hand out, room in the inbox. Waits for it, at most wait_ms or until `stop`, which
-  // is asked some ten times a second, says so. What was new once is not new again for this object.
+  virtual Status leave(const std::string& worker) = 0;  // of a worker that ends in good order
+  // Returns true if there is news for an idle worker: a policy, settings, units or tickets, or room
+  // in the inbox. Waits for it at most wait_ms, or until `stop`, which is called about ten times a
+  // second, returns true. The same news is not reported to this object twice.
   virtual Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// WorkerProbe: the metrics of one worker, and the progress that its health is judged by.
+// WorkerProbe: exports the metrics of one worker, and feeds the progress that its health needs.
 //
-// Owned by main(), told by the loop and the engine on their thread.
+// Owned by main(); called by the loop and the engine on their thread.
 #include "core/telemetry/health.h"
 #include "core/telemetry/registry.h"
 #include "worker/loop/worker_events.h"
@@ -10,7 +10,7 @@ namespace allot {
 
 class WorkerProbe final : public WorkerEvents {
  public:
-  // Both outlive it.
+  // Requires: metrics and health outlive the probe.
   WorkerProbe(MetricRegistry* metrics, Health* health);
 
   void episode(WorkOutcome outcome, const v1::EpisodeResult* result) override;
@@ -20,7 +20,7 @@ class WorkerProbe final : public WorkerEvents {
   void decoded(std::string_view method, size_t rows, double seconds) override;
   void memory(size_t weights_bytes, size_t kv_bytes) override;
 
-  // Whether an episode or unit was given up or dropped.
+  // Returns true if an episode or unit was given up or dropped.
   bool hasLost() const;
 
  private:

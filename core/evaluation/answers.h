@@ -1,7 +1,6 @@
 #pragma once
-// Answers that evaluations keep as text (spec.evaluation.answers): what is kept of one, and how
-// much room there is for them. Whoever only learns from scores never reads them. Pure functions,
-// any thread.
+// Answers that evaluations keep as text (spec.evaluation.answers): their form and their limits.
+// Learning reads only scores. Pure functions, any thread.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,19 +13,19 @@
 
 namespace allot {
 
-// Bytes that are kept at most: of an answer, of a prompt's end, of what was expected, and of what
-// each grader took.
+// Limits in bytes: of an answer, of the end of a prompt, of the references, and of each grader's
+// reading.
 inline constexpr size_t kLongestAnswer = 2000;
 inline constexpr size_t kLongestPromptEnd = 400;
 inline constexpr size_t kLongestExpected = 400;
 inline constexpr size_t kLongestTaken = 200;
-// Tokens that stand for an answer that is no text.
+// Tokens that are kept of an answer without text.
 inline constexpr int kMostTokensKept = 16;
-// Bytes of all answers of one evaluation unit, and about so many of a run that is not extended.
+// Bytes of all answers of one evaluation unit, and of a run that is not extended (about).
 inline constexpr uint64_t kLargestAnswers = 64 * 1024;
 inline constexpr uint64_t kAnswersOfARun = 64 * 1024 * 1024;
 
-// One answer, as it was made: any bytes, of any length.
+// One answer as it was generated: any bytes, of any length.
 struct GivenAnswer {
   uint32_t question = 0;
   std::string_view text = {};
@@ -36,25 +35,25 @@ struct GivenAnswer {
   std::vector<v1::GraderReading> readings = {};
 };
 
-// What is kept of it: its beginning and, more of it, its end, where graders look.
+// Returns the part of it that is kept: its beginning and, a longer part, its end, which graders
+// read.
 v1::Answer answerOf(const GivenAnswer& given);
 
-// Whether an answer with this score is to be kept: "wrong" is one that either grader scores below
-// 1.
+// Returns true if an answer with this score is to be kept. A "wrong" answer is one that either
+// grader scores below 1.
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
-// Bytes for the answers of one unit: kLargestAnswers, or less where the run's updates, as many as
-// its experiment asks for, bring so many units that these would be more than kAnswersOfARun. A run
-// that is extended has more units, and what its earlier ones took beside. 0 where the grid is one
-// that checkGrid refuses.
+// Returns the bytes for the answers of one unit: kLargestAnswers, or less if all units of the run
+// would then exceed kAnswersOfARun. The length is the experiment's; a run that is
+// extended stores more. Returns 0 for a grid that checkGrid refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
-// The answers, cut shorter all alike where they have no room, and the last of them left out where
-// that is not enough.
+// Returns the answers, all cut to the same shorter length if they do not fit into `room`. If that
+// is not enough, the last ones are left out.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
-// Whether the answers of a result, which a worker sent, can be: of questions that the result has
-// scores of, each once, and no larger than they may be. A result without any can be.
+// Returns true if the answers of a worker's result are possible: for questions that the result has
+// scores of, each once, and within the limits. A result without answers is possible.
 bool answersCanBe(const v1::EvaluationResult& result);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// Whether an evaluation that a worker sent can be: its numbers come from elsewhere and go into
-// tables, files and pictures. Pure functions, any thread.
+// Validates evaluations from workers, before their numbers go into tables, files and pictures. Pure
+// functions, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace allot {
 
-// What a result is held against; 0: not known here, and only the format's own limits count.
+// The limits of a result; 0: unknown, and only the format's limits apply.
 struct EvaluationBounds {
   uint32_t tasks = 0;
   uint32_t layers = 0;
@@ -21,9 +21,9 @@ struct EvaluationBounds {
 
 EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers);
 
-// Nothing if it can be; else the end of a sentence that begins with the unit's name, as in "has
-// scores that cannot be". A unit of fidelity or variance has cells and no scores, any other
-// scores and no cells.
+// Returns nothing if the result is possible. Else returns the end of a sentence that begins with
+// the unit's name, as in "has scores that cannot be". A unit of fidelity or variance has cells and
+// no scores, any other has scores and no cells.
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds);
 

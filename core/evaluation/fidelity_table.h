@@ -1,7 +1,7 @@
 #pragma once
-// What same-state fidelity came to: how far a method's attention outputs and next tokens are from
-// dense attention's, given the same queries, keys and values (SANTA, Appendix U); and the variance
-// of its outputs at prompts' last positions (Appendices D, M and N). Pure, one thread.
+// Adds up same-state fidelity: the distance of a method's attention outputs and next tokens from
+// dense attention's, given the same queries, keys and values (SANTA, Appendix U). Also adds up the
+// variance of its outputs at prompts' last positions (Appendices D, M and N). Pure, one thread.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -18,13 +18,14 @@
 
 namespace allot {
 
-// Buckets of FidelityCell.support, by their first number of tiles: 1, 2, 3..4, 5..8, 9 and more.
+// Buckets of FidelityCell.support, named by their least number of tiles: 1, 2, 3..4, 5..8, 9 and
+// more.
 constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
-// "1", "3-4", "9+"
+// Returns "1", "3-4", "9+".
 std::string supportLabel(uint32_t support);
 
-// Sums over states (question, decode step, query head; of variance question, replicate, query
-// head), and what they come to. Means over no state are 0.
+// Sums over states, and their means; a mean over no state is 0. A state of fidelity is a question,
+// decode step and query head; a state of variance is a question, replicate and query head.
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -38,13 +39,13 @@ struct FidelitySums {
   uint64_t unique_rows = 0;
   uint64_t dense_rows = 0;
   double effective_sample_size = 0;
-  // Of variance: over positions (question, query head), each of as many states.
+  // For variance: sums over positions (question, query head), each with equally many states.
   uint64_t positions = 0;
   double variance = 0;
   uint64_t closed_form_positions = 0;
   double closed_form = 0;
-  // Next tokens compared, and of them equal: none by support, and by layer only where one layer
-  // alone had the method.
+  // Next tokens that were compared, and that were equal. Not counted by support; counted by layer
+  // only if one layer alone used the method.
   uint64_t steps = 0;
   uint64_t agreed = 0;
 
@@ -53,28 +54,28 @@ struct FidelitySums {
   double meanRelativeError() const { return perState(relative_error); }
   double rmsRelativeError() const;
   double meanCosine() const { return perState(cosine); }
-  // tr Cov of an unbiased method's output; for others the mean squared error.
+  // Returns tr Cov of an unbiased method's output; for other methods the mean squared error.
   double traceCovariance() const { return perState(squared_error); }
   double exceedRate() const { return perState(static_cast<double>(exceeded)); }
   double uniqueRows() const { return perState(static_cast<double>(unique_rows)); }
   double drawsMade() const { return perState(static_cast<double>(draws)); }
   double effectiveSampleSize() const { return perState(effective_sample_size); }
-  // Share of the value rows that was read.
+  // Returns the share of the value rows that was read.
   double density() const;
-  // Of the states with an estimate of the method's own.
+  // Returns the mean over states for which the method estimates its error.
   std::optional<double> meanEstimatedError() const;
   std::optional<double> agreement() const;
-  // tr Cov of an output, by replicates (unbiased) and by the method's closed form.
+  // Return tr Cov of an output, by replicates (unbiased) and by the method's closed form.
   std::optional<double> meanVariance() const;
   std::optional<double> meanClosedForm() const;
-  // Outputs at each position; 0 where that is not what was measured.
+  // Returns the outputs at each position; 0 unless variance was measured.
   uint64_t replicates() const { return positions > 0 ? states / positions : 0; }
 
  private:
   double perState(double sum) const { return states > 0 ? sum / static_cast<double>(states) : 0; }
 };
 
-// One method, schedule and budget.
+// The sums of one method, schedule and budget.
 struct FidelitySummary {
   Measure measure = Measure::kFidelity;  // or kVariance
   uint64_t version = 0;
@@ -87,25 +88,25 @@ struct FidelitySummary {
   FidelitySums all;
   std::map<uint32_t, FidelitySums> layers;
   std::map<uint32_t, FidelitySums> supports;
-  std::map<std::pair<uint32_t, uint32_t>, FidelitySums> layer_supports;  // of one layer's states
+  std::map<std::pair<uint32_t, uint32_t>, FidelitySums> layer_supports;  // by layer and support
   std::map<uint32_t, FidelitySums> tasks;  // by index in spec.task.tasks
 
-  // Draws per head in one layer, on average; 0 for a method without a budget.
+  // Returns the mean of draws per head in one layer; 0 for a method without a budget.
   double drawsPerLayer() const;
 };
 
-// Adds results up, whatever the order in which they come.
+// Adds up results, in any order.
 class FidelityTable {
  public:
-  // questions: those that both are measured on (comparedQuestions).
-  // keep_newest: of what a learned schedule came to at one budget, only the newest two complete
-  // versions and what is not complete.
+  // questions: of both measures (comparedQuestions). keep_newest: of a learned schedule at one
+  // budget, keeps only the newest two complete versions and incomplete ones.
   explicit FidelityTable(uint32_t questions, bool keep_newest = false);
   explicit FidelityTable(const v1::Spec& spec, bool keep_newest = false);
 
-  // A result that can be (whyImpossible); accuracy is passed over.
+  // Adds a result; accuracy is ignored.
+  // Requires: the result is possible (whyImpossible).
   void add(const v1::EvaluationResult& result);
-  // By measure, version, method, schedule name, budget.
+  // Returns summaries by measure, version, method, schedule name, budget.
   std::vector<FidelitySummary> summaries() const;
 
  private:
@@ -119,10 +120,10 @@ class FidelityTable {
   std::map<std::tuple<Measure, std::string, uint64_t>, std::set<uint64_t>> complete_;
 };
 
-// How fast a method's variance falls: the slope of log tr Cov against log S over its uniform
-// schedules with S >= 2 draws a layer (-1 for independent draws). Of fidelity tr Cov is the mean
-// squared error, of variance that of the replicates. Budgets at which it is 0 (every row read) are
-// left out; methods with fewer than two others are, too.
+// The rate at which a method's variance falls: the slope of log tr Cov against log S over its
+// uniform schedules with S >= 2 draws a layer (-1 for independent draws). tr Cov is the mean
+// squared error for fidelity, and the replicates' for variance. Budgets with tr Cov = 0 (every row
+// read) are left out, and so are methods with fewer than two other budgets.
 struct VarianceSlope {
   std::string method;
   double slope = 0;

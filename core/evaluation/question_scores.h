@@ -1,7 +1,7 @@
 #pragma once
-// What each question of one cell scored, summed over the cell's repeats: intervals over questions
-// and differences between cells that share questions are made from it. Some 6 bytes a question.
-// Sums are whole numbers, so that the order in which scores come does not matter. One thread.
+// QuestionScores: the score of each question of one cell, summed over the cell's repeats. Intervals
+// over questions, and differences between cells with common questions, are computed from it. About
+// 6 bytes a question. Sums are integers, so that the order of scores does not matter. One thread.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -14,20 +14,21 @@ namespace allot {
 
 class QuestionScores {
  public:
-  // A score in 0..1, kept to 2^-24; a question has at most 100 of them.
+  // Adds a score in 0..1, kept to 2^-24.
+  // Requires: a question gets at most 100 scores.
   void add(uint32_t question, double score);
 
-  // The questions' means over so many repeats, by how often each mean is there: of all questions,
-  // or of those that `counts` says.
+  // Returns the questions' means over `repeats` scores, with the number of questions that have each
+  // mean. Only questions for which `counts` returns true, if it is given.
   ScoreCounts means(uint32_t repeats, const std::function<bool(uint32_t)>& counts = {}) const;
 
-  // The mean of each question that both have, less the other's; by question.
+  // Returns this cell's mean less the other's for each question that both have, by question.
   std::vector<double> less(const QuestionScores& other, uint32_t repeats,
                            uint32_t other_repeats) const;
 
  private:
   static constexpr uint32_t kBlock = 32;  // questions
-  // By question / kBlock: the sum, in units of 2^-24, and one; 0: no score.
+  // By question / kBlock: 1 + the sum in units of 2^-24; 0: no score.
   std::map<uint32_t, std::array<uint32_t, kBlock>> blocks_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The few statistics that allot reports. Pure functions, any thread.
+// The statistics that allot reports. Pure functions, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,11 +18,12 @@ struct Interval {
   std::string_view name = "";  // for exports: "wilson", "bootstrap", "normal", "exact"
 };
 
-// Scores in [0, 1] by how often each was given.
+// Scores in [0, 1], with the number of times that each was given.
 using ScoreCounts = std::map<double, uint64_t>;
 
-// Wilson score interval, 95 %, for a mean of n scores in [0, 1] whose sum is `sum`. For scores
-// other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives [0, 1].
+// Returns the Wilson score interval, 95 %, for a mean of n scores in [0, 1] with this sum. For
+// scores other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives [0,
+// 1].
 Interval wilson95(double sum, size_t n);
 
 // Returns a 95 % interval for the mean of these scores. If every score is 0 or 1, or all are equal,
@@ -34,33 +35,33 @@ Interval wilson95(double sum, size_t n);
 // and 1.96 standard errors, to which that many resamples come. Equal streams give equal intervals.
 Interval interval95(const ScoreCounts& scores, RandomStream random);
 
-// By how much one of two sides scores higher than the other on the same questions.
+// The difference of two sides' mean scores on the same questions.
 struct PairedDifference {
   double mean = 0;
   Interval interval;       // 95 %
-  uint64_t questions = 0;  // that both answered
+  uint64_t questions = 0;  // answered by both
 
-  // Whether these questions tell the two apart.
+  // Returns true if the interval excludes 0.
   bool differs() const { return interval.low > 0 || interval.high < 0; }
 };
 
-// Of one difference a question, each in -1..1; a question is what is resampled. The interval is the
-// percentile bootstrap of these differences and two more, one +1 and one -1: with few questions
-// that differ a bootstrap alone is too sure (four that all favour one side would decide, although
-// the sign test says p = 0.125), and the two make it agree with the sign test, as
-// Agresti and Min do for proportions ("Simple improved confidence intervals for comparing matched
-// proportions", Statistics in Medicine 24, 2005). Where no question differs it is exact: a share of
-// questions that differ above 1 - .05^(1/n) would have shown with a probability of .95, and so
-// large a difference can be either way. The same stream gives the same interval, and the negated
-// differences its mirror image. No questions: -1..1.
+// Returns the mean and interval of one difference a question, each in -1..1. Questions are
+// resampled. The interval is the percentile bootstrap of these differences and two more, one +1 and
+// one -1. With few questions that differ, a bootstrap alone is too sure: four that all favour one
+// side would decide, although the sign test says p = 0.125. With the two it agrees with the sign
+// test, as Agresti and Min do for proportions ("Simple improved confidence intervals for comparing
+// matched proportions", Statistics in Medicine 24, 2005). If no question differs the interval is
+// exact. A share of differing questions above 1 - 0.05^(1/n) would have shown with a probability of
+// 0.95, and a difference of that size can be either way. Equal streams give equal intervals, and
+// negated differences the mirror image. No questions: -1..1.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
-// Slope of the least-squares line through (x, y); nothing without two different x.
+// Returns the slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);
 
-// For each value the moving average of those before it, and for the first the value itself: what to
-// compare a noisy series with by eye. (The mean of a batch's leave-one-out baselines is the batch's
-// own mean and would show nothing.)
+// Returns for each value the moving average of the values before it, and for the first the value
+// itself: a baseline for looking at a noisy series. (The mean of a batch's leave-one-out baselines
+// is the batch's own mean and would show nothing.)
 std::vector<double> movingAverages(const std::vector<double>& values);
 
 }  // namespace allot

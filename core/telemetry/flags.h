@@ -1,5 +1,5 @@
 #pragma once
-// The command-line options that every process has for what it shows of itself. For main() alone.
+// The telemetry options that every process has on its command line. Used only by main().
 #include <CLI/CLI.hpp>
 
 #include "core/telemetry/telemetry.h"

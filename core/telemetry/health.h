@@ -1,9 +1,9 @@
 #pragma once
-// Health: whether a process has started, is alive and is ready, as /startedz, /livez and /readyz
-// say it.
+// Health: whether a process has started, is alive and is ready, for /startedz, /livez and /readyz.
 //
-// Started means that it has loaded what it needs, or waits for what it cannot bring itself. Alive
-// means that it makes progress: a Redis that is away makes a process unready, never dead, for
+// Started: it has loaded what it needs, or waits for other processes. Alive: it makes progress. A
+// Redis that is away makes a process unready, never dead: a restart would only load the model
+// again. Owned by Telemetry; any thread.
 // starting it again would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
@@ -15,9 +15,9 @@ namespace allot {
 
 class Health {
  public:
-  // Silence of the main loop after which the process counts as stuck.
+  // The process counts as stuck after this silence of its main loop.
   static constexpr uint64_t kStuckMs = 120'000;
-  // Silence of a store that is being asked after which the process counts as unready.
+  // The process counts as unready after this silence of a store that is being asked.
   static constexpr uint64_t kStoreAwayMs = 15'000;
 
   struct Answer {
@@ -25,17 +25,17 @@ class Health {
     std::string sentence;
   };
 
-  // now: monotonic milliseconds. It begins as loading.
+  // now: monotonic milliseconds. The initial state is loading.
   explicit Health(std::function<uint64_t()> now);
 
-  // Something long goes on (a model is loaded): not started, unready, and nobody asks for progress
+  // A long operation runs (a model is loaded): not started and unready. No progress is expected
   // until the next progress().
   void loading(std::string why);
-  // Waits for others, for as long as it takes: started and unready, and nobody asks for progress.
+  // It waits for other processes without limit: started and unready. No progress is expected.
   void waiting(std::string why);
-  // A round of the main loop, a decode step: whatever shows that the process is not stuck.
+  // Notes a sign of life: a round of the main loop, a decode step.
   void progress();
-  // Can do its work, as far as it is up to the process itself.
+  // It can work, as far as that depends on the process itself.
   void ready();
   void unready(std::string why);
   void storeAnswered();
@@ -52,7 +52,7 @@ class Health {
   Phase phase_ = Phase::kLoading;
   std::string why_unready_ = "it starts";  // empty: ready
   uint64_t progressed_ms_ = 0;
-  bool store_away_ = false;  // the newest request had no answer
+  bool store_away_ = false;  // the newest request got no answer
   std::optional<uint64_t> store_answered_ms_;
 };
 

@@ -1,11 +1,12 @@
 #pragma once
-// HttpServer: the small HTTP server of one process (page, run view, metrics, liveness).
+// HttpServer: the small HTTP server of a process (page, run view, metrics, liveness).
 //
-// It only reads: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline on each
-// request, and at most 64 connections, of which the one that has done nothing for the longest time
-// makes room for a new one: so a slow or hostile client costs little and for a short time, and
-// keeps no probe out. The process's main owns it; it runs its own thread, on which it calls the
-// handler one request at a time. The destructor stops and joins that thread.
+// It is read-only: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline for each
+// request, and at most 64 connections. A new connection replaces the one that has been idle for the
+// longest time. A slow or hostile client therefore costs little for a short time, and cannot keep
+// probes out.
+// Owned by the process's main. It has one thread, on which it calls the handler, one request at a
+// time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -18,30 +19,30 @@ namespace allot {
 
 struct HttpRequest {
   std::string path;    // "/api/run", without the query
-  std::string host;    // that the client thinks it asks; "": it does not say
-  std::string accept;  // as the client says what it takes; "": anything
+  std::string host;    // the Host header; "": none
+  std::string accept;  // the Accept header; "": anything
 };
 
 struct HttpReply {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  // What a browser may load for it, in the words of a Content-Security-Policy.
+  // Sources that a browser may load for it, as a Content-Security-Policy.
   std::string loads = "default-src 'self'";
 };
 
-// A sentence as text/plain; charset=utf-8.
+// Returns a sentence as text/plain; charset=utf-8.
 HttpReply plainText(unsigned status, std::string sentence);
 
 class HttpServer {
  public:
-  // Answers one request. Called on the server's thread; it should
-  // return soon, because everyone else waits. What it throws becomes status 500.
+  // Answers one request, on the server's thread. It should return soon, because all other clients
+  // wait. An exception becomes status 500.
   using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.
-  // `timeout` bounds the time from waiting for a request to having read all of it, and the time
-  // to write the answer. Errors: kUsage when the address is none or the port cannot be had.
+  // `timeout` limits the time until a request is read completely, and the time to write the answer.
+  // kUsage if the address is invalid or the port is not available.
   static Result<std::unique_ptr<HttpServer>> start(
       const std::string& address, uint16_t port, Handler handler,
       std::chrono::milliseconds timeout = std::chrono::seconds(10));

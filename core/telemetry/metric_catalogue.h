@@ -1,7 +1,7 @@
 #pragma once
-// The catalogue: every metric that a process of allot exports, in one place. `allot metrics` prints
-// it, k8s/README.md holds it as a table, dashboards and alert rules may name nothing else (tests
-// hold all of them to it). Pure, any thread.
+// The catalogue of all metrics that a process of allot exports. `allot metrics` prints it,
+// k8s/README.md has it as a table, and dashboards and alert rules may name no others. Tests check
+// all of them. Pure, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +14,7 @@ struct MetricInfo {
   std::string_view name;
   MetricKind kind;
   std::string_view process;  // worker, aggregator, or both
-  // Beside `experiment` and `run_id`, which every metric has; never anything unbounded (version,
+  // Labels beside `experiment` and `run_id`, which every metric has. Never unbounded ones (version,
   // worker, result).
   std::vector<std::string_view> labels = {};
   std::string_view help = {};
@@ -22,10 +22,10 @@ struct MetricInfo {
 };
 
 const std::vector<MetricInfo>& metricCatalogue();
-// nullptr if there is none of that name.
+// Returns nullptr if there is no metric of that name.
 const MetricInfo* findMetric(std::string_view name);
 std::string_view metricKindName(MetricKind kind);
-// The catalogue as a table for documents.
+// Returns the catalogue as a table for documents.
 std::string metricsMarkdown();
 
 }  // namespace allot

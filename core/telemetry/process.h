@@ -1,6 +1,5 @@
 #pragma once
-// What the processes of a cluster have around their work: options, a log, signals, last words.
-// For main() alone.
+// The frame of a process's main(): options, log, signals, last words. Used only by main().
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
@@ -14,9 +13,9 @@ namespace allot {
 // Set by SIGTERM and SIGINT once runProcess() works: end in good order.
 extern std::atomic<bool> draining;
 
-// A whole main(): reads the command line into what `app` and `telemetry` are bound to, then does
-// `work`. Returns the exit code; what went wrong, an exception included, is in the log and in the
-// termination file by then (termination.h). SIGPIPE is ignored.
+// Does a whole main(): parses the command line into the variables bound to `app` and `telemetry`,
+// then does `work`. Returns the exit code. By then an error, an exception included, is in the log
+// and in the termination file (termination.h). SIGPIPE is ignored.
 int runProcess(const std::string& program, CLI::App* app, const TelemetryFlags& telemetry, int argc,
                char** argv, const std::function<Status()>& work);
 

@@ -1,11 +1,11 @@
 #pragma once
-// MetricRegistry: the metrics of one process, made only from the catalogue.
+// MetricRegistry: the metrics of one process, all from the catalogue. Owned by Telemetry; any
+// thread.
 //
-// A thin owner of prometheus-cpp's core registry, which would take any name, any labels, and other
-// buckets without a word. A name or a set of labels that the catalogue does not have is a mistake
-// in the program: std::logic_error, which names it. Every series carries the labels `experiment`
-// and, once it is known, `run_id`.
-// Any thread.
+// It wraps prometheus-cpp's core registry, which would silently accept any name, labels and
+// buckets. A name or a set of labels that is not in the catalogue is a programming error:
+// std::logic_error, which names it. Every series has the labels `experiment` and, once it is known,
+// `run_id`.
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -35,21 +35,21 @@ class MetricRegistry {
   MetricRegistry(const MetricRegistry&) = delete;
   MetricRegistry& operator=(const MetricRegistry&) = delete;
 
-  // The series of these labels, new at 0 if it is not there yet. The reference is good until
+  // Returns the series of these labels, new at 0 if it did not exist. The reference is valid until
   // replace() or clear() of that name.
   prometheus::Counter& counter(std::string_view name, const Labels& labels = {});
   prometheus::Gauge& gauge(std::string_view name, const Labels& labels = {});
   prometheus::Histogram& histogram(std::string_view name, const Labels& labels = {});
 
-  // A gauge's series from now on: these and no others.
+  // Replaces all series of a gauge by these.
   void replace(std::string_view name, const std::vector<Sample>& samples);
-  // Takes all series of a counter or gauge away.
+  // Removes all series of a counter or gauge.
   void clear(std::string_view name);
 
-  // run_id: "" while there is none.
+  // run_id: "" as long as there is none.
   void setRun(const std::string& experiment, const std::string& run_id);
-  // The exposition; empty until the experiment is known, because a series without that label would
-  // be another one.
+  // Returns the exposition. It is empty until the experiment is known, because a series without
+  // that label would be another series.
   std::string text(Exposition format = Exposition::kPrometheus) const;
 
  private:

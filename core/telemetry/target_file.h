@@ -1,7 +1,7 @@
 #pragma once
-// TargetFile: tells a Prometheus on this machine where a process serves its metrics.
-//
-// A file for Prometheus's file_sd_configs, as long as the object lives. Owned by Telemetry.
+// TargetFile: tells a Prometheus on this machine the address of a process's metrics. It is a file
+// for Prometheus's file_sd_configs that exists as long as the object. Owned by Telemetry; one
+// thread.
 #include <cstdint>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace allot {
 
 class TargetFile {
  public:
-  // Whole or not at all, whoever reads it meanwhile. kIo if it cannot be written.
+  // Writes the file; readers see all of it or nothing. kIo if it cannot be written.
   static Result<TargetFile> write(const std::string& path, const std::string& address,
                                   uint16_t port);
 
@@ -24,7 +24,7 @@ class TargetFile {
   std::string path_;  // empty: moved from
 };
 
-// HOST:PORT to reach a server under that listens on `address`: 127.0.0.1 where that is any address.
+// Returns HOST:PORT to reach a server that listens on `address`: 127.0.0.1 if that is any address.
 std::string reachableAt(const std::string& address, uint16_t port);
 
 }  // namespace allot

@@ -1,9 +1,8 @@
 #pragma once
-// Telemetry: what a process shows of itself, in one object that main() owns: its metrics, its
-// health, and the server and the file that tell of them.
+// Telemetry: the metrics and health of a process, and the server and the target file that publish
+// them. Owned by main(); any thread.
 //
-// /metrics, /startedz, /livez and /readyz are answered here; other paths by whoever starts it. Any
-// thread.
+// It answers /metrics, /startedz, /livez and /readyz. A handler of the process answers other paths.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,7 +23,7 @@ struct TelemetryOptions {
   std::string listen = "127.0.0.1";
   std::optional<uint16_t> port = std::nullopt;  // 0: any; none: no server
   bool any_port = false;                        // any free port if this one is taken
-  std::string target_file = {};                 // with a server; see target_file.h
+  std::string target_file = {};                 // only with a server; see target_file.h
 };
 
 class Telemetry {
@@ -32,19 +31,19 @@ class Telemetry {
   // Answers a path.
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
-  // Starts the server. other: answers the paths that are not ours, on the server's thread.
-  // kUsage if the port cannot be had, kIo if the target file cannot be written.
+  // Starts the server. other: answers other paths, on the server's thread. kUsage if the port is
+  // not available, kIo if the target file cannot be written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
                                                   PathHandler other = nullptr);
 
   MetricRegistry& metrics() { return metrics_; }
   Health& health() { return health_; }
-  // Once known: in every metric and every line of the log.
+  // Adds run and experiment to every metric and every line of the log.
   void setRun(const std::string& run_id, const std::string& experiment);
-  // Until /metrics was asked for once more, so that what was counted last is not lost with the
-  // process; at most so long, and not at all without a server.
+  // Waits until /metrics has been read once more, so that the last counts are not lost with the
+  // process. Waits at most `limit`, and not at all without a server.
   void waitForScrape(std::chrono::milliseconds limit) const;
-  // "http://127.0.0.1:9464/"; empty without a server.
+  // Returns "http://127.0.0.1:9464/"; empty without a server.
   const std::string& url() const { return url_; }
 
  private:
@@ -57,7 +56,7 @@ class Telemetry {
   std::atomic<uint64_t> scrapes_{0};
   PathHandler other_;
   std::string url_;
-  std::unique_ptr<HttpServer> server_;  // after all that it answers from
+  std::unique_ptr<HttpServer> server_;  // declared after all members that its thread reads
   std::optional<TargetFile> target_file_;
 };
 

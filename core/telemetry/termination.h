@@ -1,5 +1,6 @@
 #pragma once
-// The last words of a process: what `kubectl describe pod` shows of one that ended.
+// The last words of a process, which `kubectl describe pod` shows after its end. Used only by
+// main().
 #include <string>
 #include <string_view>
 
@@ -7,11 +8,11 @@
 
 namespace allot {
 
-// Writes the sentence to the file that the environment variable ALLOT_TERMINATION_LOG names, in
-// place of what is there. At most 4 KiB (Kubernetes takes no more); best effort.
+// Replaces the content of the file that the environment variable ALLOT_TERMINATION_LOG names by the
+// sentence. At most 4 KiB (Kubernetes' limit); best effort.
 void writeTermination(std::string_view sentence);
 
-// How a main() ends: 0, or the error's exit code with its sentence in the log and in the
+// Ends a main(): returns 0, or the error's exit code after writing its sentence to the log and the
 // termination file.
 int endProcess(const std::string& program, const Status& done);
 

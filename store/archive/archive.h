@@ -1,17 +1,17 @@
 #pragma once
-// A run as files, and back: export, import, verify.
+// Export, import and verification of a run as files.
 //
-// In an exported folder
+// An exported folder has
 //   export.json        v1::RunExport: settings, model, last state, open units
-//   history.jsonl      every update with the results that it consumed, one v1::IterationRecord a
+//   history.jsonl      every update with the results that it consumed: one v1::IterationRecord a
 //   line evaluations.jsonl  one v1::EvaluationResult a line updates.csv, episodes.csv,
-//   evaluations.csv   the same for people; nothing reads them back
-// The JSON holds every bit (store/archive/exact_json.h). export.json is written last and says how
-// far the run had come: later lines of the other files, of an export that was cut short, are not
-// read. Results that wait in the inbox are not exported; their tickets stay gaps.
+//   evaluations.csv   the same for people; no program reads them
+// The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
+// how far the run had come. Later lines of the other files, from an export that was interrupted,
+// are ignored. Results that wait in the inbox are not exported; their tickets stay gaps.
 //
 // Functions block; one thread each. Memory does not grow with the run, except by about 64 bytes a
-// result where updates are computed again.
+// result when updates are computed again.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,7 +26,7 @@
 
 namespace allot {
 
-// Called now and then: updates done, updates in all.
+// Is called now and then with the updates done and all updates.
 using ArchiveProgress = std::function<void(uint64_t done, uint64_t all)>;
 
 struct ExportSummary {
@@ -37,15 +37,15 @@ struct ExportSummary {
   uint64_t waiting_results = 0;  // left behind
 };
 
-// Writes the run into `folder`, which is made if needed. An earlier export of the same run is
-// brought up to date: history.jsonl only grows, the other files are replaced. kUsage if the folder
-// holds another run, or the same one further on than the source is, or if another process writes
-// there. kIo if something cannot be written; every file is then as it was, history.jsonl perhaps
-// longer by whole lines.
+// Writes the run into `folder`, which is made if needed, or updates an earlier export of this run:
+// history.jsonl only grows, the other files are replaced.
+// kUsage if the folder has another run or a later state of this run, or if another process writes
+// there. kIo if a file cannot be written. Every file is then as before, except that history.jsonl
+// may have more whole lines.
 Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
                                 const ArchiveProgress& progress = {});
 
-// Reads an exported folder. Every line is checked: kData names file and line.
+// Reads an exported folder. Every line is checked: kData names file and line. One thread.
 class ArchiveReader final : public RunSource {
  public:
   // kUsage if there is no export.
@@ -68,7 +68,7 @@ class ArchiveReader final : public RunSource {
   LineReader evaluations_;
   uint64_t version_ = 0;
   uint64_t read_ = 0;
-  uint64_t evaluations_left_ = 0;  // that export.json counts
+  uint64_t evaluations_left_ = 0;  // of those that export.json counts
   EvaluationBounds bounds_;
 };
 
@@ -77,21 +77,21 @@ struct VerifySummary {
   uint64_t updates = 0;
   uint64_t results = 0;
   uint64_t evaluations = 0;
-  size_t workers = 0;  // whose results were consumed
+  size_t workers = 0;  // number of workers whose results were consumed
   double seconds = 0;
 };
 
-// Computes every update again and compares each policy with its record, the last state with the
+// Computes every update again. Compares each policy with its record, and the last state with the
 // published one. kData names the first difference; kUsage if the run has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {});
 
-// Writes the run into the store, after computing every update again: kData, and no run, if one
-// differs. kUsage if the store has the run already. The store's run id must
-// be the source's.
+// Writes the run into the store, after computing every update again. kData, without a run in the
+// store, if one differs. kUsage if the store already has the run.
+// Requires: the store's run id is the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});
 
-// The state that `source` had at `version`, as the origin of a fork whose own version 0 it is.
+// Returns the state of `source` at `version`, as the origin of a fork that begins with it.
 Result<v1::Origin> originAt(RunSource* source, uint64_t version,
                             const ArchiveProgress& progress = {});
 

@@ -1,6 +1,6 @@
 #pragma once
-// The tables of an export, for people and spreadsheets. Part of store/archive; pure functions, any
-// thread.
+// Writes the tables of an export, for people and spreadsheets. Part of store/archive; pure
+// functions, any thread.
 #include <string>
 #include <string_view>
 
@@ -9,11 +9,11 @@
 
 namespace allot::archive {
 
-// A text from elsewhere as one cell (RFC 4180). Control characters become spaces, and a text that a
-// spreadsheet would take for a formula gets an apostrophe in front.
+// Returns a foreign text as one cell (RFC 4180). Control characters become spaces. A text that a
+// spreadsheet would read as a formula gets an apostrophe in front.
 std::string csvCell(std::string_view text);
 
-// Header lines and rows, each with its newline. Numbers come back exactly when read.
+// Return header lines and rows, each with its newline. Numbers are exact when read again.
 std::string updatesHeader(int layers);
 std::string updatesRow(const v1::IterationRecord& record);
 std::string episodesHeader();

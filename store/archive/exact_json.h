@@ -1,9 +1,8 @@
 #pragma once
-// Messages as one line of JSON, from which they come back bit for bit.
+// Writes messages as one line of JSON, and reads them back bit for bit. Pure functions, any thread.
 //
-// Protobuf's own JSON with the proto's field names and every field written. It prints doubles so
-// that they come back, except -0, whose sign its reader drops: here it is written as -0.0. Pure
-// functions, any thread.
+// It is protobuf's JSON with the proto's field names, with every field written. Protobuf prints
+// doubles exactly, but its reader drops the sign of -0: here that is written as -0.0.
 #include <google/protobuf/message.h>
 
 #include <string>
@@ -12,9 +11,9 @@
 
 namespace allot {
 
-// kData if a string in it is no UTF-8.
+// Returns the line. kData if a string of the message is not UTF-8.
 Result<std::string> exactJson(const google::protobuf::Message& message);
-// kData if the text is something else; a sentence without a subject ("is no ...").
+// Parses a line. kData, as a sentence without a subject ("is no ..."), if it is no such message.
 Status parseExactJson(const std::string& text, google::protobuf::Message* message);
 
 }  // namespace allot

@@ -1,8 +1,8 @@
 #pragma once
-// RunSource: a run to be read from its beginning, from a store or from exported files.
+// RunSource: reads a run from its beginning, from a store or from exported files. One thread.
 //
-// What export, import, verify and the leaderboard have in common. A run that goes on meanwhile is
-// read as it was at readHead(). One thread; memory does not grow with the run.
+// Export, import, verify and the leaderboard use it. A run that goes on meanwhile is read as it was
+// at readHead(). Memory does not grow with the run.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -14,19 +14,19 @@
 
 namespace allot {
 
-// All of a run but its history and evaluations.
+// The data of a run except its history and evaluations.
 struct RunHead {
   std::string run_id;
-  RunImage image;             // open units: some of them may be among the evaluations, too
-  std::string policy_sha256;  // as published; "" before the run began
+  RunImage image;             // some of its open units may be among the evaluations, too
+  std::string policy_sha256;  // of the published policy; "" before the run began
   std::map<std::string, uint64_t> refused;  // by kind
   uint64_t waiting_results = 0;             // in the inbox
 
-  // What its evaluations are held against.
+  // Returns the limits that its evaluations are checked by.
   EvaluationBounds bounds() const {
     return boundsOf(image.spec.experiment, image.model ? image.model->layers() : 0);
   }
-  // 0 before the run began.
+  // Returns the version; 0 before the run began.
   uint64_t version() const { return image.state ? image.state->policy().version() : 0; }
 };
 
@@ -34,25 +34,29 @@ class RunSource {
  public:
   virtual ~RunSource() = default;
 
-  // Comes first. kUsage if there is no run, kData if what is there cannot be one.
+  // Reads the head.
+  // kUsage if there is no run, kData if the stored data cannot be one.
+  // Requires: it is called first.
   virtual Result<RunHead> readHead() = 0;
-  // The next updates, in order, up to the head's version; empty after the last. kData if one is
-  // missing or unreadable.
+  // Returns the next updates, in order, up to the head's version; empty after the last. kData if
+  // one is missing or unreadable.
   virtual Result<std::vector<v1::IterationRecord>> nextRecords() = 0;
-  // From now on evaluations come with their answers; else they may be without.
+  // From now on evaluations have their answers. Before, they may come without.
   void askForAnswers() { with_answers_ = true; }
-  // The next evaluations, of versions up to the head's; empty after the last.
+  // Returns the next evaluations, of versions up to the head's; empty after the last.
   virtual Result<std::vector<v1::EvaluationResult>> nextEvaluations() = 0;
-  // After the last record: kData if there are more although the policy has not moved on.
+  // Returns kData if there are more records although the policy has not moved on.
+  // Requires: nextRecords() has returned the last record.
   virtual Status checkEnd() = 0;
-  // For messages.
+  // Returns the name for messages.
   virtual std::string name() const = 0;
 
  protected:
   bool with_answers_ = false;
 };
 
-// Reads a store, which must outlive it.
+// Reads a store.
+// Requires: the store outlives it.
 class StoreSource final : public RunSource {
  public:
   StoreSource(RunReader* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}
@@ -69,17 +73,18 @@ class StoreSource final : public RunSource {
   RunReader& store_;
   const std::string run_id_;
   uint64_t version_ = 0;  // of the head
-  uint64_t read_ = 0;     // last version handed out
+  uint64_t read_ = 0;     // last version returned
   std::string evaluations_read_;
   EvaluationBounds bounds_;
 };
 
-// Records with version > after, oldest first, at most `count`, however large they are: for a few.
+// Returns the records with version > after, oldest first, at most `count`, whatever their size. For
+// small counts.
 Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
                                                      size_t count);
 
-// Version 0 of a run: its origin's state, or the initial one. kData if the origin does not fit the
-// model or contradicts itself.
+// Returns version 0 of a run: its origin's state, or the initial one. kData if the origin does not
+// fit the model or contradicts itself.
 Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts& model);
 
 }  // namespace allot

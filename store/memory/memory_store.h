@@ -1,10 +1,9 @@
 #pragma once
-// MemoryServer and MemoryStore: the store without Redis, for simulation and tests.
+// MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread.
 //
-// A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
-// is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
-// the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread;
-// readInbox and awaitNews never wait.
+// A MemoryServer holds one run. Every MemoryStore on it is one client, as every RedisStore is one
+// client of a Redis. Time is the injected clock's, so that a test decides when leases and claims
+// expire; it may be set back, as a machine's may. readInbox and awaitNews never wait.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -27,15 +26,15 @@ class MemoryServer {
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
   uint64_t now() const { return now_ms_(); }
-  // What was rejected, the oldest first; the oldest are dropped.
+  // Returns rejected results, the oldest first; of many, the oldest are dropped.
   const std::deque<Refusal>& refused() const { return refused_; }
-  // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
+  // Adds bytes to the inbox without pushResult's checks, as a foreign program could do in Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
-  // Forgets what builds of before there were policies and tickets in the store did not write.
+  // Removes the data that early builds did not write: policies and tickets.
   void forgetPoliciesAndTickets();
-  // The next reject() finds the server away: kUnavailable, nothing done.
+  // Makes the next reject() fail: kUnavailable, nothing done.
   void loseNextReject() { lose_reject_ = true; }
-  // What fill() says.
+  // Sets the answer of fill().
   void setFill(StoreFill fill) { fill_ = fill; }
 
  private:
@@ -51,7 +50,7 @@ class MemoryServer {
     uint64_t dies_ms = 0;
   };
 
-  // Another one with the same leader, workers and names, and no run.
+  // Returns a copy with the same leader, workers and names, and no run.
   MemoryServer withoutGathered() const;
 
   std::function<uint64_t()> now_ms_;
@@ -80,18 +79,18 @@ class MemoryServer {
   uint64_t next_ticket_ = 0;
   std::set<uint64_t> reissued_;
   std::map<std::string, Unit> units_;
-  // What is free as "group/unit", and the order in which its groups were claimed from: as
-  // claim_units.lua has them.
+  // Free units as "group/unit", and the order in which groups were claimed from, as in
+  // claim_units.lua.
   std::set<std::string> free_units_;
   std::map<std::string, uint64_t> free_groups_;
-  std::map<std::string, uint64_t> units_done_;            // -> number of the evaluation
+  std::map<std::string, uint64_t> units_done_;            // unit id -> number of the evaluation
   std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
   uint64_t last_evaluation_ = 0;
   std::map<std::string, Worker> workers_;
-  uint64_t news_ = 0;    // how often there were some
-  uint64_t import_ = 0;  // the import that goes on, 0 if none
+  uint64_t news_ = 0;    // number of news so far
+  uint64_t import_ = 0;  // the current import, 0 if none
   uint64_t last_import_ = 0;
-  uint64_t made_by_import_ = 0;  // the import that made the run
+  uint64_t made_by_import_ = 0;  // the import that created the run
 };
 
 class MemoryStore final : public Store {
@@ -146,7 +145,7 @@ class MemoryStore final : public Store {
   Status endImport(const RunImage& image) override;
 
  private:
-  // Called by Leadership alone.
+  // Called only by Leadership.
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override;
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
@@ -180,9 +179,9 @@ class MemoryStore final : public Store {
   std::vector<MemoryServer::Unit*> take(const std::string& group, uint64_t count);
 
   std::shared_ptr<MemoryServer> server_;
-  std::string spec_sha256_;    // of the spec as this client read it last
-  uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
-  uint64_t import_ = 0;        // the import that beginImport began
+  std::string spec_sha256_;    // of the spec that this client read last
+  uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox returned
+  uint64_t import_ = 0;        // the import that beginImport started
   uint64_t news_heard_ = 0;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// lookUpHost: the addresses of a host, within a deadline.
+// lookUpHost: resolves the addresses of a host within a deadline. Any thread.
 //
-// getaddrinfo knows no deadline: with a name server that is away it takes tens of seconds. So it
-// runs in a thread of its own, which may outlive the call; whoever asks for the same name meanwhile
-// waits for the same answer, so that there is one such thread a name at most. An answer that nobody
-// waited for is the next call's. Any thread.
+// getaddrinfo has no deadline: with a name server that is away it takes tens of seconds. It
+// therefore runs in a separate thread, which may outlive the call. Concurrent calls for one name
+// wait for the same thread, so that there is at most one a name. If a lookup finishes after its
+// caller gave up, the next call for that name gets the result.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// As numbers, of IPv4 or else of IPv6; at least one. kUnavailable, with nothing but the reason, if
-// there is none or no answer in time.
+// Returns at least one numeric address, of IPv4 or else of IPv6. kUnavailable, with only the reason
+// as its message, if there is none or no answer in time.
 Result<std::vector<std::string>> lookUpHost(const std::string& host,
                                             std::chrono::steady_clock::time_point deadline);
 

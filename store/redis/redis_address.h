@@ -1,5 +1,5 @@
 #pragma once
-// RedisAddress: where a Redis server listens and as whom to speak to it. Pure functions but for
+// RedisAddress: the address of a Redis server and the account to use. Pure functions, except
 // readPassword, which reads one file; any thread.
 //
 // redis://[user@]host:port[?password-file=/path]     host: a name, an address, [::1]
@@ -9,7 +9,7 @@
 //     key=/path
 // unix:/path, unix:///path                           options: user=name, password-file=/path
 //
-// A password never stands in the address: addresses end up in process lists, logs and manifests.
+// An address never contains a password: addresses end up in process lists, logs and manifests.
 #include <string>
 #include <string_view>
 
@@ -30,11 +30,11 @@ struct RedisAddress {
   std::string key_file;
 };
 
-// kUsage for anything else than the above; the message never repeats what may be a secret.
+// Parses an address of these forms; kUsage for others. The message never repeats a possible secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
-// The content of a password file without its line end. kUsage if it is empty, too long or cannot be
-// read.
+// Returns the content of a password file without its line end. kUsage if it is empty, too long or
+// cannot be read.
 Result<std::string> readPassword(const std::string& path);
 
 }  // namespace allot

@@ -1,11 +1,10 @@
 #pragma once
 // RedisConnection: one blocking connection to one Redis server (hiredis 0.14 and 1.x).
 //
-// Owned by one RedisStore and used by one thread. It connects on first use; after any failure it
-// drops the socket, and the next call connects anew, so a late answer never meets a later question.
-// Connecting looks the host up and reads the password file and the TLS files anew, so they may be
-// replaced meanwhile.
-// Commands go out as argument vectors only (binary-safe, nothing to inject into).
+// Owned by one RedisStore and used by one thread. It connects on first use. After a failure it
+// drops the socket and the next call reconnects, so that a late answer never meets a later request.
+// Each connect resolves the host and reads the password and TLS files again: they may be replaced.
+// Commands are sent as argument vectors only, which are binary-safe and cannot be injected into.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -27,26 +26,26 @@ struct redisReply;
 
 namespace allot {
 
-// A key that a script gets.
+// A key of a script.
 struct ScriptKey {
-  std::string_view name;     // without the run's prefix, but for "allot:index"
-  std::string_view or_name;  // what else a call may give it; "" if nothing
-  std::string_view access;   // letters of it: r reads, w writes, d deletes the key whole
+  std::string_view name;     // without the run's prefix, except "allot:index"
+  std::string_view or_name;  // alternative that a call may pass; "" if none
+  std::string_view access;   // letters of it: r reads, w writes, d deletes the whole key
 };
 
-// A Lua script with the digest that EVALSHA knows it by, and what it says of itself.
+// A Lua script with its digest for EVALSHA and the declarations of its first lines.
 struct RedisScript {
   const char* name;
   std::string_view sha1;
   std::string_view text;
-  std::span<const std::string_view> roles;     // who calls it: users of acl.h
+  std::span<const std::string_view> roles;     // users of acl.h that call it
   std::span<const ScriptKey> keys;             // in the order of KEYS
   std::span<const std::string_view> commands;  // in lower case
 };
 
-// A reply, or a part of one, to look at. Every question has an answer whatever the server sent:
-// text() of something that is no string is "", size() of something that is no array is 0, an
-// element that is not there is nil. Valid as long as the RedisReply that it came from.
+// A view of a reply, or of a part of one. Every accessor is defined for any reply: text() of a
+// non-string is "", size() of a non-array is 0, a missing element is nil. Valid as long as the
+// RedisReply that it came from.
 class RedisView {
  public:
   explicit RedisView(const redisReply* reply) : reply_(reply) {}
@@ -85,23 +84,26 @@ class RedisConnection {
   // observer: may be null.
   RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer = nullptr);
 
-  // One command. Errors: kUnavailable when the server cannot be reached, does not answer within the
-  // time-out, or says that it cannot serve now (loading, out of memory, read-only, a password or a
-  // right that is gone since it let us in); kUsage when it does not let this user in or do this;
-  // kInternal for any other error reply.
+  // Sends one command. kUnavailable if the server cannot be reached, does not answer within the
+  // time-out, or cannot serve now. That is: loading, out of memory, read-only, or a password or
+  // permission that was revoked after a connect. kUsage if the server refuses this user or this
+  // command; kInternal for any other error reply.
   Result<RedisReply> call(const Arguments& arguments);
 
-  // A script: by digest, and by its text when the server does not know it (restarted, flushed).
+  // Runs a script by its digest, and by its text if the server does not know it (restarted,
+  // flushed).
   Result<RedisReply> run(const RedisScript& script, const Arguments& keys,
                          const Arguments& arguments);
 
-  // Waits in the server (XREAD BLOCK) for an entry of a stream after `after`, as a wake-up: the
-  // entry's id; "large" if it is too large to be looked at; "" if none came within block_ms > 0, or
-  // if `stop`, which is asked some ten times a second, said so first. That costs the connection.
+  // Waits in the server (XREAD BLOCK) for an entry of a stream after `after`. Returns the entry's
+  // id; "large" if the entry is too large to be read; "" if none came within block_ms > 0. Also
+  // returns
+  // "" once `stop`, which is called about ten times a second, returns true; that drops the
+  // connection.
   Result<std::string> wait(const std::string& stream, const std::string& after, uint64_t block_ms,
                            const std::function<bool()>& stop = nullptr);
 
-  // While it lives, calls wait for so long at most; 0: as long as always.
+  // Limits the time-out of calls while it lives; 0: no change.
   class Hurry {
    public:
     Hurry(RedisConnection* connection, uint64_t timeout_ms)
@@ -127,32 +129,33 @@ class RedisConnection {
 
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Any reply, error replies included. Nothing: it has more than most_bytes; the connection is
-  // gone.
+  // Returns any reply, error replies included. Returns nothing if it has more than most_bytes; the
+  // connection is then dropped.
   Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes,
                               const std::function<bool()>& stop = nullptr);
   Result<RedisReply> exchange(const Arguments& arguments);
-  // The same for the observer; `command` is what it calls the request.
+  // As exchange(), reported to the observer; `command` is the name of the request.
   Result<RedisReply> observed(std::string_view command, const Arguments& arguments);
   void tell(std::string_view command, const Result<RedisReply>& reply,
             std::optional<double> seconds) const;
-  // Connects, shakes hands and says who we are.
+  // Connects, does the TLS handshake and authenticates.
   Status connect(Deadline deadline);
-  // To the first of the host's addresses that answers; looking its name up is part of it.
+  // Connects to the first of the host's addresses that answers; the name lookup is included.
   Status connectTcp(Deadline deadline);
   Status authenticate(Deadline deadline);
   Status limitWaits(std::chrono::milliseconds time);
   Status send(const Arguments& arguments);
   Result<RedisReply> receive(Deadline deadline, size_t most_bytes);
-  // Until there is something to read or the deadline is over; false if `stop` said so first.
+  // Waits until there is something to read or the deadline is over. Returns false if `stop`
+  // returned true first.
   bool listen(Deadline deadline, const std::function<bool()>& stop) const;
-  // Drops the connection; the error says why.
+  // Drops the connection; the error has the reason.
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages
   tl::unexpected<Error> unavailable(std::string_view why) const;
-  // What an error reply means to the caller of a command (or script).
+  // Translates an error reply for the caller of a command (or script).
   tl::unexpected<Error> refused(std::string_view reply, std::string_view command);
-  // This account let us in before.
+  // Returns true if this account was accepted before.
   bool wasLetIn() const;
   std::string account() const;
   tl::unexpected<Error> notLetInNow(const std::string& password_file) const;
@@ -161,9 +164,9 @@ class RedisConnection {
   std::chrono::milliseconds timeout_;
   StoreObserver* observer_;
   bool was_connected_ = false;
-  std::set<std::string, std::less<>> allowed_;  // commands and scripts that were let through
+  std::set<std::string, std::less<>> allowed_;  // commands and scripts that were allowed once
   std::unique_ptr<redisContext, Free> context_;
-  std::chrono::milliseconds socket_limit_{0};  // the socket's time-out now
+  std::chrono::milliseconds socket_limit_{0};  // the socket's current time-out
 };
 
 }  // namespace allot

@@ -2,8 +2,8 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Every write of more than one key is one Lua script (store/redis/lua), so it happens as a whole or
-// not at all. What the keys hold: store/README.md.
+// Every write of more than one key is one Lua script (store/redis/lua), and therefore atomic.
+// store/README.md describes the keys.
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,7 +69,7 @@ class RedisStore final : public Store {
   Status endImport(const RunImage& image) override;
 
  private:
-  // Called by Leadership alone.
+  // Called only by Leadership.
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override;
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
@@ -88,20 +88,21 @@ class RedisStore final : public Store {
   Status withdrawUnits(uint64_t epoch) override;
 
   std::string key(std::string_view name) const;
-  // Runs a script, with the keys that its first lines name.
+  // Runs a script with the keys of its first lines.
   Result<RedisReply> run(const RedisScript& script, const RedisConnection::Arguments& arguments);
-  // The same; `names` say which keys, for a script that different calls give different ones.
+  // Runs a script with the keys `names`, for a script whose keys differ between calls.
   Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
                          const RedisConnection::Arguments& arguments);
-  // Error for a reply that none of our scripts gives.
+  // Returns the error for a reply that none of our scripts returns.
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
-  // OK or FENCED.
+  // Translates OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
-  // Decoded, in order of unit id; what cannot be is left out, for a worker may have written it.
+  // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written
+  // them.
   static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
-  // What is known of the chunks that these tickets are in.
+  // Returns the known tickets of the chunks that contain these tickets.
   Result<TicketSet> readTickets(const std::vector<uint64_t>& tickets);
-  // What a part of an import answers.
+  // Translates the reply of a part of an import.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
   struct StreamEntry {
@@ -109,8 +110,8 @@ class RedisStore final : public Store {
     std::string answers;  // of an evaluation
     uint64_t answers_bytes = 0;
   };
-  // Entries of a stream (names, not keys) from `start` on, as read_entries.lua gives them; answers
-  // up to that size, 0: none.
+  // Returns entries of a stream (names, not keys) from `start` on, as read_entries.lua has them,
+  // with answers up to that size, 0: none.
   Result<std::vector<StreamEntry>> readEntries(std::string_view stream, std::string_view owners,
                                                const std::string& start, size_t count,
                                                uint64_t largest_answers);
@@ -120,13 +121,13 @@ class RedisStore final : public Store {
   RedisConnection connection_;
   std::string run_id_;
   std::string prefix_;
-  std::string spec_sha256_;  // of the spec as this client read it last
-  // The last inbox entry that readInbox handed out. The inbox has one reader at a time (the lease
-  // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
-  // it does not move when a reply is lost.
+  std::string spec_sha256_;  // of the spec that this client read last
+  // The last inbox entry that readInbox returned. The inbox has one reader at a time (the lease
+  // holder), and consumed entries are deleted. This is therefore all that a consumer group would
+  // keep; and it does not move when a reply is lost.
   std::string inbox_cursor_ = "0-0";
-  std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews told of
-  std::string import_;               // name of the import that beginImport began, "" if none
+  std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews reported
+  std::string import_;               // the import that beginImport started, "" if none
 };
 
 }  // namespace allot

@@ -7,9 +7,9 @@ struct redisContext;
 
 namespace allot {
 
-// Shakes hands on a connected socket: the server must have a certificate for address.host from an
-// authority that we trust. Reads the files of the address anew each time, so they may be replaced.
-// kUsage for a file that cannot be used, kUnavailable for a handshake that fails.
+// Does the handshake on a connected socket. The server needs a certificate for address.host from a
+// trusted authority. Reads the files of the address at each call: they may be replaced. kUsage for
+// a file that cannot be used, kUnavailable for a handshake that fails.
 Status startTls(redisContext* context, const RedisAddress& address);
 
 }  // namespace allot

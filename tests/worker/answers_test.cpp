@@ -284,7 +284,7 @@ TEST(Graders, SayWhatTheyTakeOfAnAnswer) {
                         {"ruler-all", sentence, std::nullopt},
                         {"contains-any", "", std::nullopt},
                         {"nonsense", "x", std::nullopt}}) {
-    EXPECT_EQ(takenBy(row.grader, row.completion), row.taken)
+    EXPECT_EQ(extractedAnswer(row.grader, row.completion), row.taken)
         << row.grader << ": " << row.completion;
   }
 }

@@ -253,12 +253,12 @@ TEST(LiteralGraders, ChoiceDeepseek) {
 
 // What `allot show question` says of them.
 TEST(LiteralGraders, SayWhatTheyTake) {
-  EXPECT_EQ(takenBy("number-llama-literal", "So it is\n$1,234.50!"), "1,234");
-  EXPECT_EQ(takenBy("number-llama-literal", "none"), "");
-  EXPECT_EQ(takenBy("number-deepseek-literal", "a \\boxed{x=3} b"), "x=3");
-  EXPECT_EQ(takenBy("number-deepseek-literal", "It is 3"), "It is 3");
-  EXPECT_EQ(takenBy("choice-llama-literal", "The correct answer is B"), "C");
-  EXPECT_EQ(takenBy("choice-deepseek-literal", "\\boxed{E}"), "");
+  EXPECT_EQ(extractedAnswer("number-llama-literal", "So it is\n$1,234.50!"), "1,234");
+  EXPECT_EQ(extractedAnswer("number-llama-literal", "none"), "");
+  EXPECT_EQ(extractedAnswer("number-deepseek-literal", "a \\boxed{x=3} b"), "x=3");
+  EXPECT_EQ(extractedAnswer("number-deepseek-literal", "It is 3"), "It is 3");
+  EXPECT_EQ(extractedAnswer("choice-llama-literal", "The correct answer is B"), "C");
+  EXPECT_EQ(extractedAnswer("choice-deepseek-literal", "\\boxed{E}"), "");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Where a worker computes, by spec.model.device. Free functions, any thread.
+// Chooses where a worker computes, by spec.model.device. Free functions, any thread.
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
 #include "worker/model/compute_device.h"
@@ -7,9 +7,9 @@
 
 namespace allot {
 
-// cpu and cuda are what they say; auto is a GPU where there is one that decodes this model with
-// all of the experiment's methods and measures, else the CPU. kUsage where cuda is not possible:
-// one sentence with the mend.
+// Returns the device for `spec`. `cpu` and `cuda` are taken literally. `auto` is a GPU if one is
+// usable and it decodes this model with all methods and measures of the experiment, else the CPU.
+// kUsage, with the remedy, if cuda is asked for and is not possible.
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
 
 }  // namespace allot

@@ -1,9 +1,9 @@
 #pragma once
-// Engine: what a worker knows how to do, without where work comes from or results go to.
+// Engine: runs episodes and evaluation units on one model. It knows neither the store nor the run.
 //
-// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. Every
-// result is a function of (experiment, policy, ticket) or (experiment, unit), never of what was
-// computed before. One thread.
+// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. A
+// result is a function of (experiment, policy, ticket) or (experiment, unit), never of earlier
+// work. One thread.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,26 +33,26 @@ namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
-  std::string task_path = {};      // where spec.task.path is; empty: there as it stands
-  std::string held_out_path = {};  // the same of spec.task.heldOutPath
-  // For keys and values, on the device; 0: a share of what is free there (KvPoolOptions).
+  std::string task_path = {};      // replaces spec.task.path; empty: the spec's path is used
+  std::string held_out_path = {};  // replaces spec.task.heldOutPath in the same way
+  // Bytes of device memory for keys and values; 0: a share of the free memory (KvPoolOptions).
   size_t kv_bytes = 0;
-  // For copies of prompts that a GPU has no room for, in the host's memory; nothing: a share of
-  // what is free there.
+  // Bytes of host memory for copies of prompts that do not fit into a GPU's memory; nothing: a
+  // share of the free memory.
   std::optional<size_t> host_bytes = {};
-  uint32_t rows_at_once = 0;          // EpisodeEngine::rowsAtOnce; 0: what suits the device
+  uint32_t rows_at_once = 0;          // EpisodeEngine::rowsAtOnce; 0: by device
   bool allow_code_execution = false;  // graders may run programs that the model writes
-  WorkerEvents* events = nullptr;     // told of the work; outlives the engine; may be null
+  WorkerEvents* events = nullptr;     // is told of the work; outlives the engine; may be null
 };
 
 class Engine final : public EpisodeEngine {
  public:
-  // Loads the model and makes the datasets. kUsage errors name file or key.
+  // Loads the model and builds the datasets. kUsage errors name the file or the key.
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
-  // Works for another experiment from now on, with the model, the questions and the prompts that
-  // are here. kFenced, and nothing changes, if that one needs others: a new process must do it.
+  // Switches to another experiment, which must use the loaded model, questions and prompts.
+  // kFenced, without any change, if it needs others: only a new process can work for it.
   Status takeUp(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
@@ -60,31 +60,31 @@ class Engine final : public EpisodeEngine {
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
 
-  // Runs the episodes of all tickets as one batch under `policy`. Result ids, worker and build are
-  // left to the caller.
+  // Runs the episodes of all tickets as one batch under `policy`. The caller sets result ids,
+  // worker and build.
   Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                  const std::string& policy_sha256,
                                                  const std::vector<uint64_t>& tickets) override;
 
-  // A schedule to answer training questions under. The ticket names what it draws.
+  // A schedule, and the training questions to answer under it. The ticket seeds its draws.
   struct Episode {
     uint64_t ticket = 0;
     SampleSchedule schedule;  // [layers]
     std::vector<uint32_t> questions;
   };
-  // The same for schedules that no policy drew: whatever names a policy is left out. kData if one
-  // does not fit the model or the questions.
+  // Runs episodes under given schedules instead of a policy's. The results name no policy. kData if
+  // an episode does not fit the model or the questions.
   Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
 
-  // A held-out question's tokens, and those of its answer with the one that ended it.
+  // A held-out question's tokens, and the tokens of its answer, the one that ended it included.
   struct Spelled {
     uint32_t question = 0;
     std::vector<int32_t> prompt, tokens;
     double score = 0;
   };
-  // Held-out questions answered by `method` after dense prompts, token by token: how another
-  // implementation is compared. Empty schedule: all layers read everything. kUsage if one of the
-  // three does not fit the experiment or the model.
+  // Answers held-out questions by `method` after dense prompts and returns all tokens, so that
+  // another implementation can be compared. Empty schedule: all layers read everything. kUsage if
+  // an argument does not fit the experiment or the model.
   Result<std::vector<Spelled>> spell(const std::vector<uint32_t>& questions,
                                      const std::string& method, SampleSchedule schedule);
 
@@ -93,31 +93,31 @@ class Engine final : public EpisodeEngine {
   Result<std::vector<v1::EvaluationResult>> evaluateTogether(
       const std::vector<v1::EvaluationUnit>& units) override;
 
-  // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
+  // Returns the evaluation chunks whose first prompt is in memory: they are cheaper here.
   std::vector<uint32_t> warmChunks() const override;
 
   uint32_t rowsAtOnce() const override { return rows_at_once_; }
 
   std::string deviceName() const override { return decoder_->deviceName(); }
-  // What keys and values of the longest question and its answer take, or with fidelity those of the
-  // questions that are measured together: with less memory no run ends.
+  // Returns the bytes that keys and values of the longest question and its answer take. With
+  // fidelity: of the questions that are measured together. With less memory no run ends.
   size_t leastKvBytes() const;
-  // Bytes; 0 on the CPU.
+  // Returns bytes; 0 on the CPU.
   size_t freeGpuMemory() const { return device_ == Device::kCuda ? freeMemory(device_) : 0; }
 
   struct Times {
-    double generation = 0;  // the decoder's steps included
+    double generation = 0;  // decode steps included
     double grading = 0;
   };
   const Times& times() const { return times_; }
 
  private:
-  // How a question is read and answered.
+  // How the prompt of a question is read and how its answer is decoded.
   struct Methods {
     kernels::MethodOptions prefill, decode;
     bool measures_kept_mass = false;  // of the prompt's blocks
   };
-  // A question of a split with the schedule to answer it under.
+  // A question of one of the two datasets, with the schedule to answer it under.
   struct Row {
     bool held_out = false;
     uint32_t question = 0;
@@ -125,38 +125,38 @@ class Engine final : public EpisodeEngine {
     uint32_t sequence = 0;
   };
   struct Answered {
-    std::vector<v1::QuestionScore> scores;  // one a row, as the next four
+    std::vector<v1::QuestionScore> scores;  // one a row, as are the next four
     std::vector<uint64_t> steps;
     std::vector<kernels::RowStatistics> statistics;
-    std::vector<std::optional<v1::Answer>> answers;  // those that are kept
+    std::vector<std::optional<v1::Answer>> answers;  // set for answers that are kept
     std::vector<v1::PrefillCounts> prompts;
     double prefill_seconds = 0;
     double decode_seconds = 0;
   };
 
   Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events);
-  // A prompt by how it is read (spec.attention.protocol).
+  // A prompt, divided by how its tokens are read (spec.attention.protocol).
   struct Read {
     std::vector<int32_t> context;   // in the prefill
     std::vector<int32_t> question;  // in decode steps
   };
   Read readingOf(const Question& asked) const;
-  // What is asked after the work in hand, as far as it is known: the prompts in memory that are
-  // asked for last make room for others.
+  // The work that is expected after the current one. Prompts that it needs last are the first to be
+  // dropped from memory.
   struct Ahead {
-    std::optional<uint64_t> ticket;  // episodes from this one on
-    uint32_t first = 0, count = 0;   // a unit's held-out questions, by one method after the other
+    std::optional<uint64_t> ticket;  // of the first expected episode
+    uint32_t first = 0, count = 0;   // held-out questions of a unit, by one method after another
   };
-  // Prompts by how soon they are asked for again after `row`.
+  // Returns a rank for each prompt that will be needed after `row`: the lower, the sooner.
   std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
                                                           const Methods& methods) const;
-  // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
+  // Returns the rows with their prompts in memory, and `spare` pages a row beyond generation's.
   Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
                                               size_t spare);
   PromptReading promptReading(const Row& row, const Methods& methods) const;
   std::string promptKey(const Row& row, const PromptReading& reading) const;
   void takeProfile(const PrefillProfile& profile);
-  // How many of the first rows the pool holds at once; at least one.
+  // Returns how many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void reportMemory();
   double secondsForPrompts() const {
@@ -164,46 +164,48 @@ class Engine final : public EpisodeEngine {
   }
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
-  // Adds to `answered`.
+  // Answers rows that fit the pool together, and appends to `answered`.
   Status answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered);
-  // Units that fit the experiment, of equal methods; their questions are the rows, in order. Fills
-  // all but the seconds.
+  // Measures the accuracy of units with equal methods. `rows` has the units' questions in order.
+  // Fills everything except the seconds.
+  // Requires: the units fit the experiment.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          std::vector<v1::EvaluationResult>* results);
-  // How the unit's questions are read and answered. kData if it does not fit the experiment.
+  // Returns how the unit's questions are read and answered. kData if it does not fit the
+  // experiment.
   Result<Methods> methodsOf(const v1::EvaluationUnit& unit) const;
   Result<std::vector<Row>> rowsOf(const v1::EvaluationUnit& unit, const Methods& methods) const;
-  // Fidelity or variance. Fills all but the unit and the seconds.
+  // Measures fidelity or variance. Fills everything except the unit and the seconds.
   Status compareOutputs(const std::vector<Row>& rows, const Methods& methods, Measure measure,
                         v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
   uint32_t taskOf(const Question& question) const;
   uint32_t longestAnswer(const Row& row) const;
 
-  WorkerEvents nobody_;  // listens where the options name no one
+  WorkerEvents nobody_;  // used if the options name no listener
   WorkerEvents& events_;
   v1::Experiment experiment_;
   Tokenizer tokenizer_;
-  std::optional<ChatTemplate> chat_;  // of all suites but recall
+  std::optional<ChatTemplate> chat_;  // for all suites except recall
   Device device_ = Device::kCpu;
-  uint32_t rows_of_step_ = 1;  // at most
+  uint32_t rows_of_step_ = 1;  // upper bound
   uint32_t rows_at_once_ = 1;
   bool allow_code_execution_ = false;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
   Methods rollout_methods_;
-  std::vector<float> tau_;      // of the experiment's profile, [layers, heads]; empty: it has none
-  std::string profile_digest_;  // tells prompts read by it from those read by another
+  std::vector<float> tau_;      // [layers, heads] of the experiment's profile; empty: it has none
+  std::string profile_digest_;  // separates prompts that were read with different profiles
   std::unique_ptr<PromptCache> prompts_;
   Ahead ahead_;
   v1::ModelFacts facts_;
-  uint64_t answers_room_ = 0;               // bytes, of a unit's
-  std::map<uint32_t, std::string> chunks_;  // seen so far: chunk -> key of its first prompt
+  uint64_t answers_room_ = 0;               // bytes for the kept answers of a unit
+  std::map<uint32_t, std::string> chunks_;  // chunk -> key of its first prompt, as far as seen
   Times times_;
 };
 
-// Where spec.model.path, a folder or a GGUF file, is: as it stands, or below the nearest parent of
-// `experiment_file`'s folder that has it. kUsage if nowhere.
+// Finds the folder or GGUF file of spec.model.path: at the path itself, or below the nearest parent
+// of `experiment_file`'s folder that contains it. kUsage if it is nowhere.
 Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file);
 
 }  // namespace allot

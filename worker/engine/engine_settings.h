@@ -1,6 +1,6 @@
 #pragma once
-// What an experiment asks of the decoder that answers it: methods, number formats, and what is kept
-// beside keys and values. Pure functions, any thread.
+// Translates an experiment into the decoder's settings: methods, number formats, and what the pool
+// keeps beside keys and values. Pure functions, any thread.
 #include <string>
 #include <vector>
 
@@ -19,15 +19,15 @@ WeightType weightTypeOf(Dtype dtype);
 
 ModelShape shapeOf(const ModelConfig& config);
 
-// The method that `text` is, with the experiment's defaults. kUsage names `key`.
+// Parses `text` as a method, with the experiment's defaults. kUsage names `key`.
 Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text,
                                         kernels::Phase phase = kernels::Phase::kDecode);
-// Missing, of a run that an older build began: dense.
+// Parses a prefill method. Empty text means dense.
 Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std::string& text);
 
 bool holds(const std::vector<int>& numbers, int number);
 
-// What the methods of the experiment read beside keys and values is kept; nothing else is.
+// Returns the pool's options: it keeps exactly the extra data that the experiment's methods read.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec);
 
 }  // namespace allot

@@ -1,22 +1,22 @@
 #pragma once
-// Fidelity: how close a method's attention comes to dense attention in the same state
-// (SANTA paper, Appendix U).
+// Fidelity: measures how close a method's attention is to dense attention in the same state
+// (SANTA paper, Appendix U). One thread: the decoder's.
 //
-// Every row is decoded greedily and densely, and at each of its steps two questions are asked:
-//  - Error: in every layer the method gets the queries, keys and values that dense attention got;
-//    its output is compared with the dense one, head by head. All states count: a budget of 0 is an
-//    error of 1 (and a cosine of 0), a budget of n or more an error of 0.
-//  - Agreement: the whole step once more with the method, from the same dense past; would the next
-//    token have been the same?
-// The paper runs the method in the final layer only, for the error as well as for the agreement
-// ("a full one-token forward pass"). Here the error is taken in every layer, each from the dense
-// state, so that the last layer's cells are the paper's figure. The agreement is that of the method
-// in all layers at once, which is how it is used and the harder question; in the last layer alone,
-// which is the paper's; or in each layer alone, one after the other.
+// Every row is decoded greedily and densely. Two questions are asked at each of its steps:
+//  - Error: in every layer the method gets the queries, keys and values of dense attention. Its
+//    output is compared with the dense one, head by head. All states count: a budget of 0 has an
+//    error of 1 and a cosine of 0, a budget of n or more an error of 0.
+//  - Agreement: the whole step is run again with the method, from the same dense past. Is the next
+//    token the same?
+// The paper runs the method in the final layer only, for the error and for the agreement ("a full
+// one-token forward pass"). Here the error is taken in every layer, each from the dense state. The
+// cells of the last layer are therefore the paper's figure.
+// The agreement has three forms. The method runs in all layers at once, which is how it is used and
+// the harder question; in the last layer alone, as in the paper; or in each layer alone in turn.
 //
-// Variance (Appendices D, M and N) asks the method for several independent outputs in one state,
-// that of a prompt's last position: how far they are from each other, and how many different rows
-// each reads.
+// Variance (Appendices D, M and N) takes several independent outputs of the method in one state: at
+// the last position of a prompt. It measures their distance from each other, and the number of
+// different rows that each of them reads.
 #include <cstdint>
 #include <vector>
 
@@ -28,44 +28,46 @@
 namespace allot {
 
 struct Fidelity {
-  std::vector<v1::FidelityCell> cells;       // by task, layer and support; only those with states
-  std::vector<v1::AgreementCell> agreement;  // by task and layer; none of variance
+  std::vector<v1::FidelityCell> cells;       // by task, layer and support; none without states
+  std::vector<v1::AgreementCell> agreement;  // by task and layer; empty for variance
   uint64_t steps = 0;                        // row-steps of the method
-  kernels::RowStatistics statistics;         // what those read
+  kernels::RowStatistics statistics;         // reads of those steps
 };
 
 struct FidelityProtocol {
-  uint32_t support_tile = MeasureOptions().tile;  // keys
+  uint32_t support_tile = MeasureOptions().tile;  // keys a tile
   AgreementLayers agreement = AgreementLayers::kAll;
-  uint32_t replicates = MeasureOptions().replicates;  // of variance, >= 2
+  uint32_t replicates = MeasureOptions().replicates;  // of variance; at least 2
 };
 
-// Pages a row that both take beyond pagesForRow().
+// Pages a row that either measure needs beyond pagesForRow().
 constexpr size_t kFidelityPages = 1;
 
-// `rows`, with the method's schedules, and `options`, with the method, are those that generate()
-// would take; tasks[i] is rows[i]'s task. Errors as generate()'s. One thread, as the decoder.
+// Measures error and agreement. `rows` has the method's schedules and `options` the method, as
+// generate() takes them. tasks[i] is the task of rows[i]. Errors are generate()'s.
 Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
                                  const std::vector<GenerationRow>& rows,
                                  const std::vector<uint32_t>& tasks,
                                  const GenerationOptions& options,
                                  const FidelityProtocol& protocol = {});
 
-// last_tokens[i] ends rows[i]'s prompt. It is read once more, densely, for its queries: prompt by
-// prompt, so that no generated token is in any state. Replicate r of a row draws as its decode step
-// r does. Errors as measureFidelity's.
+// Measures the variance of outputs at the last position of each prompt. last_tokens[i] is the last
+// token of rows[i]'s prompt. It is read again, densely, to get its queries. Prompts are read one by
+// one, so that no state has a generated token. Replicate r of a row draws like its decode step r.
+// Errors are measureFidelity's.
 Result<Fidelity> measureVariance(Decoder* decoder, const std::vector<GenerationRow>& rows,
                                  const std::vector<int32_t>& last_tokens,
                                  const std::vector<uint32_t>& tasks,
                                  const GenerationOptions& options,
                                  const FidelityProtocol& protocol = {});
 
-// How many tiles of `tile` keys, heaviest first, hold 90 % of the softmax mass of one query head.
-// Scores [n], n > 0; tile > 0.
+// Returns how many tiles of `tile` keys, heaviest first, hold 90 % of the softmax weight of one
+// query head. scores: [n].
+// Requires: n > 0, tile > 0.
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile);
-// The same of the tiles' masses.
+// Returns the same number from the softmax weight of each tile.
 int tilesOfSupport(std::vector<double> masses);
-// The bucket that a cell counts it in: 1, 2, 3 (3..4), 5 (5..8), 9 (9 or more).
+// Returns the bucket of a FidelityCell: 1, 2, 3 (3..4), 5 (5..8) or 9 (9 and more).
 uint32_t supportBucket(int tiles);
 
 }  // namespace allot

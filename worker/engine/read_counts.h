@@ -1,5 +1,5 @@
 #pragma once
-// What prompts and steps read, added up in the form that results carry. Pure functions, any thread.
+// Adds up what prompts and decode steps read, in the form of a result. Pure functions, any thread.
 #include <cstdint>
 
 #include "allot/kernels/decode.h"
@@ -8,9 +8,9 @@
 
 namespace allot {
 
-// A row's steps.
+// Adds the reads of `steps` decode steps of a row.
 void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts);
-// One prompt's.
+// Adds the reads of one prompt.
 void addCounts(const Prompt& prompt, v1::PrefillCounts* counts);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// EpisodeEngine: what WorkerLoop needs of whoever decodes and grades. Engine is the real one; the
-// simulation has one that costs nothing. One thread.
+// EpisodeEngine: the interface through which WorkerLoop decodes and grades. Engine implements it on
+// a model, the simulation without one. One thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace allot {
 
-// Whether evaluateTogether() may have both: answers to the same questions by the same methods.
+// Returns true if evaluateTogether() may take both units: they are answers to the same questions by
+// the same methods.
 inline bool answeredTogether(const v1::EvaluationUnit& a, const v1::EvaluationUnit& b) {
   return measureOf(a) == Measure::kAccuracy && measureOf(b) == Measure::kAccuracy &&
          a.method() == b.method() && prefillOf(a) == prefillOf(b) && a.chunk() == b.chunk() &&
@@ -25,15 +26,16 @@ class EpisodeEngine {
  public:
   virtual ~EpisodeEngine() = default;
 
-  // Runs the episodes of all tickets as one batch under `policy`. Result ids, worker and build are
-  // left to the caller.
+  // Runs the episodes of all tickets as one batch under `policy`. The caller sets result ids,
+  // worker and build.
   virtual Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                          const std::string& policy_sha256,
                                                          const std::vector<uint64_t>& tickets) = 0;
   // Evaluates one unit. kData if the unit does not fit this experiment.
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
-  // The same of several units that answeredTogether() holds for, one result each in their order:
-  // what can shares decode steps among them, and every result but its times is as it is alone.
+  // Evaluates several units and returns their results in order. An engine may share decode steps
+  // among the units; only the times of a result differ from a separate evaluation.
+  // Requires: answeredTogether() for each pair of units.
   virtual Result<std::vector<v1::EvaluationResult>> evaluateTogether(
       const std::vector<v1::EvaluationUnit>& units) {
     std::vector<v1::EvaluationResult> results;
@@ -43,20 +45,21 @@ class EpisodeEngine {
     }
     return results;
   }
-  // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
+  // Returns the evaluation chunks whose first prompt is in memory: they are cheaper here.
   virtual std::vector<uint32_t> warmChunks() const = 0;
-  // Questions that are worth answering at once: the rows that a decode step takes in hardly more
-  // time than one, and where answers are of many lengths others that take the place of the first.
+  // Returns how many questions are worth answering at once: a decode step of that number of rows
+  // takes hardly more time than a step of one. If lengths of answers vary, the number includes rows
+  // that replace ended ones.
   virtual uint32_t rowsAtOnce() const { return 1; }
-  // What computes: "cpu" or a GPU's name.
+  // Returns "cpu" or the name of the GPU.
   virtual std::string deviceName() const { return "cpu"; }
 
-  // `asked` is called before each decode step and each prompt, and says whether to give up what is
-  // in hand: the call under way then ends with an error and leaves nothing behind.
+  // Sets a callback that is called before each decode step and each prompt. If it returns true, the
+  // current call is given up: it returns an error and leaves nothing behind.
   void interruptWhen(std::function<bool()> asked) { interrupted_ = std::move(asked); }
 
  protected:
-  // The error to end with, once that is asked for.
+  // Returns the error to end with, once the callback has returned true.
   Status checkInterrupted() const {
     if (!interrupted_ || !interrupted_()) return {};
     return fail(ErrorCode::kUnavailable, "the work in hand was given up, as asked");

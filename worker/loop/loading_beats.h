@@ -1,9 +1,9 @@
 #pragma once
-// LoadingBeats: heartbeats of a worker that loads its model, so that the run knows of it already.
+// LoadingBeats: sends heartbeats while a worker loads its model, so that the run already lists it.
 //
-// They come from a thread of their own, with a store of their own, for the worker's thread is busy
-// for minutes. Made before the model is loaded, destroyed when it is: that waits for the beat under
-// way. What cannot be sent is left out.
+// Has its own thread and its own store, because the worker's thread is busy for minutes. Owned by
+// the worker's main thread: made before the model is loaded, destroyed afterwards. The destructor
+// waits for the current beat. A beat that cannot be sent is skipped.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace allot {
 
-// How much of the weights has been read.
+// Progress of reading the weights.
 struct LoadedBytes {
   uint64_t loaded = 0;
   uint64_t total = 0;  // 0: not known
@@ -23,7 +23,8 @@ struct LoadedBytes {
 
 class LoadingBeats {
  public:
-  // beat: all but state, bytes and time. loaded: called on the thread of the beats.
+  // beat: has everything except state, bytes and time. loaded: is called on the thread of the
+  // beats.
   LoadingBeats(std::unique_ptr<WorkSource> store, v1::WorkerBeat beat,
                std::function<LoadedBytes()> loaded, std::function<uint64_t()> unix_now,
                std::chrono::milliseconds every = std::chrono::seconds(2));
@@ -35,11 +36,11 @@ class LoadingBeats {
   v1::WorkerBeat beat_;
   std::function<LoadedBytes()> loaded_;
   std::function<uint64_t()> unix_now_;
-  std::jthread thread_;  // stopped and joined before the rest goes
+  std::jthread thread_;  // is stopped and joined before the other members are destroyed
 };
 
-// What this process has read of the weight files of `model` since the object was made: mapped pages
-// of files that are in memory. Any thread.
+// Counts the bytes of a model's weight files that this process has read since the object was made.
+// It counts mapped pages that are in memory. Any thread.
 class WeightFiles {
  public:
   explicit WeightFiles(const std::string& model);
@@ -50,7 +51,8 @@ class WeightFiles {
   uint64_t before_ = 0;
 };
 
-// The last beat of a worker that ends with an error, kept for kFailureKeptMs. Best effort.
+// Sends the last beat of a worker that ends with an error. It is kept for kFailureKeptMs. Best
+// effort.
 void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
                  uint64_t unix_now_ms);
 

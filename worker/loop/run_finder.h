@@ -1,6 +1,6 @@
 #pragma once
-// RunFinder: which run a worker works for: the one that it was named, or the newest one of an
-// experiment. Owned by the worker's main thread; blocks on the store.
+// RunFinder: finds the run that a worker works for: a named one, or the newest of an experiment.
+// Owned by the worker's main thread; blocks on the store.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -22,9 +22,9 @@ struct FoundRun {
 
 class RunFinder {
  public:
-  // run_id: this run; "": the newest of `experiment`. `draining` ends every wait. observer: of the
-  // run's store, which it outlives; may be null. on_wait: called whenever a wait begins, for the
-  // run or for the store.
+  // run_id: the run to find; "": the newest run of `experiment`. draining: ends every wait.
+  // observer: observes the run's store and outlives it; may be null. on_wait: is called whenever a
+  // wait for the run or the store begins.
   RunFinder(
       std::string redis, std::string run_id, std::string experiment,
       const std::atomic<bool>* draining, StoreObserver* observer = nullptr,
@@ -36,13 +36,13 @@ class RunFinder {
         observer_(observer),
         on_wait_(std::move(on_wait)) {}
 
-  // Waits until the run is there, and the store if that is away; nothing once draining. Errors are
-  // those that waiting cannot mend.
+  // Waits for the run, and for the store if it is away. Returns nothing once draining. Errors are
+  // those that do not pass by waiting.
   Result<std::optional<FoundRun>> find();
-  // Whether the experiment's newest run is another one than find() gave last.
+  // Returns true if the experiment's newest run is not the one that find() returned last.
   bool moved() const;
 
-  // Repeats a store call until the store answers; gives up only once draining.
+  // Repeats a store call until the store answers. Gives up only once draining.
   template <typename Call>
   auto patiently(const Call& call) const -> decltype(call()) {
     bool told = false;

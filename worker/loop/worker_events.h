@@ -1,6 +1,6 @@
 #pragma once
-// WorkerEvents: what a WorkerLoop and its Engine tell whoever watches them (metrics, health).
-// Called on the loop's thread, between two steps of the work; each call must be short.
+// WorkerEvents: the interface through which WorkerLoop and Engine report to metrics and health.
+// Called on the loop's thread, between two steps of the work. Each call must be short.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace allot {
 
 enum class WorkOutcome {
   kPushed,   // the store has it
-  kAborted,  // given up whole on SIGTERM: nothing of it was pushed
+  kAborted,  // given up on SIGTERM: no part of it was pushed
   kFailed,   // the engine failed, or the result could not be pushed before the worker left
 };
 
@@ -24,18 +24,20 @@ struct WorkerNow {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // One episode or unit that was begun is done with. result: what was pushed; null otherwise.
+  // Reports the end of an episode or unit that was begun. result: as pushed; null otherwise.
   virtual void episode(WorkOutcome /*outcome*/, const v1::EpisodeResult* /*result*/) {}
   virtual void unit(WorkOutcome /*outcome*/, const v1::EvaluationResult* /*result*/) {}
-  // Something has moved: a round of the loop, a decode step, a prefilled prompt. Its absence is
-  // what a watchdog looks for; waiting for the store counts as moving.
+  // Reports progress: a round of the loop, a decode step, a prefilled prompt, or waiting for the
+  // store. A watchdog acts on its absence.
   virtual void progress(const WorkerNow& /*now*/) {}
 
-  // The engine: a prompt of so many tokens is about to be prefilled; one decode step of `rows` rows
-  // was made (method: its name without parameters; same-state comparisons are left out); memory in
-  // use, by weights and by the pages of keys and values.
+  // Events of the engine.
+  // A prompt of `tokens` tokens is about to be prefilled.
   virtual void prefill(size_t /*tokens*/) {}
+  // A decode step was made. method: its name without parameters. Same-state comparisons are not
+  // reported.
   virtual void decoded(std::string_view /*method*/, size_t /*rows*/, double /*seconds*/) {}
+  // Memory in use by weights, and by the pages of keys and values.
   virtual void memory(size_t /*weights_bytes*/, size_t /*kv_bytes*/) {}
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a probe may ask of the layer that it was called for (Decoder), where the numbers are on the
-// host. Pure functions, any thread.
+// Exact scores and tile weights of one layer, for probes (Decoder). The numbers are on the host.
+// Pure functions, any thread.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,20 +9,22 @@
 
 namespace allot {
 
-// One row's keys and values of a layer on the host, in bfloat16 or float32: kv and `pages` as a
-// step of that row alone has them. On the CPU kv is the pool's.
+// Keys and values of one row and layer on the host, in bfloat16 or float32. kv and `pages` describe
+// a step of this row alone. On the CPU kv is the pool's.
 struct HostRow {
   kernels::PagedKv kv;
   std::vector<int32_t> pages;
-  std::vector<uint8_t> keys = {}, values = {};  // what kv points to, where it is a copy
+  std::vector<uint8_t> keys = {}, values = {};  // if kv is a copy: its memory
 };
 
-// The exact scores of one query head over the keys that its row attends to, oldest first. in and kv
-// are the host's.
+// Computes the exact scores of one query head over the keys that its row attends to, oldest first.
+// Requires: in and kv are on the host.
 void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                  std::vector<float>* scores);
 
-// The softmax mass of each tile of `tile` keys, relative to the largest score. Scores [n], n > 0.
+// Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score.
+// scores: [n].
+// Requires: n > 0.
 std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
 }  // namespace allot

@@ -1,7 +1,7 @@
 #pragma once
-// Bpe: the vocabulary and the merges of a BPE; turns the bytes of one piece into ids. Tokens are
-// made of bytes (byte-level), or of characters, with a token a byte for those that the vocabulary
-// has not (byte_fallback).
+// Bpe: the vocabulary and the merges of a BPE. It turns the bytes of one piece into ids. Tokens are
+// made of bytes (byte-level) or of characters. In the second case a character that is not in the
+// vocabulary becomes a token for each byte (byte_fallback).
 //
 // Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace allot {
 
-// Ids lie below this: far above any vocabulary, and small enough to index with.
+// Upper bound of token ids: far above any vocabulary, and small enough to index with.
 inline constexpr int64_t kMaxTokenIds = int64_t{1} << 24;
 
 class Bpe {
@@ -29,18 +29,18 @@ class Bpe {
   };
   using Vocab = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
 
-  // From the "model" member of tokenizer.json; `file` names it in errors (kUsage).
+  // Reads the "model" member of tokenizer.json. `file` names it in errors (kUsage).
   static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
 
-  // Appends the ids of a piece (any bytes; those that the vocabulary lacks are left out). Time n
-  // log n in the piece's length.
+  // Appends the ids of a piece of any bytes. Bytes that the vocabulary lacks are left out. Takes
+  // O(n log n) in the length of the piece.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
-  // From now on a piece is never this token whole (ignore_merges). While loading.
+  // Excludes this token as the id of a whole piece (ignore_merges). Called only while loading.
   void hideWhole(int32_t id) { hidden_.insert(id); }
 
   std::optional<int32_t> idOf(std::string_view token) const;
-  // Keys are in the byte-level alphabet, or characters and "<0x0A>".
+  // Returns the vocabulary. Its keys are in the byte-level alphabet, or characters and "<0x0A>".
   const Vocab& vocab() const { return vocab_; }
   bool byteFallback() const { return byte_fallback_; }
 

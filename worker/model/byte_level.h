@@ -1,5 +1,5 @@
 #pragma once
-// The byte-level alphabet of GPT-2's tokenizer: each byte is written as one printable character, so
+// The byte-level alphabet of GPT-2's tokenizer. It writes each byte as one printable character, so
 // that a vocabulary of JSON strings can hold any bytes. Pure functions; any thread. Private to
 // worker/model/.
 #include <array>
@@ -9,13 +9,13 @@
 
 namespace allot {
 
-// Byte -> its character, in UTF-8.
+// Returns the character of each byte, in UTF-8.
 const std::array<std::string, 256>& byteCharacters();
 
-// Any bytes -> a vocabulary entry.
+// Turns any bytes into a vocabulary entry.
 std::string toByteCharacters(std::string_view bytes);
 
-// A vocabulary entry -> its bytes; nothing when it has a character outside the alphabet.
+// Turns a vocabulary entry into its bytes. Returns nothing if a character is not in the alphabet.
 std::optional<std::string> fromByteCharacters(std::string_view token);
 
 }  // namespace allot

@@ -1,5 +1,5 @@
 #pragma once
-// Where a decoder computes: the CPU or an NVIDIA GPU. Free functions, any thread.
+// The device that a decoder computes on: the CPU or an NVIDIA GPU. Free functions, any thread.
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -11,30 +11,30 @@ namespace allot {
 
 enum class Device { kCpu, kCuda };
 
-// Of weights and of what goes into and out of their products; bfloat16 on a GPU alone.
+// The type of weights, and of inputs and outputs of their products. kBFloat16 only on a GPU.
 enum class WeightType { kFloat32, kBFloat16 };
 
-// Nothing if this build decodes on a GPU and one that it can use is there; else one sentence that
-// says why not, with the mend.
+// Returns nothing if this build decodes on a GPU and a usable one is there. Else returns one
+// sentence with the reason and the remedy.
 std::optional<std::string> cudaUnavailable();
 
-// GPUs that this process sees (CUDA_VISIBLE_DEVICES says which they may be); 0 where none can be
-// used.
+// Returns the number of GPUs that this process sees (CUDA_VISIBLE_DEVICES limits it); 0 if none can
+// be used.
 unsigned cudaDevices();
 
-// Nothing if models of this shape decode on the GPU; else one sentence.
+// Returns nothing if models of this shape decode on the GPU; else one sentence.
 std::optional<std::string> cudaUnsupported(const ModelConfig& config);
 
-// Bytes of memory that this process may still take there: on the CPU what the system has to give
-// without swapping, and no more than is left of the control group's limit (a container's). 0 where
-// that cannot be known.
+// Returns the bytes of the device's memory that this process may still use; 0 if unknown. On the
+// CPU that is the memory available without swapping, within the limit of the control group
+// (container).
 size_t freeMemory(Device device);
 
-// What the matrices of such a model's weights take there, in all layouts; norms are little beside
-// them.
+// Returns the bytes of the model's weight matrices on the device, in all layouts. Norms are left
+// out: they are small.
 size_t weightBytes(const ModelConfig& config, Device device, WeightType type);
 
-// kUsage where the model's weights are more than the memory that is free there.
+// Returns kUsage if the model's weights need more memory than is free on the device.
 Status checkWeightsFit(const ModelConfig& config, Device device, WeightType type);
 
 }  // namespace allot

@@ -1,6 +1,7 @@
 #pragma once
-// Prefill on the CPU, its matrix products LibTorch's: the only place of the CPU path that knows it,
-// so that its headers (25 s a translation unit) are paid for once. Private to worker/model/.
+// Prefill on the CPU, with LibTorch's matrix products. It is the only unit of the CPU path that
+// includes LibTorch, whose headers take 25 s a translation unit. Private to worker/model/. One
+// thread, and LibTorch's.
 #include <cstdint>
 #include <vector>
 
@@ -13,25 +14,25 @@
 
 namespace allot {
 
-// Cosines and sines of the rotary angles, [positions, head_dim / 2] each: of the positions that a
-// sequence has reached, not of all that a config.json allows, which may be millions.
+// Cosines and sines of the rotary angles, [positions, head_dim / 2] each. Covers the positions that
+// a sequence has reached: those that a config.json allows may be millions.
 struct RopeTable {
   std::vector<float> cosines;
   std::vector<float> sines;
-  // Makes the angles of positions below `positions` (at most config.max_positions), if they are not
-  // there, and of some more: true where it did.
+  // Extends the table to positions below `positions` and some more. Returns true if it grew.
+  // Requires: positions <= config.max_positions.
   bool cover(const ModelConfig& config, int64_t positions);
 };
 
-// Qwen3's norms of one position: each head's query [heads, head_dim] and key [kv_heads, head_dim]
-// in place, before they are turned; nothing where the model has none.
+// Applies Qwen3's norms to one position in place, before the rotation: queries [heads, head_dim],
+// keys [kv_heads, head_dim]. Does nothing for a model without such norms.
 void normaliseHeads(const LayerWeights& layer, const ModelConfig& config, float* queries,
                     float* keys);
 
-// What attention works in.
+// Work memory of attention.
 struct PrefillSpaces {
   kernels::PrefillWorkspace blocks;
-  kernels::DecodeWorkspace queries;  // where each is attended to for itself
+  kernels::DecodeWorkspace queries;  // if each query is attended to separately
 };
 
 struct PrefillTask {
@@ -41,15 +42,15 @@ struct PrefillTask {
   const KvPool& pool;
   const PromptReading& reading;
   PrefillSpaces* spaces;
-  PromptStatistics* statistics;    // added to
-  bool zero_budget_means = false;  // ZeroReads, as kernels::QueryDraws has it
+  PromptStatistics* statistics;    // is added to
+  bool zero_budget_means = false;  // ZeroReads, in the form of kernels::QueryDraws
   int zero_budget_window = 0;
 };
 
-// Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where
-// attention reads them (in bfloat16, if that is what the pool holds: every query sees what later
-// steps see), returns the logits after its last token, [vocab]. kData where a number is
-// not finite, which weights that are damaged make: the error names the layer and the tensor.
+// Runs the prompt in chunks, writes its keys and values to `pages` of the pool, and returns the
+// logits after its last token, [vocab]. Attention reads keys and values from the pool, so that each
+// query sees what later steps see, bfloat16 included. kData if a number is not finite, as with
+// damaged weights; the error names the layer and the tensor.
 Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector<int32_t>& ids,
                                       const std::vector<int32_t>& pages);
 

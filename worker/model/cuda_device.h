@@ -1,5 +1,6 @@
 #pragma once
-// The GPU that a process decodes on: the first that it sees. Private to worker/model/.
+// The GPU that a process decodes on: the first that it sees. Free functions, called on the
+// decoder's thread. Private to worker/model/.
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,11 +10,11 @@
 
 namespace allot {
 
-// "NVIDIA H200".
+// Returns the name, like "NVIDIA H200".
 std::string cudaDeviceName();
 
-// The GPU's memory. Pages are copied on `stream`; a copy that could not be started says so in
-// `refusal`, if it is the first.
+// Returns the GPU's memory as a place for pages. Pages are copied on `stream`. If a copy cannot be
+// started, `refusal` is set, unless it already is.
 KvPlace cudaPlace(kernels::cuda::Stream stream,
                   std::shared_ptr<std::optional<std::string>> refusal);
 

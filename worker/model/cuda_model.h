@@ -1,10 +1,10 @@
 #pragma once
-// CudaModel: a Llama-architecture model on a GPU, and how one decode step gets onto its stream.
+// CudaModel: a Llama-architecture model on a GPU, and the stream operations of one decode step.
 //
 // Owns weights, pool, the kernels' workspace and the activations of a step. LibTorch multiplies
-// matrices, cuda_ops.h does what lies between, kernels/ the attention. Used by the decoder
-// (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all that knows
-// at::Tensor.
+// matrices, cuda_ops.h does the element-wise operations between them, kernels/ the attention. Used
+// by the decoder (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all units
+// that include at::Tensor.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -31,11 +31,11 @@
 
 namespace allot {
 
-// Matrices are [inputs, outputs], transposed views of rows as they are stored; norms are float32.
+// Matrices are [inputs, outputs]: transposed views of the stored rows. Norms are float32.
 struct CudaLayer {
   at::Tensor attention_norm, qkv, output, mlp_norm, gate_up, down;
-  at::Tensor qkv_bias = {};                   // float32, undefined where there is none
-  at::Tensor query_norm = {}, key_norm = {};  // [head_dim], as well
+  at::Tensor qkv_bias = {};                   // float32; undefined: none
+  at::Tensor query_norm = {}, key_norm = {};  // [head_dim]; undefined: none
 
   const float* bias() const { return qkv_bias.defined() ? qkv_bias.data_ptr<float>() : nullptr; }
   cuda_ops::HeadNorms norms(float eps) const {
@@ -50,12 +50,12 @@ struct CudaWeights {
   at::Tensor final_norm;
   at::Tensor head;
 
-  // Reads the checkpoint at `path`, layer by layer. In float32 a run on the GPU differs from one on
-  // the CPU that has a bfloat16 cache by its sums alone, and small models do not wait for their
-  // weights; large ones are for bfloat16. `read` is told parameters and digest.
+  // Reads the checkpoint at `path`, layer by layer. `read` gets the number of parameters and the
+  // digest. In float32 a run differs from a CPU run with a bfloat16 cache only by its sums, and
+  // small models do not wait for their weights. Large models need bfloat16.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
-  // bfloat16, normal, of a size that keeps activations near 1: for measuring time.
+  // Makes normal bfloat16 weights of a size that keeps activations near 1, for measuring time.
   static CudaWeights random(const ModelConfig& config, uint64_t seed);
 
   size_t bytes() const;
@@ -64,11 +64,11 @@ struct CudaWeights {
 
 class CudaModel {
  public:
-  // Budgets count as no more than this: the plan refuses as many draws (exactAbove=never).
+  // Larger budgets are reduced to this number, which the plan refuses (exactAbove=never).
   static constexpr uint32_t kTooManyDraws = 1u << 25;
 
-  // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
-  // and what the kernels read. kUsage where the GPU's memory is too small.
+  // Creates the model with keys and values in bfloat16, whatever the options say: half the bytes of
+  // float32, and the type that the kernels read. kUsage if the GPU's memory is too small.
   static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,
                                                    const KvPoolOptions& options);
 
@@ -78,54 +78,56 @@ class CudaModel {
   const at::Tensor& sines() const { return sines_; }
   KvPool& pool() { return pool_; }
   kernels::cuda::Workspace& workspace() { return workspace_; }
-  // Workspace::failure() of the step's kernels.
+  // Returns Workspace::failure() of the step's kernels.
   [[nodiscard]] std::optional<std::string> failure();
-  // What everything runs on. Its callers make it the current one.
+  // Returns the stream of all operations. Callers make it the current one.
   c10::cuda::CUDAStream stream() const { return stream_; }
 
-  // Room for keys of one sequence to be appended, `positions` in all. Refusals are sentences.
+  // Makes room for keys of one sequence of `positions`. A refusal is a sentence.
   [[nodiscard]] std::optional<std::string> planPrompt(int positions);
 
-  // Takes a step's arrays over and makes room for it; the step before must be done. With the sizes
-  // of the step before nothing moves in memory: a graph captured of that step then does this one.
-  // places [rows]: where tokens are to be chosen, which (Decoder's).
+  // Copies a step's arrays and makes room for it. If the sizes are those of the step before, no
+  // memory moves, and a graph captured of that step does this one as well. places: [rows], as
+  // Decoder has them, if tokens are to be chosen.
+  // Requires: the step before is done.
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
 
-  // Puts the prepared step on the current stream: one upload, kernels, and the statistics' way home
-  // where there are any. Allocates nothing and waits for nothing, so that it can be captured.
-  // Without attention: all the rest, for measuring.
+  // Puts the prepared step on the current stream: one upload, the kernels, and the copy of the
+  // statistics to the host if there are any. Allocates nothing and waits for nothing, so that it
+  // can be captured. attention = false leaves attention out, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
-  // Called by enqueue() after a layer's attention; such a step may wait, and is no graph. Nothing:
-  // not called.
+  // Is called by enqueue() after a layer's attention, if set. Such a step may wait, and cannot be
+  // captured as a graph.
   std::function<std::optional<std::string>(int64_t layer)> after_attention;
-  // The same and the choice of the next tokens, which needs places: as a graph, if there is one.
+  // Enqueues the step and the choice of the next tokens, as a graph if possible.
+  // Requires: prepare() got places.
   [[nodiscard]] std::optional<std::string> enqueueAndChoose(const TokenChoice& choice);
 
-  // On the device, [at least rows, vocab], float32.
+  // [at least rows, vocab], float32, on the device.
   const at::Tensor& logits() const { return logits_; }
-  // What a step makes of a row that the last norm gave: normed [1, hidden] of the weights' number,
-  // logits [vocab] float32, on the device. On the current stream.
+  // Computes the logits of a row as a step does. normed: [1, hidden] after the last norm, in the
+  // weights' number type. logits: [vocab], float32, on the device. Runs on the current stream.
   [[nodiscard]] std::optional<std::string> logitsOf(const at::Tensor& normed, at::Tensor* logits);
-  // Of the layer after whose attention it is asked: [at least rows, heads or KV heads * head_dim];
-  // idleValues() is undefined where none are kept.
+  // Arrays of the last layer whose attention was enqueued: [at least rows, heads or KV heads *
+  // head_dim]. idleValues() is undefined if no means of values are kept.
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
   const at::Tensor& idleValues() const { return zero_budget_values_; }
-  // [rows], once the step is done: on the host.
+  // [rows] on the host, valid once the step is done.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
-  // Steps so far that were one call.
+  // Returns the number of steps so far that were one graph launch.
   uint64_t graphsLaunched() const { return graphs_.launched(); }
 
  private:
-  // The step's arrays, one after another in one piece of memory, of 4 bytes an entry.
+  // The arrays of a step, one after another in one allocation. All entries have 4 bytes.
   enum Array { kTokens, kLengths, kPositions, kSequences, kSteps, kPlaces, kBudgets, kPages };
 
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
-  // The angles of positions below `positions` are in cosines_ and sines_.
+  // Makes sure that cosines_ and sines_ have the positions below `positions`.
   void coverPositions(int64_t positions);
-  // The workspace's plan; before it is refused, memory that LibTorch keeps for later is given back.
+  // Plans the workspace. Before it refuses, it frees the memory that LibTorch caches.
   [[nodiscard]] std::optional<std::string> plan(const kernels::MethodOptions& method,
                                                 const kernels::cuda::StepBounds& bounds);
   void fill(const StepBatch& batch, std::span<const uint32_t> places);
@@ -133,14 +135,14 @@ class CudaModel {
   int64_t offset(Array array) const;
   template <typename T>
   T* onDevice(Array array) const;
-  // out = in times matrix, so many rows in whole tiles.
+  // Computes out = in times matrix, for `rows` rows in whole tiles.
   [[nodiscard]] std::optional<std::string> product(const at::Tensor& in, int64_t rows,
                                                    const at::Tensor& matrix, at::Tensor* out);
-  // The same of the step's rows. What goes wrong is in refused_product_.
+  // Computes a product of the step's rows. An error goes to refused_product_.
   void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out);
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
   bool hasMethod(int64_t layer) const { return !only_layer_ || *only_layer_ == layer; }
-  // All that the step's kernels are given by value.
+  // Returns a text of all values that the step's kernels get as arguments.
   std::string nameOfStep(const TokenChoice& choice) const;
 
   ModelConfig config_;
@@ -152,30 +154,30 @@ class CudaModel {
   std::shared_ptr<std::optional<std::string>> refused_copy_;
   KvPool pool_;
   kernels::cuda::Workspace workspace_;
-  kernels::cuda::Workspace dense_workspace_;  // of the layers that do not have a step's method
+  kernels::cuda::Workspace dense_workspace_;  // of layers without the step's method
 
   CudaProducts products_;
   std::optional<std::string> refused_product_;
   StepGraphs graphs_;
-  uint64_t moves_ = 0;  // how often memory of a step moved: what follows, and the angles
+  uint64_t moves_ = 0;  // counts moves of a step's memory: of the following, and of the angles
   kernels::MethodOptions method_;
-  std::optional<uint32_t> only_layer_;  // StepBatch's
+  std::optional<uint32_t> only_layer_;  // of StepBatch
   kernels::cuda::StepBounds bounds_;
   uint64_t seed_ = 0;
   int rows_ = 0;
   int max_pages_ = 0;  // entries of a row in the page table: the batch's, or those of the plan
-  int64_t budgets_a_row_ = 1;      // and layer: 1, or one a head
+  int64_t budgets_a_row_ = 1;      // entries a row and layer: 1, or one a head
   std::vector<uint32_t> budgets_;  // of one layer
   bool with_statistics_ = false;
   at::Tensor host_arrays_;  // pinned
   at::Tensor arrays_;
   at::Tensor statistics_, host_statistics_;  // bytes; pinned
-  at::Tensor tokens_, host_tokens_;          // that were chosen; pinned
-  // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
+  at::Tensor tokens_, host_tokens_;          // chosen tokens; pinned
+  // Activations, [rows in whole tiles, ...]. Rows beyond the batch hold old values.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;
-  at::Tensor zero_budget_values_;  // of one layer: the means of values, where they are kept
-  at::Tensor attended_number_;     // attended_ as the products take it
+  at::Tensor zero_budget_values_;  // means of values of one layer, if they are kept
+  at::Tensor attended_number_;     // attended_ in the number type of the products
 };
 
 }  // namespace allot

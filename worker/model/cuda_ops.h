@@ -1,12 +1,13 @@
 #pragma once
-// The dense half of a model on a GPU beside its matrix products: what dense_ops.h is to the CPU.
+// The element-wise operations of a model on a GPU, as dense_ops.h has them for the CPU.
 //
-// Activations between layers are float32; matrices and what goes into and out of their products are
-// of one `Number`. All functions: pointers are device memory, kernels are launched on `stream` and
-// nothing is waited for, allocated or copied; an error stays for cudaGetLastError(). A row's result
-// does not depend on the other rows. Norm weights, positions and angles are read while the kernel
-// in front on the stream may still work: it must not be what writes them. Free of LibTorch. Private
-// to worker/model/.
+// Activations between layers are float32; matrices, and inputs and outputs of their products, are
+// of one `Number`. For all functions: pointers are device memory. Kernels are launched on `stream`;
+// nothing is waited for, allocated or copied. An error stays for cudaGetLastError(). The result of
+// a row does not depend on other rows. One thread a stream. Free of LibTorch. Private to
+// worker/model/.
+// Requires: the preceding kernel on the stream does not write norm weights, positions or angles. A
+// kernel may read these before its predecessor has ended.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
@@ -18,24 +19,27 @@ using Stream = kernels::cuda::Stream;
 
 enum class Number { kFloat32, kBFloat16 };
 
-// x[r] = table[tokens[r]]; table [vocab, width] of `number`, x [rows, width] float32.
+// Computes x[r] = table[tokens[r]]. table: [vocab, width] of `number`; x: [rows, width], float32.
 void embed(Number number, const void* table, const int32_t* tokens, int rows, int width, float* x,
            Stream stream);
 
-// x[r] += more[r], unless more is null; out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight. x, more
-// and out [rows, width], more and out of `number`; weight [width] float32; width a multiple of 4,
-// all aligned to 16 bytes.
+// Computes x[r] += more[r], unless more is null, and then
+//   out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight.
+// x, more, out: [rows, width]; more and out of `number`. weight: [width], float32.
+// Requires: width is a multiple of 4; all pointers are aligned to 16 bytes.
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream);
 
-// out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; both of `number`, aligned to 16 bytes.
+// Computes out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]. Both are of `number`.
+// Requires: both pointers are aligned to 16 bytes.
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream);
 
-// qkv [rows, (heads + 2 kv_heads) * head_dim] of `number`, plus bias (null: none; a row, float32)
-// -> queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim], float32; queries
-// and keys normalised head by head where there are norms, as addRmsNorm does with a row, then
-// rotated by the angles of positions[r] (null: r), pairs (i, i + head_dim / 2). cosines, sines
-// [positions, head_dim / 2]. head_dim is 64 or 128.
+// Splits qkv [rows, (heads + 2 kv_heads) * head_dim] of `number`, plus bias (a row of float32;
+// null: none), into queries [rows, heads, head_dim] and keys and values [rows, kv_heads, head_dim],
+// float32. If there are norms, each head of queries and keys is normalised as addRmsNorm does with
+// a row. Then queries and keys are rotated by the angles of positions[r] (null: r), in pairs (i, i
+// + head_dim / 2). cosines, sines: [positions, head_dim / 2].
+// Requires: head_dim is 64 or 128.
 struct SplitOutputs {
   float* queries = nullptr;
   float* keys = nullptr;
@@ -46,7 +50,7 @@ struct Heads {
   int kv_heads = 0;
   int head_dim = 0;
 };
-// Qwen3's, [head_dim] float32 each; null: none.
+// Qwen3's norms, [head_dim] float32 each; null: none.
 struct HeadNorms {
   const float* query = nullptr;
   const float* key = nullptr;
@@ -56,12 +60,14 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
                const int32_t* positions, const float* cosines, const float* sines, int rows,
                const Heads& heads, const SplitOutputs& out, Stream stream);
 
-// Copies each of pages[i] to host[i], or back, part by part. All pointers, those in the arrays
-// too, can be read by the GPU; copies begin at multiples of 16 bytes.
+// Copies each of pages[i] to host[i], or back, part by part.
+// Requires: the GPU can read all pointers, those in the arrays included; copies begin at multiples
+// of 16 bytes.
 void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,
                int page_count, bool to_host, Stream stream);
 
-// Copies page from[i] to page to[i], part by part; all arrays as above.
+// Copies page from[i] to page to[i], part by part.
+// Requires: as movePages().
 void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
                int page_count, Stream stream);
 

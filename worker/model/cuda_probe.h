@@ -1,6 +1,6 @@
 #pragma once
-// CudaProbe: what a probe is told and may ask of one layer of a step on a GPU (Decoder). It has a
-// workspace of its own, so that the step's stays as it is. One thread. Private to the backend.
+// CudaProbe: calls a probe for one layer of a step on a GPU, and answers its questions (Decoder).
+// It has a workspace separate from the step's. One thread. Private to the backend.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,10 +18,10 @@ class CudaProbe {
 
   explicit CudaProbe(CudaModel* model) : model_(*model) {}
 
-  // Calls batch.probe for a layer whose attention is on the stream; waits for that.
+  // Calls batch.probe for a layer whose attention is on the stream. Waits for that attention.
   [[nodiscard]] Refusal call(const StepBatch& batch, int64_t layer);
 
-  // As Decoder's.
+  // As the functions of Decoder.
   [[nodiscard]] Refusal attendAgain(const kernels::MethodOptions& method,
                                     const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                     const kernels::DecodeOutputs& out);
@@ -31,14 +31,14 @@ class CudaProbe {
                                   int row, HostRow* held);
 
  private:
-  // `in` with copies on the device in place of what is on the host; `held` keeps them.
+  // Returns `in` with host arrays replaced by copies on the device, which `held` owns.
   kernels::DecodeInputs onDevice(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                  std::vector<at::Tensor>* held) const;
   Refusal waited() const;
 
   CudaModel& model_;
   kernels::cuda::Workspace workspace_;
-  // Of the layer, on the host.
+  // Arrays of the probed layer, on the host.
   std::vector<float> queries_, attended_, zero_budget_values_;
   std::vector<uint32_t> budgets_;
 };

@@ -1,12 +1,12 @@
 #pragma once
-// Products of a step's rows with the weights, on a GPU: one algorithm of cuBLASLt for each matrix,
-// whatever the number of rows.
+// CudaProducts: products of a step's rows with the weights on a GPU, by one algorithm of cuBLASLt
+// for each matrix. One thread. Private to worker/model/.
 //
-// The library picks another kernel, with sums in another order, for another number of rows, and a
-// row's bits must not depend on how many are beside it. So its first choice for kRowTile rows is
-// made for good, split of the inner dimension included: a sum's order then follows from it alone.
-// Measured on an H200 (kernels/bench/RESULTS.md): 192 rows take 1.4 to 2 times as long as 64, not
-// three times, since the weights are read once. Private to worker/model/. One thread.
+// The library picks its kernel by the number of rows, and kernels differ in the order of their
+// sums. The bits of a row must not depend on the number of other rows. So the library's first
+// choice for kRowTile rows is kept for good, the split of the inner dimension included. It alone
+// decides the order of a sum. Measured on an H200 (kernels/bench/RESULTS.md): 192 rows take 1.4 to
+// 2 times as long as 64, not three times, since the weights are read once.
 #include <cublasLt.h>
 
 #include <cstdint>
@@ -20,8 +20,7 @@
 
 namespace allot {
 
-// A matrix [inner, outer] as it lies: element (k, n) at k * outer + n, or transposed at
-// n * inner + k.
+// A matrix [inner, outer]. Element (k, n) is at k * outer + n, or if transposed at n * inner + k.
 struct ProductMatrix {
   const void* data = nullptr;
   int64_t inner = 0, outer = 0;
@@ -30,18 +29,19 @@ struct ProductMatrix {
 
 class CudaProducts {
  public:
-  // Rows come in whole tiles of so many.
+  // Rows come in whole tiles of this size.
   static constexpr int64_t kRowTile = 64;
 
-  // What goes wrong is said by multiply().
+  // Errors of the constructor are returned by multiply().
   CudaProducts();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  // out [rows, outer] of out_number = in [rows, inner] times the matrix, both of `number`, summed
-  // in float32. rows: a multiple of kRowTile. Starts kernels on `stream`, allocates nothing on the
-  // device and waits for nothing. A sentence if it cannot.
+  // Computes out = in times the matrix, summed in float32. in: [rows, inner] and the matrix are of
+  // `number`, out: [rows, outer] of out_number. Starts kernels on `stream`, allocates nothing on
+  // the device and waits for nothing. Returns a sentence if it fails.
+  // Requires: rows is a multiple of kRowTile.
   [[nodiscard]] std::optional<std::string> multiply(cuda_ops::Number number, const void* in,
                                                     int64_t rows, const ProductMatrix& matrix,
                                                     cuda_ops::Number out_number, void* out,

@@ -1,6 +1,6 @@
 #pragma once
-// Attention of a prompt on a GPU by a method that chooses or draws blocks of keys: what
-// cpu_prefill.cpp's attention is on the CPU. Private to worker/model/.
+// CudaPrompt: attention of a prompt on a GPU by a method that chooses or draws blocks of keys, the
+// counterpart of cpu_prefill.cpp. One thread. Private to worker/model/.
 #include <ATen/core/Tensor.h>
 #include <cuda_runtime_api.h>
 
@@ -13,11 +13,11 @@
 
 namespace allot {
 
-// Positions that are computed at once where a prompt is not read densely; the CPU's number, since a
-// selection is one chunk's.
+// Positions that are computed at once if a prompt is not read densely. The CPU has the same number,
+// since a selection covers one chunk.
 constexpr int64_t kPromptChunk = 4096;
 
-// Adds what dense attention of the positions first .. first + count - 1 reads in one layer.
+// Adds the reads of dense attention in one layer, for the positions first .. first + count - 1.
 void addDenseReads(const ModelConfig& config, int64_t first, int64_t count,
                    kernels::PrefillStatistics* statistics);
 
@@ -28,14 +28,15 @@ class CudaPrompt {
   CudaPrompt(const CudaPrompt&) = delete;
   CudaPrompt& operator=(const CudaPrompt&) = delete;
 
-  // For a prompt of that many positions. `reading` and `statistics` are borrowed until finish().
+  // Starts a prompt of `positions`. `reading` and `statistics` are borrowed until finish().
   Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
-  // The outputs of the positions from `first` on, [.., heads * head_dim], float32. queries [count,
-  // heads, head_dim], float32, at positions from `start` on, whose keys and values are in the
-  // cache; `pages`: the prompt's, on the device. Waits for the stream.
+  // Returns the outputs of the positions from `first` on, [.., heads * head_dim], float32. Waits
+  // for the stream. queries: [count, heads, head_dim], float32, at positions from `start` on;
+  // `pages`: the prompt's, on the device.
+  // Requires: keys and values of these positions are in the cache.
   Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
                             int64_t first, int64_t layer);
-  // What was read goes to the statistics.
+  // Adds the reads to the statistics.
   void finish();
 
  private:
@@ -45,7 +46,7 @@ class CudaPrompt {
                        float* out);
   Refusal select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                  kernels::cuda::KeyBits* list);
-  // Adds the share of each query's exact attention that its blocks hold. `kept` [count, heads].
+  // Adds the share of each query's exact attention that is on its blocks. kept: [count, heads].
   Refusal addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                       const at::Tensor& kept);
 

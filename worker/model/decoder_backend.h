@@ -1,8 +1,8 @@
 #pragma once
-// DecoderBackend: what differs between a decoder on the CPU and one on a GPU. Private to
-// worker/model/.
+// DecoderBackend: the device-specific part of a decoder, with an implementation for the CPU and one
+// for a GPU. Private to worker/model/.
 //
-// Owns weights and pool. Decoder checks prompts and gives out their pages. One thread.
+// Owns weights and pool. Decoder checks prompts and allocates their pages. One thread.
 #include <memory>
 #include <span>
 #include <string>
@@ -24,8 +24,8 @@ class DecoderBackend {
   virtual size_t weightBytes() const = 0;
   virtual KvPool& pool() = 0;
 
-  // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after
-  // its last token, [vocab]. All of `statistics` but the seconds of the whole.
+  // Runs the prompt, writes its keys and values to `pages` of the pool, and returns the logits
+  // after its last token, [vocab]. Fills `statistics` except `seconds`.
   virtual Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                              const std::vector<int32_t>& pages,
                                              const PromptReading& reading,
@@ -39,7 +39,7 @@ class DecoderBackend {
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) = 0;
 
-  // As Decoder's, while a probe is called.
+  // As Decoder's functions, while a probe is called.
   virtual std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
                                                  const kernels::PagedKv& kv,
                                                  const kernels::DecodeInputs& in,
@@ -57,16 +57,16 @@ class DecoderBackend {
 
 Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
                                                        const KvPoolOptions& options);
-// kUsage where cudaUnavailable() or cudaUnsupported() says something, and where the GPU's memory is
-// too small. Reads the weights of `path`; what is said of them (parameters, digest) is put into
-// `read`, whose tensors stay empty.
+// Reads the weights of `path`; `read` gets the number of parameters and the digest, and its tensors
+// stay empty. kUsage with the text of cudaUnavailable() or cudaUnsupported(), and if the GPU's
+// memory is too small.
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
                                                         const std::string& path, WeightType type,
                                                         const KvPoolOptions& options,
                                                         Weights* read);
-// What a prefill ends with when the memory for its activations is not there.
+// Returns the error of a prefill whose activations do not fit `memory`.
 tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory);
-// 0 where there is no GPU.
+// Returns 0 if there is no GPU.
 size_t freeCudaMemory();
 
 }  // namespace allot

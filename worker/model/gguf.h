@@ -1,9 +1,9 @@
 #pragma once
-// Gguf: a model in one file of llama.cpp's format (GGUF 2 and 3): metadata and tensors, some of
-// them in blocks of few bits. Memory-mapped.
+// Gguf: a memory-mapped model in one file of llama.cpp's format (GGUF 2 and 3), with metadata and
+// tensors. Some tensors are in blocks of few bits.
 //
 // The file is hostile until checked: counts, lengths, offsets, types and overlaps are verified
-// before anything is handed out. Immutable after open; any thread. Private to worker/model/.
+// before anything is returned. Immutable after open; any thread. Private to worker/model/.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace allot {
 
-// Values are of ggml's numbering.
+// Values follow ggml's numbering.
 enum class GgmlType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -45,20 +45,20 @@ struct GgufTensor {
 
 class Gguf {
  public:
-  // Integers of every width are int64_t (a uint64 beyond that is refused), floats double.
+  // Integers of every width are int64_t (a larger uint64 is refused), floats are double.
   using Value = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                              std::vector<double>, std::vector<std::string>>;
 
-  // Errors (kUsage) name the file and the key or tensor.
+  // Opens and checks a file. Errors (kUsage) name the file and the key or tensor.
   static Result<Gguf> open(const std::string& path);
 
-  // Null where there is none, or none of this kind.
+  // Returns null if there is no such key, or its value has another type.
   template <typename T>
   const T* find(std::string_view key) const {
     const auto found = metadata_.find(key);
     return found == metadata_.end() ? nullptr : std::get_if<T>(&found->second);
   }
-  // Errors: not there, not of this shape, of a type that is not supported (by name).
+  // Returns a tensor. Errors: missing, another shape, or an unsupported type, which is named.
   Result<GgufTensor> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   const std::string& path() const { return path_; }
@@ -84,7 +84,8 @@ class Gguf {
   size_t data_begin_ = 0;
 };
 
-// Copies a tensor to float32; out holds tensor.elements() floats.
+// Copies a tensor to float32.
+// Requires: out has room for tensor.elements() floats.
 void toFloat(const GgufTensor& tensor, float* out);
 
 }  // namespace allot

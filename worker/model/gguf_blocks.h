@@ -1,6 +1,6 @@
 #pragma once
-// The tensor types of GGUF files that are read: how a block of elements lies in the file, and what
-// its numbers are. Constants and pure functions, any thread. Private to worker/model/.
+// The supported tensor types of GGUF files: the layout of a block in the file, and its decoding.
+// Constants and pure functions, any thread. Private to worker/model/.
 //
 // Layouts: ggml's block_q*, as published with llama.cpp (ggml-common.h).
 #include <cstddef>
@@ -16,13 +16,13 @@ struct BlockLayout {
   const char* name;
   int64_t elements;  // of a block; rows are whole blocks
   size_t bytes;
-  void (*decode)(const std::byte* block, float* out);  // exact but for rounding to float32
+  void (*decode)(const std::byte* block, float* out);  // exact except for rounding to float32
 };
 
-// Null for a type that is not read.
+// Returns null for an unsupported type.
 const BlockLayout* blockLayout(uint32_t type);
 
-// "F32, F16, ...": what is read.
+// Returns the names of the supported types, "F32, F16, ...".
 std::string blockTypesText();
 
 }  // namespace allot

@@ -1,5 +1,5 @@
 #pragma once
-// What a GGUF file holds in place of a Hugging Face folder: the configuration, tokenizer.json's
+// Reads from a GGUF file what a Hugging Face folder has: the configuration, tokenizer.json's
 // content, and tensors by their Hugging Face names. Pure functions of the file; any thread. Private
 // to worker/model/.
 #include <nlohmann/json.hpp>
@@ -12,17 +12,17 @@
 
 namespace allot {
 
-// Whether a model path is one GGUF file rather than a folder.
+// Returns true if a model path is one GGUF file and not a folder.
 bool isGguf(const std::string& path);
 
-// general.architecture llama (Llama, Mistral, Yi, SmolLM2) or qwen2. Errors (kUsage) name the key;
-// an unsupported architecture is refused by name.
+// Returns the configuration. general.architecture must be llama (Llama, Mistral, Yi, SmolLM2) or
+// qwen2; others are refused by name. Errors (kUsage) name the key.
 Result<ModelConfig> ggufConfig(const Gguf& gguf);
 
-// In tokenizer.json's form, so that one reader checks both.
+// Returns the tokenizer in tokenizer.json's form, so that one reader checks both.
 Result<nlohmann::json> ggufTokenizer(const Gguf& gguf);
 
-// Appends the tensor of that Hugging Face name to `out`, as float32, rows in Hugging Face's order.
+// Appends the tensor of a Hugging Face name to `out`, as float32, rows in Hugging Face's order.
 Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::string& name,
                         const std::vector<int64_t>& shape, std::vector<float>* out);
 

@@ -1,10 +1,10 @@
 #pragma once
-// Schedules by heads: how the budgets of a row's schedule come to the query heads of a layer.
+// Maps the budgets of a row's schedule to the query heads of a layer. Pure functions, any thread.
 //
-// A schedule has an entry a layer, an entry a KV head of each layer or an entry a query head of
-// each layer, layer by layer; how many there are says which. An entry is the draws of every query
-// head that it stands for. Where two of the three are equally many they mean the same. Pure
-// functions, any thread.
+// A schedule has an entry for each layer, for each KV head of each layer, or for each query head of
+// each layer, layer by layer. The number of entries decides which. An entry is the draws of every
+// query head that it covers. If two of the three numbers are equal, both readings give the same
+// budgets.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,13 +15,13 @@ namespace allot {
 
 using ScheduleView = std::span<const uint32_t>;
 
-// Entries that a layer has in a schedule of `entries`: 1, or the model's kv_heads or heads. 0: the
-// schedule is another model's.
+// Returns the entries of a layer in a schedule of `entries`: 1, or the model's kv_heads or heads.
+// 0: the schedule does not fit the model.
 int64_t entriesPerLayer(size_t entries, const ModelConfig& config);
 
-// The draws of a layer. [rows] where every schedule has one entry a layer, else [rows, heads];
-// returns whether it is the latter (kernels::DecodeInputs::head_budgets). Each schedule fits the
-// model.
+// Computes the draws of a layer. budgets: [rows] if every schedule has one entry a layer, else
+// [rows, heads]. Returns true in the second case (kernels::DecodeInputs::head_budgets).
+// Requires: each schedule fits the model.
 bool layerBudgets(std::span<const ScheduleView> schedules, const ModelConfig& config, int64_t layer,
                   std::vector<uint32_t>* budgets);
 

@@ -1,8 +1,8 @@
 #pragma once
-// HostPages: memory of the host for copies of a KvPool's pages, which it takes as it is needed.
+// HostPages: host memory for copies of a KvPool's pages, allocated on demand. Owned by PromptCache.
 //
-// Memory that a copy engine reads must be pinned, which takes a quarter of a second a gigabyte:
-// slabs are kept once they are there. One thread.
+// A copy engine needs pinned memory, and pinning takes 0.25 s a gigabyte. Slabs are therefore kept
+// once they are allocated. One thread.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,12 +18,12 @@ class HostPages {
  public:
   using Reserve = std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)>;
 
-  // At most limit_bytes, in slabs of whole pages that `reserve` gives; once it refuses, no more.
+  // Allocates at most limit_bytes, in slabs of whole pages from `reserve`. No more once it refuses.
   HostPages(size_t limit_bytes, size_t page_bytes, Reserve reserve);
 
-  // Pages that are free, or would be once their slabs are there.
+  // Returns the number of free pages, those of slabs not yet allocated included.
   size_t room() const { return free_.size() + slabs_left_ * slab_pages_; }
-  // Nothing if there are fewer.
+  // Returns nothing if fewer than `count` pages are free.
   std::optional<std::vector<uint8_t*>> allocate(size_t count);
   void release(const std::vector<uint8_t*>& pages);
 

@@ -1,10 +1,11 @@
 #pragma once
-// KvPool: the memory that all sequences of a process keep their keys and values in, by pages.
+// KvPool: the paged memory of keys and values of all sequences of a process. Owned by the decoder;
+// one thread.
 //
-// One page holds page_size positions of every layer and KV head, with the shadows and bounds of
-// their keys if these were asked for (what each is: allot/kernels/paged_kv.h). The address space is
-// reserved at once and becomes memory as pages are first written, 2 MiB at a time where the system
-// has such pages, so a generous limit costs nothing; on a GPU it is memory from the start. Owned by
+// A page holds page_size positions of every layer and KV head, with shadows and bounds of the keys
+// if these were asked for (defined in allot/kernels/paged_kv.h). The address space is reserved at
+// once and becomes memory as pages are first written, so that a generous limit costs nothing. The
+// steps are 2 MiB if the system has such pages. On a GPU all memory is allocated at the start.
 // the decoder; one thread.
 #include <array>
 #include <cstddef>
@@ -22,37 +23,37 @@
 
 namespace allot {
 
-// What a head without a budget gives, in steps and in prompts that are attended to query by query
-// (kernels::DecodeInputs). Sampled blocks of a prompt are silent whatever this says.
+// The output of a head with budget 0, in decode steps and in prompts that are attended to query by
+// query (kernels::DecodeInputs). Prefill by sampled blocks ignores it: budget 0 outputs zeros.
 enum class ZeroReads {
   kOff,        // zeros
-  kMeanValue,  // the mean of the sequence's values so far, which is kept up as the cache grows
-  kWindow,     // exact attention to the newest positions, which count as read; on the CPU only
+  kMeanValue,  // the mean of the sequence's values so far, updated as the cache grows
+  kWindow,     // exact attention to the newest positions, counted as reads; on the CPU only
 };
 
 struct KvPoolOptions {
   int page_size = 16;
-  // Rounded down to whole pages. 0: a quarter of what is free on the device once the weights are
-  // there, because several workers share it.
+  // Rounded down to whole pages. 0: a quarter of the memory that is free after the weights are
+  // loaded, because several workers share a device.
   size_t kv_bytes = size_t{1} << 30;
   kernels::Element element = kernels::Element::kFloat32;  // of keys and values; a GPU's: bfloat16
-  // What is kept beside keys and values, each only if asked for.
+  // Data beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};       // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                     // of the keys, for quest
-  ZeroReads zero_reads = ZeroReads::kOff;  // a running sum of values is kept for kMeanValue
+  ZeroReads zero_reads = ZeroReads::kOff;  // kMeanValue keeps a running sum of values
   int zero_window = 64;                    // positions of kWindow
 };
 
-// Where a pool's arrays lie: the memory of the decoder's device.
+// The memory of the decoder's device, which holds a pool's arrays.
 struct KvPlace {
-  // So many bytes of zeros, which go with the last reference. kIo.
+  // Returns zeroed memory, which is freed with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
   // Copies page from[i] to to[i].
   std::function<void(const std::vector<PagePart>& parts, const std::vector<int32_t>& from,
                      const std::vector<int32_t>& to)>
       copy_pages;
   std::function<size_t()> free_bytes;  // 0: unknown
-  // Memory of the host for copies of pages, which goes with the last reference. kIo.
+  // Returns host memory for copies of pages, which is freed with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve_host;
   // Copies pages[i] to host[i], or back. kIo.
   std::function<Status(const std::vector<PagePart>& parts, const std::vector<int32_t>& pages,
@@ -64,8 +65,8 @@ struct KvPlace {
 
 class KvPool {
  public:
-  // kUsage: bytes that do not hold one page, shadows that do not exist, a page size or head size
-  // that these do not fit.
+  // Creates a pool. kUsage: the bytes do not hold one page, the shadows do not exist, or they do
+  // not fit the page size or head size.
   static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options,
                                KvPlace place = KvPlace::host());
 
@@ -73,23 +74,25 @@ class KvPool {
   KvPool(KvPool&&) noexcept = default;
   KvPool& operator=(KvPool&&) noexcept = default;
 
-  // Nothing if fewer than `count` pages are free.
+  // Returns nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
   void release(const std::vector<int32_t>& pages);
-  // Copies all layers of pages, with all that belongs to them; no page is in both lists.
+  // Copies all layers of pages, with shadows, bounds and sums.
+  // Requires: no page is in both lists.
   void copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to);
   void copyPage(int32_t from, int32_t to) { copyPages({from}, {to}); }
-  // Copies all layers of pages[i] to host[i], bytesPerPage() of hostMemory() each, and back. kIo.
+  // Copies all layers of pages[i] to host[i] (bytesPerPage() bytes of hostMemory() each), and back.
+  // kIo.
   Status save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const;
   Status load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages);
   HostPages::Reserve hostMemory() const { return place_.reserve_host; }
 
-  // The place's memory.
+  // Returns the layer's arrays, in the memory of the place.
   kernels::PagedKv layer(int64_t layer) const;
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // All layers, shadows, mean keys and bounds included.
+  // Returns the bytes of all layers, with shadows, mean keys and bounds.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;

@@ -1,8 +1,7 @@
 #pragma once
-// MappedFile: a file's bytes, memory-mapped read-only. The mapping lives as long as the object, and
-// stays where it is when the object is moved. Immutable; any thread. The file must not be cut short
-// while it is mapped (the operating system then ends the process with SIGBUS). Private to
-// worker/model/.
+// MappedFile: a read-only memory-mapped file. The mapping lives as long as the object, and does not
+// move with it. Immutable; any thread. Private to worker/model/.
+// Requires: the file is not truncated while it is mapped (the system ends the process with SIGBUS).
 #include <cstddef>
 #include <string>
 
@@ -12,14 +11,14 @@ namespace allot {
 
 class MappedFile {
  public:
-  // Errors: kUsage when it is not there or no plain file, kIo when the system refuses.
+  // Maps a file. kUsage if it is missing or no plain file, kIo if the system refuses.
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  const std::byte* data() const { return data_; }  // null when the file is empty
+  const std::byte* data() const { return data_; }  // null if the file is empty
   size_t size() const { return size_; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// ModelConfig: the fields of a Hugging Face config.json that the decoder needs, checked.
-// A value; any thread.
+// ModelConfig: the fields of a Hugging Face config.json that the decoder needs, checked. A value;
+// any thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,17 +9,18 @@
 
 namespace allot {
 
-// rope_type llama3: frequencies of long waves are divided by `factor`, those of short ones stay,
-// and between the two they go over smoothly. factor 1: nothing of the kind.
+// rope_type llama3: frequencies of long waves are divided by `factor`, those of short waves stay,
+// and those between are interpolated. factor 1: no scaling.
 struct RopeScaling {
   float factor = 1;
   float low_frequency = 1;   // waves longer than original_positions / low_frequency are long
   float high_frequency = 4;  // waves shorter than original_positions / high_frequency are short
   int64_t original_positions = 0;
-  std::vector<float> factors;  // GGUF has them worked out, [head_dim / 2]; empty: by the above
+  std::vector<float>
+      factors;  // [head_dim / 2], as a GGUF file has them; empty: by the fields above
 };
 
-// The kernels work on this many channels of a hidden state at a time.
+// Hidden sizes are multiples of this number of channels, which the kernels process at a time.
 inline constexpr int64_t kWidthUnit = 16;
 
 struct ModelConfig {
@@ -35,14 +36,14 @@ struct ModelConfig {
   float rope_theta = 10000.0f;
   RopeScaling rope_scaling;
   bool qkv_bias = false;       // Qwen2: queries, keys and values have biases
-  bool qk_norm = false;        // Qwen3: each head's query and key is normalised before it is turned
+  bool qk_norm = false;        // Qwen3: each head's query and key is normalised before rotation
   int64_t sliding_window = 0;  // keys that a position attends to, itself included; 0: all
   int64_t max_positions = 0;
   bool tied_embeddings = false;
   std::vector<int32_t> eos_tokens;
 
-  // Reads `path`/config.json, or what a GGUF file says. Errors (kUsage) name the file, the key and
-  // the mend; an unsupported architecture is refused by name with the list of supported ones.
+  // Reads `path`/config.json or a GGUF file. Errors (kUsage) name the file, the key and the remedy.
+  // An unsupported architecture is refused by name, with the list of supported ones.
   static Result<ModelConfig> load(const std::string& path);
 };
 

@@ -1,14 +1,15 @@
 #pragma once
-// One of the arrays that pages of a KvPool lie in, for who copies whole pages.
+// PagePart: one of the arrays that hold the pages of a KvPool, for code that copies whole pages. A
+// value; any thread.
 #include <cstddef>
 #include <cstdint>
 
 namespace allot {
 
 struct PagePart {
-  uint8_t* first = nullptr;  // of page 0; the others follow without gaps
+  uint8_t* first = nullptr;  // page 0; the others follow without gaps
   size_t bytes = 0;          // of one page; a multiple of 4
-  size_t offset = 0;         // where a page's copy has this part
+  size_t offset = 0;         // of this part in the copy of a page
 };
 
 }  // namespace allot

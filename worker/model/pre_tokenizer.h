@@ -1,11 +1,11 @@
 #pragma once
-// PreTokenizer: cuts text into the pieces that BPE works on, as tokenizer.json's pre_tokenizer says
-// (Sequence, Split, Digits, ByteLevel).
+// PreTokenizer: cuts text into the pieces that BPE works on, by tokenizer.json's pre_tokenizer
+// (Sequence, Split, Digits, ByteLevel). Immutable after parse; any thread. Private to
+// worker/model/, owned by Tokenizer.
 //
-// The patterns of tokenizer.json are written for Oniguruma and run here in PCRE2, set up so that
-// what byte-level tokenizers use means the same in both (compared on 10^5 texts, see
-// tests/golden/make_tokenizer_cases.py); what would not is refused. Immutable after parse; any
-// thread. Private to worker/model/, owned by Tokenizer.
+// The patterns of tokenizer.json are written for Oniguruma and run here in PCRE2. It is configured
+// so that the patterns of byte-level tokenizers mean the same in both. That was compared on 10^5
+// texts (tests/golden/make_tokenizer_cases.py). Patterns that would differ are refused.
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,11 +21,11 @@ class PreTokenizer {
  public:
   using Take = std::function<void(std::string_view)>;
 
-  // From the "pre_tokenizer" member of tokenizer.json; `file` names it in errors (kUsage).
+  // Reads the "pre_tokenizer" member of tokenizer.json. `file` names it in errors (kUsage).
   static Result<PreTokenizer> parse(const nlohmann::json& value, const std::string& file);
 
-  // Calls take with each piece in order. Bytes that are not UTF-8 are pieces of their own, one for
-  // each run of them. A pattern that exceeds PCRE2's match limit leaves the rest of its text whole.
+  // Calls `take` with each piece in order. Each run of bytes that are not UTF-8 is one piece. If a
+  // pattern exceeds PCRE2's match limit, the rest of its text stays whole.
   void split(std::string_view text, const Take& take) const;
 
  private:
@@ -33,7 +33,7 @@ class PreTokenizer {
   // A compiled pattern; copies share it.
   struct Pattern;
   struct Scratch;
-  // All kinds of pre-tokenizer are this: perhaps a space in front, then perhaps a split.
+  // The common form of all pre-tokenizers: an optional space in front, then an optional split.
   struct Step {
     std::shared_ptr<const Pattern> pattern;  // null: no split
     Behavior behavior = Behavior::kIsolated;
@@ -53,7 +53,7 @@ class PreTokenizer {
   static Result<Step> parseByteLevel(const nlohmann::json& value, const std::string& where);
   Status add(const nlohmann::json& value, const std::string& file, int depth);
 
-  // Matches and the text between them, covering all of the text.
+  // Returns matches and the text between them, covering all of the text.
   static std::vector<Span> findSpans(const Pattern& pattern, std::string_view text,
                                      Scratch& scratch);
   static std::vector<Span> applyBehavior(std::vector<Span> spans, Behavior behavior);

@@ -1,6 +1,6 @@
 #pragma once
-// The attention of a dense prefill on a GPU, where LibTorch's own does not do. Private to
-// worker/model/, like all that knows at::Tensor.
+// The attention of a dense prefill on a GPU, for cases that LibTorch's own does not support. Pure
+// functions on the current stream. Private to worker/model/, like all units with at::Tensor.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace allot {
 
-// How many of a prompt's queries have their scores in memory at once. By the prompt's length alone,
-// whatever memory there is: sums over other pieces have other last bits.
+// Returns how many queries of a prompt have their scores in memory at once. It depends only on the
+// prompt's length and not on free memory: other chunks would give sums other last bits.
 int64_t queriesAtOnce(const ModelConfig& config, int64_t positions);
 
-// Causal attention within the model's sliding window, q [n, heads, d], k and v [n, kv_heads, d],
-// float32; only queries from `first` on. Returns [n - first, heads * d].
+// Computes causal attention within the model's sliding window, for queries from `first` on. q: [n,
+// heads, d], k and v: [n, kv_heads, d], float32. Returns [n - first, heads * d].
 at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, int64_t first);
 

@@ -1,8 +1,8 @@
 #pragma once
-// PromptCache: prompts are prefilled once and kept, those that are needed latest first to go.
+// PromptCache: keeps prefilled prompts, and evicts the ones that are needed latest.
 //
-// Two tiers: the decoder's pool, which a prompt must be in to be continued, and copies in the
-// host's memory, from where one comes back in a fraction of its prefill. Borrows the decoder. One
+// It has two tiers: the decoder's pool, in which a prompt must be to be continued, and copies in
+// host memory. Loading a copy takes a fraction of a prefill. Borrows the decoder. One thread.
 // thread.
 #include <cstdint>
 #include <functional>
@@ -19,18 +19,18 @@ namespace allot {
 
 class PromptCache {
  public:
-  // How soon a prompt is asked for again, as far as that is known: lower is sooner.
+  // Ranks a prompt by its next use, as far as that is known: lower is sooner.
   using NextUse = std::function<uint64_t(const std::string& key)>;
   static constexpr uint64_t kUnknownUse = UINT64_MAX;
 
-  // host_bytes: at most so much for copies, taken as it is needed; 0: none are made.
+  // host_bytes: limit of host memory for copies, allocated on demand; 0: no copies are made.
   explicit PromptCache(Decoder* decoder, size_t host_bytes = 0);
 
-  // The prompts of `keys`, all of them valid until the next call, with `spare_pages(i)` pages left
-  // free for each entry i of keys. ids(i) gives the tokens of one that is not here, as a
-  // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] is how it is read,
-  // which its key tells from others. Others make room, by next_use and then the least recently
-  // used first; kUsage if even that is not enough.
+  // Returns the prompts of `keys`, all valid until the next call. For each entry i, spare_pages(i)
+  // pages stay free. ids(i) returns the tokens of a prompt that is not cached, as a
+  // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] says how a prompt is
+  // read, and must follow from its key. Other prompts are evicted by next_use, then the least
+  // recently used first. kUsage if even that is not enough.
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<std::string>& keys,
                                          const std::vector<PromptReading>& readings, const Ids& ids,
@@ -61,30 +61,30 @@ class PromptCache {
 
   bool contains(const std::string& key) const { return entries_.contains(key); }
   size_t size() const { return entries_.size(); }
-  // Of copying prompts to the host and back so far, in seconds; how many came back.
+  // Returns the seconds of copying prompts to the host and back, and the number of copies loaded.
   double secondsCopying() const { return seconds_; }
   uint64_t broughtBack() const { return brought_back_; }
 
  private:
   struct Entry {
-    Prompt prompt;               // without pages: it is in the host's memory alone
-    std::vector<uint8_t*> host;  // its copy there; empty: there is none
+    Prompt prompt;               // without pages: it is only in host memory
+    std::vector<uint8_t*> host;  // its copy; empty: none
     uint64_t round = 0;          // of the get() that used it last
     uint64_t used = 0;           // counts up with every use
   };
   using Entries = std::unordered_map<std::string, Entry>;
 
   void use(Entry* entry);
-  // Whether it is in the pool now; false: it has to be prefilled.
+  // Returns true if the prompt is in the pool now; false: it has to be prefilled.
   bool bringBack(const std::string& key);
-  // Others leave the pool until `pages` are free there.
+  // Evicts other prompts from the pool until `pages` are free.
   Status makeRoom(size_t pages);
   void leavePool(Entries::iterator entry);
-  // Whether the entry has a copy now. Copies of what is needed later than it give way.
+  // Returns true if the entry has a copy now. Copies that are needed later than it are dropped.
   bool copyToHost(Entries::iterator entry);
   void dropCopy(Entry* entry);
   uint64_t nextUse(const std::string& key) const;
-  // The entry that is needed latest of those that `among` accepts.
+  // Returns the entry with the latest next use among those that `among` accepts.
   template <typename Among>
   Entries::iterator latest(const Among& among);
 

@@ -1,9 +1,9 @@
 #pragma once
-// Safetensors: a model's weights, memory-mapped, one file or several by index.
+// Safetensors: a model's memory-mapped weights, in one file or in several with an index.
 //
 // The header is hostile until checked: sizes, offsets, overlaps and dtypes are verified before any
-// tensor is handed out. Views point into the mapping and live as long as the object. Immutable
-// after open; any thread.
+// tensor is returned. Views point into the mapping and live as long as the object. Immutable after
+// open; any thread.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ struct TensorView {
   std::string name;
   TensorType type = TensorType::kF32;
   std::vector<int64_t> shape;
-  const std::byte* data = nullptr;  // row-major, as many bytes as shape and type say
+  const std::byte* data = nullptr;  // row-major; its size follows from shape and type
   size_t bytes = 0;
 
   int64_t elements() const;
@@ -36,11 +36,11 @@ class Safetensors {
   Safetensors& operator=(Safetensors&&) noexcept;
   ~Safetensors();
 
-  // Errors: not there, or not of this shape (the message has both shapes).
+  // Returns a tensor. Errors: missing, or of another shape (the message has both shapes).
   Result<TensorView> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   bool contains(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted
-  // SHA-256 over the files' bytes in name order.
+  // Returns the SHA-256 of the files' bytes in name order.
   std::string digest() const;
 
  private:
@@ -49,7 +49,8 @@ class Safetensors {
   std::unique_ptr<Impl> impl_;
 };
 
-// Copies a view to float32; out holds view.elements() floats.
+// Copies a view to float32.
+// Requires: out has room for view.elements() floats.
 void toFloat(const TensorView& view, float* out);
 
 }  // namespace allot

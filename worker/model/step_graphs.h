@@ -1,9 +1,9 @@
 #pragma once
-// StepGraphs: decode steps that were captured once and are replayed, so that a step of hundreds of
+// StepGraphs: captures decode steps as CUDA graphs and replays them, so that a step of hundreds of
 // kernels costs the host one call.
 //
-// A step is named by a text that says all that its kernels were given by value; what they read from
-// memory may differ from one time to the next. One thread. Private to worker/model/.
+// A step is named by a text with all arguments that its kernels get by value. The memory that they
+// read may change between replays. One thread. Private to worker/model/.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -24,29 +24,29 @@ class StepGraphs {
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  // Has the step `name` on the stream: the first time by `enqueue`, the second time captured, then
-  // replayed. `memory` is another number once anything that a step reads or writes has moved, and
-  // all that was captured before is then forgotten. A step that cannot be captured is enqueued each
-  // time. The stream is not the default one.
+  // Runs the step `name` on the stream: the first time by `enqueue`, the second time captured,
+  // later replayed. A new value of `memory` says that memory of a step has moved; all earlier
+  // captures are then dropped. A step that cannot be captured is enqueued each time.
+  // Requires: stream is not the default stream.
   [[nodiscard]] std::optional<std::string> run(const std::string& name, uint64_t memory,
                                                cudaStream_t stream, const Enqueue& enqueue);
 
-  // Steps that were launched as a graph.
+  // Returns the number of steps that were launched as a graph.
   uint64_t launched() const { return launched_; }
   void clear();
 
  private:
-  // Enough for every number of rows of a batch of 16 to 160 that shrinks; each takes some of the
-  // host's memory and of the GPU's.
+  // Enough for every number of rows of a batch of 16 to 160 that shrinks. Each graph takes some
+  // memory of the host and of the GPU.
   static constexpr size_t kMost = 256;
 
   struct Step {
-    cudaGraphExec_t graph = nullptr;  // nothing: not captured yet
-    bool refused = false;             // it cannot be
+    cudaGraphExec_t graph = nullptr;  // null: not captured yet
+    bool refused = false;             // it cannot be captured
     uint64_t used = 0;
   };
 
-  // Leaves the step refused where it cannot be captured, and then nothing on the stream.
+  // Marks the step as refused if it cannot be captured; the stream is then empty.
   void capture(cudaStream_t stream, const Enqueue& enqueue, Step* step);
   void forgetOldest();
 

@@ -1,10 +1,10 @@
 #pragma once
-// Stopwatch. Private to worker/model/.
+// Stopwatch: measures a scope. One thread. Private to worker/model/.
 #include <chrono>
 
 namespace allot {
 
-// Adds the time until it goes out of scope to a total.
+// Adds the time from construction to destruction to a total.
 class Stopwatch {
  public:
   explicit Stopwatch(double* total) : total_(total), start_(std::chrono::steady_clock::now()) {}

@@ -1,29 +1,31 @@
 #pragma once
-// TokenChoice: how the next token comes out of the logits. Pure, any thread.
+// TokenChoice: chooses the next token from the logits. Pure functions, any thread.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace allot {
 
-// In the order in which Hugging Face's generate() applies them.
+// Applied in the order of Hugging Face's generate().
 struct TokenChoice {
   double repetition_penalty = 1;  // of tokens that were seen: penaliseSeen(); 1: none
-  double temperature = 0;         // 0: the likeliest token (greedy), and the other two mean nothing
-  int top_k = 0;                  // only so many of the likeliest; 0: all
-  double top_p = 1;               // of these the likeliest that together have this mass (nucleus)
+  double temperature = 0;         // 0: the likeliest token (greedy); top_k and top_p are ignored
+  int top_k = 0;                  // keeps only the top_k likeliest; 0: all
+  double top_p = 1;               // of these, keeps the likeliest with this total probability
 };
 
-// Divides the logits of `seen` tokens (ids within logits, in any order, each as often as it comes)
-// by the penalty where they are above 0 and multiplies them where they are not, once: Hugging
-// Face's RepetitionPenaltyLogitsProcessor (Keskar et al. 2019, CTRL, section 4.1), in float32 as
-// there. What it does not do is to count the padding of a batch as seen. penalty > 0.
+// Applies the penalty to the logits of `seen` tokens, once each: divides a logit above 0 by it, and
+// multiplies others. This is Hugging Face's RepetitionPenaltyLogitsProcessor (Keskar et al. 2019,
+// CTRL, section 4.1), in float32 as there, except that padding of a batch does not count as seen.
+// seen: ids in any order; repeated ids have no further effect.
+// Requires: ids are within logits, penalty > 0.
 void penaliseSeen(std::span<float> logits, std::span<const int32_t> seen, double penalty);
 
-// The token of `step` of the sequence, out of logits [vocab] (finite, not empty): a function of
-// (logits, choice, seed, sequence, step) alone, whatever else is in the batch. Equal logits: the
-// lower id comes first. Tokens with less than 2^-37 of the likeliest one's mass are never drawn.
-// The repetition penalty is not its business: who knows what was seen applies it before.
+// Returns the token of `step` of the sequence: a function of (logits, choice, seed, sequence,
+// step), independent of the batch. logits: [vocab]. Of equal logits the lower id comes first.
+// Tokens below 2^-37 of the likeliest one's probability are never drawn. The repetition penalty is
+// not applied here: the caller knows the seen tokens and calls penaliseSeen() before.
+// Requires: logits are finite and not empty.
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step);
 

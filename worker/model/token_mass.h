@@ -1,6 +1,7 @@
 #pragma once
-// The rule behind TokenChoice, on host and device alike: masses are whole numbers, so that sums of
-// them do not depend on the order in which they are made. Private to worker/model/.
+// The arithmetic of TokenChoice, for host and device. A mass is a token's unnormalised probability
+// as an integer, so that sums do not depend on their order. Pure functions, any thread. Private to
+// worker/model/.
 #include <cmath>
 #include <cstdint>
 
@@ -8,9 +9,9 @@
 
 namespace allot {
 
-// Of the likeliest token. One that is less than half a unit of it is never drawn: all of those in a
-// vocabulary of 2^17 have less than a millionth of the likeliest one's mass together. Sums over
-// 2^24 tokens fit.
+// The mass of the likeliest token. Tokens below half a unit are never drawn. In a vocabulary of
+// 2^17 all of these together have less than a millionth of the likeliest one's probability. Sums
+// over 2^24 tokens fit.
 constexpr double kTokenMass = 0x1.0p36;
 
 ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double temperature) {
@@ -18,14 +19,15 @@ ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double t
   return static_cast<uint64_t>(exp(gap / temperature) * kTokenMass + 0.5);
 }
 
-// The mass that the nucleus must have at least, 1..total.
+// Returns the least mass of the nucleus, 1..total.
 ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
   const auto wanted = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
   if (wanted > total) return total;  // a total above 2^53 may have been rounded up
   return wanted > 0 ? wanted : 1;
 }
 
-// Uniform in 0..total-1: the token is drawn at which the sum of masses, by id, passes it.
+// Returns a uniform number in 0..total-1. The drawn token is the first, by id, at which the running
+// sum of masses exceeds it.
 ALLOT_HOST_DEVICE inline uint64_t drawnMass(uint64_t total, uint64_t seed, uint32_t sequence,
                                             uint32_t step) {
   const auto words = philox(seed, sequence, step, kTokenStream, 0);

@@ -1,10 +1,10 @@
 #pragma once
-// Tokenizer: Hugging Face tokenizer.json, byte-level BPE (GPT-2, Llama-3, Qwen2 and the like) and
+// Tokenizer: Hugging Face tokenizer.json with byte-level BPE (GPT-2, Llama-3, Qwen2 and others), or
 // BPE of characters with byte fallback (SentencePiece's: Llama-2, Mistral).
 //
-// A normalizer NFC (Qwen2) is applied, in builds that have libutf8proc; others refuse such files.
-// encode puts no bos in front; bosToken says which one belongs there. Immutable after load; encode
-// and decode may be called from any thread.
+// A normalizer NFC (Qwen2) is applied in builds with libutf8proc; other builds refuse such files.
+// encode() adds no bos; bosToken() returns the one that belongs in front. Immutable after load;
+// encode and decode may be called from any thread.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,38 +16,39 @@
 
 namespace allot {
 
-// What special tokens written out in a text are: tokens, or the ordinary text that they look like.
-// The latter is for text from data, which must not be able to end a chat's turn and begin another.
-// Tokens of the forms <|...|> and <｜...｜> count as special here, whatever the file calls them
-// (DeepSeek's turns are marked by some that are not).
+// How to read special tokens that are written out in a text: as tokens, or as ordinary text. kText
+// is for data, which must not be able to end a chat's turn and begin another. Tokens of the forms
+// <|...|> and <｜...｜> count as special here, even if the file does not call them special: some
+// marks of DeepSeek's turns are not.
 enum class Specials { kTokens, kText };
 
 class Tokenizer {
  public:
-  // Reads `path`: a tokenizer.json (and for bosToken the files beside it, see bos_rule.h), or a
-  // GGUF file. Errors (kUsage) name the file and what is missing or not supported: not JSON, model
-  // type other than BPE, no vocab, no merges, unknown pre-tokenizer.
+  // Reads `path`: a tokenizer.json, with the files beside it for bosToken (bos_rule.h), or a GGUF
+  // file. Errors (kUsage) name the file and the missing or unsupported part: not JSON, a model type
+  // other than BPE, no vocab, no merges, an unknown pre-tokenizer.
   static Result<Tokenizer> load(const std::string& path);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Token ids of UTF-8 text. Added (special) tokens in the text become their ids. Bytes that are
-  // not UTF-8 are tokenised as bytes; decode gives them back, but for control characters and rare
-  // bytes that a vocabulary has no token for (SmolLM2's), which are left out. With byte fallback
-  // decode leaves out one space at the start, which encode puts there. `begins`: no token stands in
-  // front, which decides about that space.
+  // Returns the token ids of UTF-8 text. Added (special) tokens in the text become their ids. Bytes
+  // that are not UTF-8 are tokenised as bytes, and decode() restores them. Control characters and
+  // rare bytes without a token in the vocabulary (SmolLM2's) are left out. With byte fallback,
+  // encode() puts one space at the start and decode() removes it. begins: no token precedes the
+  // text, which decides about that space.
   std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens,
                               bool begins = true) const;
-  // The text of ids; special tokens are left out when skip_special, ids that no token has always.
-  // Not UTF-8 when the ids begin or end within a character.
+  // Returns the text of ids. Special tokens are left out if skip_special, ids without a token
+  // always. The text is not UTF-8 if the ids begin or end within a character.
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = true) const;
   std::optional<int32_t> idOf(std::string_view token) const;
-  // Only of the added tokens, which encode finds whole in a text.
+  // As idOf(), but only for added tokens, which encode() finds whole in a text.
   std::optional<int32_t> addedIdOf(std::string_view token) const;
   size_t vocabSize() const;  // largest id + 1
-  // What the model was trained to see in front of a text; nothing where the tokenizer adds none.
+  // Returns the token that the model was trained to see in front of a text; nothing if there is
+  // none.
   std::optional<int32_t> bosToken() const;
 
  private:
@@ -56,7 +57,7 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// The file that a model's tokenizer is in: a folder's tokenizer.json, or a GGUF file itself.
+// Returns the file of a model's tokenizer: a folder's tokenizer.json, or a GGUF file itself.
 std::string tokenizerPath(const std::string& model);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// The tensors of a Llama-architecture checkpoint in float32, in the two layouts that are needed:
-// plain rows for the prefill's matrix products, panels for the decode's. Immutable once loaded.
+// The tensors of a Llama-architecture checkpoint in float32, in two layouts: plain rows for the
+// prefill's matrix products, panels for the decode's. Immutable once loaded; any thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,8 +23,8 @@ struct Matrix {
 struct LayerWeights {
   std::vector<float> attention_norm;  // [hidden]
   Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
-  std::vector<float> qkv_bias;        // as many as qkv's outputs; empty: none
-  std::vector<float> query_norm;      // [head_dim], of each head of the queries; empty: none
+  std::vector<float> qkv_bias;        // [qkv.outputs]; empty: none
+  std::vector<float> query_norm;      // [head_dim], for each query head; empty: none
   std::vector<float> key_norm;
   Matrix output;                // [hidden, heads * head_dim]
   std::vector<float> mlp_norm;  // [hidden]
@@ -36,19 +36,19 @@ struct Weights {
   std::vector<float> embeddings;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  Matrix head;                    // [vocab, hidden]; its rows are empty where they are embeddings
-  uint64_t parameters = 0;        // stored ones: tied embeddings count once
+  Matrix head;                    // [vocab, hidden]; its rows are empty if they are the embeddings
+  uint64_t parameters = 0;        // as stored: tied embeddings count once
   std::string digest;             // SHA-256 of the files
 
   size_t bytes() const;  // in memory, both layouts
   const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
 
-  // The digest alone: reads the files, and keeps nothing of them.
+  // Returns the digest alone; reads the files without keeping them.
   static Result<std::string> digestOf(const std::string& path);
-  // From a Hugging Face folder or a GGUF file, in both layouts.
+  // Reads a Hugging Face folder or a GGUF file, into both layouts.
   static Result<Weights> load(const std::string& path, const ModelConfig& config);
-  // As plain rows alone. Each layer goes to `take` as soon as it is read and is not kept, so that a
-  // model on a GPU does not have to fit the host's memory.
+  // Reads plain rows only. Each layer is passed to `take` as soon as it is read and is not kept. A
+  // model on a GPU therefore need not fit the host's memory.
   static Result<Weights> loadByLayer(const std::string& path, const ModelConfig& config,
                                      const std::function<void(LayerWeights)>& take);
 };

@@ -1,32 +1,32 @@
 #pragma once
 // The graders of LongBench (v1; Bai et al. 2023: metrics.py and eval.py) and of InfiniteBench
-// (Zhang et al. 2024: compute_scores.py), rule by rule. Their regular expressions' \d is a digit of
-// ASCII here. Pure functions, any thread.
+// (Zhang et al. 2024: compute_scores.py), rule by rule. \d in their regular expressions is an ASCII
+// digit here. Pure functions, any thread.
 #include <string_view>
 
 #include "worker/tasks/graders.h"
 
 namespace allot {
 
-// ---- LongBench; of several references the best counts.
+// ---- LongBench: the best of several references counts.
 
 double gradeF1(const Expected& expected, std::string_view completion);
 double gradeRougeL(const Expected& expected, std::string_view completion);
-// Of the first line that is not empty, as of TriviaQA and SAMSum.
+// Grade the first line that is not empty, as for TriviaQA and SAMSum.
 double gradeF1OfLine(const Expected& expected, std::string_view completion);
 double gradeRougeLOfLine(const Expected& expected, std::string_view completion);
-// editSimilarity() of the first line that is no comment and no mark of code (no `, #, //).
+// Returns editSimilarity() of the first line without marks of comments or code (no `, #, //).
 double gradeLongbenchCode(const Expected& expected, std::string_view completion);
-// 1 over the number of classes that the first line names, if the right one is among them; those
-// that are part of the right one's name are left out.
+// Returns 1 over the number of classes that the first line names, or 0 if the right one is not
+// among them. Classes whose name is part of the right one's name do not count.
 double gradeLongbenchClass(const Expected& expected, std::string_view completion);
-// The share of the answer's numbers that are right.
+// Returns the share of the answer's numbers that are right.
 double gradeLongbenchCount(const Expected& expected, std::string_view completion);
-// The same, of references as "Paragraph 3".
+// Returns the share of right numbers for references like "Paragraph 3".
 double gradeLongbenchParagraph(const Expected& expected, std::string_view completion);
 
-// ---- InfiniteBench; but for rouge-lsum and f1 the first reference counts, or where there is a
-// choice the first two: what is right, and its letter.
+// ---- InfiniteBench: only the first reference counts, except for rouge-lsum and f1. A choice has
+// two references: the right text and its letter.
 
 double gradeRougeLsum(const Expected& expected, std::string_view completion);
 double gradeInfinitebenchNumber(const Expected& expected, std::string_view completion);

@@ -1,13 +1,13 @@
 #pragma once
-// Datasets of suites that generate their questions: for each question a seed and a size whose
-// prompt and answer fit the spec's lengths. Pure, any thread.
+// Builds datasets of suites that generate their questions: each question gets a seed, and a size
+// with which prompt and answer fit the spec's lengths. Pure, any thread.
 #include "worker/tasks/prompt_tokens.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
 
-// A question depends on the spec's lengths and its own number, not on how many there are. Errors
-// (kUsage): nothing fits, with a length that would do.
+// Builds both sides. A question depends on the spec's lengths and its own number, not on the number
+// of questions. Errors (kUsage): nothing fits; the message has a length that would.
 Result<Dataset> generateDataset(const v1::Task& spec, const Suite& suite, uint64_t seed,
                                 const PromptTokens& tokens);
 

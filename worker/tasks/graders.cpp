@@ -364,7 +364,7 @@ Grader findGrader(std::string_view name) {
   return grader == nullptr ? nullptr : grader->grade;
 }
 
-std::optional<std::string> takenBy(std::string_view name, std::string_view completion) {
+std::optional<std::string> extractedAnswer(std::string_view name, std::string_view completion) {
   const Registered* grader = registered(name);
   if (grader == nullptr || grader->taken == nullptr) return std::nullopt;
   return grader->taken(completion);

@@ -1,11 +1,11 @@
 #pragma once
-// Graders: how good a completion is, given the right answers.
+// Graders: score a completion by the right answers. Pure functions, any thread.
 //
-// Each is a pure function of the references and of the decoded text after the prompt; the names are
-// those of core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
+// A grader reads the references and the decoded text after the prompt. Names are those of
+// core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py, and
-// those that benchmark_graders.h names.
-// Letters are compared without their case in ASCII alone: beyond it, as written. Any thread.
+// the sources that benchmark_graders.h names.
+// Comparisons ignore the case of ASCII letters only.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,21 +13,21 @@
 
 namespace allot {
 
-// What is known of a question when its answer is graded.
+// The data of a question that graders need.
 struct Expected {
   std::vector<std::string> answers;       // the references
-  std::vector<std::string> classes = {};  // all that could be answered, of a question that says so
+  std::vector<std::string> classes = {};  // all possible answers, of a classification question
 };
 
-// 0..1; 0 where there is no reference.
+// Returns a score in 0..1; 0 without references.
 using Grader = double (*)(const Expected& expected, std::string_view completion);
 
-// Null for a name that is not there, and for python-tests, whose answers are run
+// Returns null for an unknown name, and for python-tests, whose answers are run
 // (worker/tasks/python_tests.h).
 Grader findGrader(std::string_view name);
-// What the grader takes of a completion to compare with the references, as the completion has it;
-// "" where it finds nothing. Nothing for a grader that looks at the whole text.
-std::optional<std::string> takenBy(std::string_view name, std::string_view completion);
+// Returns the part of a completion that the grader compares with the references, verbatim; "" if it
+// finds none. Returns nothing for a grader that reads the whole text.
+std::optional<std::string> extractedAnswer(std::string_view name, std::string_view completion);
 std::vector<std::string> implementedGraders();
 
 }  // namespace allot

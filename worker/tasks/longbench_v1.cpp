@@ -123,9 +123,9 @@ Result<Record> longbenchRecord(const std::string& task, const JsonRecord& json) 
   if (wording.asks) behind.append(input).append(wording.end);
   Record record = recordAbout(task, wording.before, context, behind);
   record.draft.bare = wording.bare;
-  ALLOT_ASSIGN(record.draft.answers, json.answersAsTheyStand("answers"));
+  ALLOT_ASSIGN(record.draft.answers, json.verbatimAnswers("answers"));
   if (task == "trec") {
-    ALLOT_ASSIGN(record.draft.classes, json.answersAsTheyStand("all_classes"));
+    ALLOT_ASSIGN(record.draft.classes, json.verbatimAnswers("all_classes"));
   }
   return record;
 }

@@ -1,7 +1,8 @@
 #pragma once
-// PromptTokens: makes a draft the question that the model reads.
+// PromptTokens: turns a draft into a question as the model reads it.
 //
-// Holds references to what it was made with; functions without other state: any thread.
+// Holds references to its constructor's arguments, which outlive it. Otherwise stateless; any
+// thread.
 #include <functional>
 #include <optional>
 #include <string>
@@ -16,9 +17,9 @@ class PromptTokens {
   PromptTokens(const v1::Task& spec, const Tokenizer& tokenizer, const DatasetOptions& options)
       : spec_(spec), tokenizer_(tokenizer), options_(options) {}
 
-  // Rendered and tokenised; context_tokens is left to locateQuestion().
+  // Renders and tokenises a draft. locateQuestion() fills context_tokens.
   Question make(const std::string& task, const Draft& draft) const;
-  // The same, and no longer than `limit` tokens if the draft may be cut.
+  // As make(), with at most `limit` tokens if the draft may be cut.
   Question makeCut(const std::string& task, const Draft& draft, size_t limit) const;
   // Fills question->context_tokens.
   void locateQuestion(const Draft& draft, Question* question) const;
@@ -33,8 +34,8 @@ class PromptTokens {
   const DatasetOptions& options_;
 };
 
-// Seeds of everything about a question: (seed, split, index, attempt) mixed. 63 bits; the lowest is
-// the split, so the two splits share no seed at all.
+// Returns the seed of a question: (seed, split, index, attempt) mixed into 63 bits. The lowest bit
+// is the split, so that the splits share no seed.
 enum class Split : uint64_t { kTrain = 0, kHeldOut = 1 };
 uint64_t generatorSeed(uint64_t seed, Split split, uint64_t index, uint64_t attempt);
 

@@ -1,9 +1,10 @@
 #pragma once
-// PythonRandom: CPython's random.Random (3.11), draw for draw, for suites that have a Python twin.
+// PythonRandom: CPython's random.Random (3.11), draw for draw, for suites that also exist in
+// Python. One thread at a time; owned by its creator.
 //
-// The same integer seed gives the same numbers, and the same calls consume the same draws. Owned by
-// whoever makes it; one thread at a time. Source: CPython's Lib/random.py and the Mersenne Twister
-// MT19937 of Matsumoto and Nishimura (1998), seeded from an array of 32-bit words.
+// Equal integer seeds give equal numbers, and equal calls consume equal draws. Source: CPython's
+// Lib/random.py and the Mersenne Twister MT19937 of Matsumoto and Nishimura (1998), seeded from an
+// array of 32-bit words.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,18 +18,22 @@ class PythonRandom {
  public:
   explicit PythonRandom(uint64_t seed);
 
-  // In [0, 1), a multiple of 2^-53.
+  // Returns a multiple of 2^-53 in [0, 1).
   double random();
-  // The next `bits` random bits, 0 <= bits <= 64.
+  // Returns the next `bits` random bits.
+  // Requires: 0 <= bits <= 64.
   uint64_t getrandbits(int bits);
-  // In [0, n); 0 when n is 0.
+  // Returns a number in [0, n); 0 if n is 0.
   uint64_t randbelow(uint64_t n);
-  // In [start, stop); needs start < stop.
+  // Returns a number in [start, stop).
+  // Requires: start < stop.
   int64_t randrange(int64_t start, int64_t stop);
-  // In [low, high]; needs low <= high.
+  // Returns a number in [low, high].
+  // Requires: low <= high.
   int64_t randint(int64_t low, int64_t high) { return randrange(low, high + 1); }
 
-  // One item of a sequence that is not empty (a std::array, vector, string_view, ...).
+  // Returns one item of a sequence (a std::array, vector, string_view, ...).
+  // Requires: items is not empty.
   template <typename Sequence>
   const auto& choice(const Sequence& items) {
     return items[static_cast<size_t>(randbelow(items.size()))];
@@ -41,9 +46,11 @@ class PythonRandom {
     }
   }
 
-  // random.choices over range(n): k indices, with replacement. Needs n > 0.
+  // Returns k indices with replacement: random.choices over range(n).
+  // Requires: n > 0.
   std::vector<size_t> choices(size_t n, size_t k);
-  // random.choices(range(len(weights)), weights=..., k=k). Weights: not negative, sum above 0.
+  // Returns random.choices(range(len(weights)), weights=..., k=k).
+  // Requires: weights are not negative, and their sum is above 0.
   std::vector<size_t> choices(std::span<const double> weights, size_t k);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// The words of the recall suite, in the order that recall_suite.py has them: the order is part of
-// what a seed means. Constants.
+// The words of the recall suite, in the order of recall_suite.py: a seed's text depends on the
+// order. Constants; any thread.
 #include <array>
 #include <string_view>
 

@@ -217,7 +217,7 @@ Result<std::string> JsonRecord::textOrNone(const std::string& field) const {
   return found->get<std::string>();
 }
 
-Result<std::vector<std::string>> JsonRecord::answersAsTheyStand(const std::string& field) const {
+Result<std::vector<std::string>> JsonRecord::verbatimAnswers(const std::string& field) const {
   ALLOT_ASSIGN(const json* found, value(field));
   const json all = found->is_array() ? *found : json::array({*found});
   std::vector<std::string> texts;

@@ -1,8 +1,8 @@
 #pragma once
-// Files of questions: JSON lines, a JSON array, or CSV, record by record.
+// Reads files of questions record by record: JSON lines, a JSON array, or CSV.
 //
-// What these files hold was written by strangers: whatever is wrong with one is a sentence with
-// file and line. Functions without state: any thread.
+// The files come from strangers: every fault is reported as a sentence with file and line.
+// Functions without state: any thread.
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@
 
 namespace allot {
 
-// Where a record begins, for messages.
+// The place at which a record begins, for messages.
 struct RecordPlace {
   std::string file;
   size_t line = 1;
@@ -30,16 +30,16 @@ class JsonRecord {
 
   const RecordPlace& place() const { return place_; }
   bool has(const std::string& field) const { return object_.contains(field); }
-  // A string that is not blank; kUsage if it is missing or something else.
+  // Returns a string that is not blank; kUsage if it is missing or of another type.
   Result<std::string> text(const std::string& field) const;
-  // A string, a number, or a list of them, at least one: each as text.
+  // Returns a string, a number, or a list of at least one of them, each as text.
   Result<std::vector<std::string>> texts(const std::string& field, bool may_be_blank = false) const;
-  // A string, which may be blank; "" if it is missing or null.
+  // Returns a string, which may be blank; "" if it is missing or null.
   Result<std::string> textOrNone(const std::string& field) const;
-  // Answers as they stand, blanks included, for graders that look at these: a string, a number or a
-  // list of them. Blank ones are left out; at least one is left.
-  Result<std::vector<std::string>> answersAsTheyStand(const std::string& field) const;
-  // The value, whatever it is.
+  // Returns verbatim answers, blanks included, for graders that compare these: a string, a number
+  // or a list of them. Blank answers are left out; at least one must remain.
+  Result<std::vector<std::string>> verbatimAnswers(const std::string& field) const;
+  // Returns the value, of any type.
   Result<const nlohmann::json*> value(const std::string& field) const;
 
  private:
@@ -48,15 +48,16 @@ class JsonRecord {
 };
 
 // Calls `use` with every object of a file of JSON lines, or of a file that is one JSON array. Blank
-// lines, a byte order mark and CRLF are no matter.
+// lines, a byte order mark and CRLF are ignored.
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use);
 
-// Calls `use` with every row of a CSV file without a header (RFC 4180), `columns` fields each.
+// Calls `use` with every row of a CSV file (RFC 4180) without a header.
+// Requires: each row has `columns` fields, else it is an error.
 Status readCsv(
     const std::string& file, size_t columns,
     const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use);
 
-// Without blanks at either end.
+// Returns the text without blanks at either end.
 std::string trimmed(const std::string& text);
 
 }  // namespace allot

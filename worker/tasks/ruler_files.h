@@ -1,5 +1,5 @@
 #pragma once
-// Suite ruler, read from files: a folder that RULER's own scripts made. Any thread.
+// Reads suite ruler from a folder that RULER's own scripts made. Any thread.
 #include <string>
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace allot {
 
-// PATH/TASK/validation.jsonl for every task of the spec: `input`, `outputs` and, optional,
-// `answer_prefix`. The prompts are complete (the scripts put the model's template around them).
+// Reads PATH/TASK/validation.jsonl for every task of the spec: `input`, `outputs` and, optional,
+// `answer_prefix`. The prompts are complete: the scripts apply the model's template.
 Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& spec);
 
 }  // namespace allot

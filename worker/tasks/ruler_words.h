@@ -1,6 +1,6 @@
 #pragma once
-// The words of the ruler suite, our own: common English, no word twice. Their order is part of what
-// a seed means. Constants; any thread.
+// The words of the ruler suite, chosen for this project: common English, no word twice. A seed's
+// text depends on their order. Constants; any thread.
 #include <array>
 #include <string>
 #include <string_view>
@@ -150,7 +150,7 @@ inline constexpr auto kVerbs = std::to_array<std::string_view>(
      "trust",    "understand", "unite",    "vanish",   "visit",     "wander",   "warn",
      "whisper",  "wonder",     "write",    "yawn",     "yield"});
 
-// All of them.
+// Returns the words of all three lists.
 inline const std::vector<std::string>& singleWords() {
   static const std::vector<std::string> words = [] {
     std::vector<std::string> all(kAdjectives.begin(), kAdjectives.end());

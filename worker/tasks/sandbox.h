@@ -1,17 +1,15 @@
 #pragma once
-// Sandbox: runs a command that nobody has read, apart from this machine's files, network and
-// processes, and within limits.
+// Sandbox: runs untrusted commands, isolated from this machine's files, network and processes, and
+// within limits. Several threads may each run one at the same time.
 //
-// bubblewrap gives it namespaces of its own (user, processes, network, mounts, System V IPC, host
-// name): it sees /usr, read-only, an empty /tmp in memory, and three devices; no other file and no
-// /proc. A seccomp filter refuses what the namespaces and limits do not reach: memory outside of
-// the address space, signals, sockets but those of the unix and internet families, namespaces of
-// its own, kernel interfaces that no program of a task needs. Where the caller is root, the command
-// runs as nobody: the kernel's limit of processes does not bind root.
-// Whatever ends the command ends all that it started, and so does the end of the caller's process.
-//
-// Several threads may each run one at the same time. The caller's other file descriptors and its
-// environment are not handed on.
+// bubblewrap gives a command separate namespaces (user, processes, network, mounts, System V IPC,
+// host name). It sees /usr, read-only, an empty /tmp in memory, and three devices; no other file
+// and no /proc. A seccomp filter refuses calls that namespaces and limits do not cover: memory
+// outside of the address space, signals, sockets outside the unix and internet families, new
+// namespaces, and kernel interfaces that no program of a task needs. If the caller is root, the
+// command runs as nobody, because the kernel's limit of processes does not bind root. When the
+// command ends, all its processes are ended. They also end with the caller's process. The command
+// does not inherit the caller's other file descriptors or environment.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -37,20 +35,20 @@ struct SandboxLimits {
 struct SandboxEnd {
   enum class Why { kEnded, kTimedOut, kWroteTooMuch, kStopped };
   Why why = Why::kEnded;
-  int status = 0;      // where it ended by itself: its exit code, or 128 + signal
+  int status = 0;      // of kEnded: its exit code, or 128 + signal
   std::string output;  // both, at most output_bytes
 };
 
-// Runs `command` (a path in /usr and its arguments) with `input` to read, and comes back once none
-// of its processes is left; `stop` may become true at any time and ends it. Errors: kIo,
-// where the system refuses a process or a pipe. That the sandbox itself did not come up shows as a
-// command that ended: let it write something first.
+// Runs `command` (a path in /usr and its arguments) with `input` on standard input. Returns once
+// none of its processes is left. `stop` may become true at any time and ends it. kIo if the system
+// refuses a process or a pipe. If the sandbox itself does not start, that looks like a command that
+// ended: let the command write something first.
 Result<SandboxEnd> runInSandbox(const std::vector<std::string>& command, const std::string& input,
                                 const SandboxLimits& limits, const std::atomic<bool>& stop);
 
-// What of the programs that this needs, or of `others` with the packages that have them, is not on
-// this machine, as a sentence's part: "there is no bwrap in PATH (Debian package bubblewrap)"; ""
-// if all are there.
+// Lists programs that are missing on this machine: those of the sandbox, and `others`, given with
+// their packages. Returns a part of a sentence like "there is no bwrap in PATH (Debian package
+// bubblewrap)"; "" if none is missing.
 std::string missingForSandbox(const std::vector<std::pair<std::string, std::string>>& others);
 
 }  // namespace allot

@@ -1,5 +1,5 @@
 #pragma once
-// The list of suites. Each is in a file of its own. Functions without state: any thread.
+// The list of suites. Each has its own file. Functions without state: any thread.
 #include "worker/tasks/suite.h"
 
 // One line a suite: the function that returns it.

@@ -145,7 +145,7 @@ std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& qu
     if (name.empty()) continue;
     v1::GraderReading& reading = all.emplace_back();
     reading.set_grader(name);
-    const auto taken = takenBy(name, completion);
+    const auto taken = extractedAnswer(name, completion);
     reading.set_whole(!taken);
     if (taken) reading.set_taken(*taken);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Suites whose questions stand in a folder, a file of JSON lines for each task: TASK.jsonl.
+// Reads suites that are a folder with a file of JSON lines for each task: TASK.jsonl.
 //
 // Functions without state: any thread.
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace allot {
 
-// The records of the spec's tasks, by `recordOf`. Errors (kUsage): a path that is no folder, and
-// what readJson() says; `suite` is for messages.
+// Returns the records of the spec's tasks, by `recordOf`. Errors (kUsage): the path is no folder,
+// and readJson()'s. `suite` is for messages.
 Result<std::vector<Record>> readTaskFolder(
     const std::string& path, const v1::Task& spec, std::string_view suite,
     const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>& recordOf);
 
-// A record whose prompt is made of what goes before the context, the context and what follows it,
-// and loses its middle, whatever that is, where it is too long. Its identity is the context, so
-// that questions about one text are on one side.
+// Makes a record whose prompt is the text before the context, the context and the text behind it. A
+// prompt that is too long loses its middle, wherever that falls. The record's identity is the
+// context, so that all questions about one text are on one side.
 Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
                    std::string_view behind);
 
