@@ -37,17 +37,17 @@ class Verifier {
  public:
   static Result<Verifier> start(RunSource* source) {
     ALLOT_ASSIGN(RunHead head, source->readHead());
-    if (head.image.spec.arithmetic != kArithmetic) {
-      return badInput(source->name() + " was computed by arithmetic \"" +
-                      escaped(head.image.spec.arithmetic, 100) + "\", and this build has " +
-                      kArithmetic + ": use the build that made it" +
-                      (head.image.spec.build.empty() ? "" : ", " + head.image.spec.build));
-    }
     if (!head.image.model) {
       if (head.image.state) {
         return fail(ErrorCode::kData, "the run has a policy but no model");
       }
       return Verifier(std::move(head), v1::AggregatorState());
+    }
+    if (head.image.spec.arithmetic != kArithmetic) {
+      return badInput(source->name() + " was computed by arithmetic \"" +
+                      escaped(head.image.spec.arithmetic, 100) + "\", and this build has " +
+                      kArithmetic + ": use the build that made it" +
+                      (head.image.spec.build.empty() ? "" : ", " + head.image.spec.build));
     }
     ALLOT_ASSIGN(v1::AggregatorState first, firstState(head.image.spec, *head.image.model));
     return Verifier(std::move(head), std::move(first));

@@ -120,6 +120,7 @@ TEST_F(Archive, AnswersThatCannotBeStayBehind) {
 
 // Of a newer build and of a development build before 0.1.0, whatever else their files hold.
 TEST_F(Archive, AnExportOfAnotherSchemaIsRefusedWithTheBuildToUse) {
+  makeRun();
   ASSERT_TRUE(exportTo(out_));
   const std::string path = out_ + "/export.json";
   const nlohmann::json exported = nlohmann::json::parse(readFile(path));

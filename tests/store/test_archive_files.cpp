@@ -175,7 +175,7 @@ TEST_F(HostileArchive, EveryLineIsChecked) {
 TEST_F(HostileArchive, TheHeadIsChecked) {
   const std::string name = "export.json";
   EXPECT_THAT(with(name, ""), HasSubstr("export.json: is no RunExport"));
-  EXPECT_THAT(with(name, "{}"), HasSubstr("its format is 0"));
+  EXPECT_THAT(with(name, "{\"schema\": 1}"), HasSubstr("its format is 0"));
   EXPECT_THAT(replaced(name, "\"format\":1", "\"format\":2"), HasSubstr("reads format 1"));
   EXPECT_THAT(replaced(name, "\"run_id\":\"01M7", "\"run_id\":\"{x} 1M7"), HasSubstr("run"));
   EXPECT_THAT(replaced(name, "\"total_budget\":8", "\"total_budget\":0"),

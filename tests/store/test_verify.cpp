@@ -117,9 +117,11 @@ TEST_F(Archive, ARunWhoseLeastExceedsItsBudgetIsRefused) {
   model.set_layers(3);
   EXPECT_TRUE(firstState(spec, model));
   for (const char* learner : {"additive", "reinforce"}) {
-    auto changed = withSettings(
-        spec.experiment, {std::string("spec.update={maxUpdates: 3, learner: ") + learner + "}",
-                          "spec.policy={totalBudget: 8, minPerLayer: 3}"});
+    const auto changed =
+        withSettings(spec.experiment,
+                     {std::string("spec.update={episodesPerUpdate: 4, learner: ") + learner + "}",
+                      "spec.rollout={questionsPerEpisode: 4, episodesPerQuestionSet: 4}",
+                      "spec.policy={totalBudget: 8, minPerLayer: 3}"});
     ASSERT_TRUE(changed) << changed.error().message;
     const auto first = firstState({*changed, specDigest(*changed)}, model);
     ASSERT_FALSE(first) << learner;
