@@ -1,6 +1,6 @@
 #pragma once
-// What allot-aggregator does with a run: the learner's ticks, and between them what page, report
-// and metrics are to know. It alone puts learner, page and report together. One thread.
+// The leader's loop of allot-aggregator: the learner's ticks, and between them the updates of page,
+// report and metrics. It is the only unit that uses learner, page and report together. One thread.
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -19,12 +19,12 @@ constexpr uint64_t kStoreTimeoutMs = 5000;  // of a request to the store
 struct LeadOptions {
   std::string redis;
   std::string run_id;
-  std::string dir;  // of report and export; "": none is written
+  std::string dir;  // of report and export; "": none are written
   uint64_t lease_ms = 15'000;
   bool stay = false;
 };
 
-// What of this process is shown.
+// The metrics and health of this process.
 struct LeaderTelemetry {
   explicit LeaderTelemetry(Telemetry* of);
   Telemetry& telemetry;
@@ -32,8 +32,9 @@ struct LeaderTelemetry {
   AggregatorProbe aggregator;
 };
 
-// Leads until `draining` is set, another aggregator does or, without `stay`, the run ends; again
-// and again for as long as the file replaces the run. All outlive it.
+// Leads until `draining` is set, another aggregator leads or, without `stay`, the run ends. Starts
+// again each time that the file replaces the run.
+// Requires: all arguments outlive the call.
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
                SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining);
 

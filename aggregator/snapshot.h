@@ -1,5 +1,5 @@
 #pragma once
-// What the learner shows of its run: all that page and report know of it. Data only.
+// RunSnapshot: the learner's state of a run as page and report see it. Data only; any thread.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace allot {
 
-// What a reader of the run (page, report, terminal) gets to see. A copy, free to keep.
+// A copy that its reader (page, report, terminal) may keep.
 struct RunSnapshot {
   RunSpec run;
   std::optional<v1::ModelFacts> model;
@@ -30,16 +30,16 @@ struct RunSnapshot {
   std::map<std::string, uint64_t> refused;  // by kind
   std::string edit_refused;                 // see Aggregator::setEditRefused
   uint64_t open_units = 0;                  // evaluation units planned and not recorded
-  uint64_t inbox_entries = 0;               // results that wait
-  StoreFill store_fill = {};                // all zero: not known
+  uint64_t inbox_entries = 0;               // results in the inbox
+  StoreFill store_fill = {};                // all zero: unknown
   std::string run_id = {};
   Desired desired = Desired::kRunning;
-  Lease lease = {};                               // who leads
-  std::optional<v1::AggregatorStatus> told = {};  // what the leader says of itself
-  std::vector<Refusal> refusals = {};             // the last ones
+  Lease lease = {};                               // of the leader
+  std::optional<v1::AggregatorStatus> told = {};  // the leader's own status
+  std::vector<Refusal> refusals = {};             // the newest ones
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
   uint64_t last_update_unix_ms = 0;               // 0: none was made
-  double evaluation_seconds = 0;                  // of workers, in what is recorded
+  double evaluation_seconds = 0;                  // of workers, for recorded units
 };
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// The files of the page, embedded at build time (embed.cmake), so that the program needs no files
-// and the page no network. Constants, any thread.
+// The files of the page, embedded at build time (embed.cmake). The program needs no files, and the
+// page no network. Constants, any thread.
 #include <string_view>
 
 namespace allot::page {
@@ -10,7 +10,7 @@ extern const std::string_view kPageCss;
 extern const std::string_view kPageJs;
 extern const std::string_view kChartJs;  // Chart.js, MIT license
 extern const std::string_view kIconSvg;
-extern const std::string_view kHistoryHtml;  // of many runs
+extern const std::string_view kHistoryHtml;  // the page of many runs
 extern const std::string_view kHistoryJs;
 
 }  // namespace allot::page

@@ -1,13 +1,13 @@
 #pragma once
-// The page of many runs: a list, and the curves of those that are chosen. Pure, any thread.
+// The page of many runs: a list, and the curves of the chosen runs. Pure, any thread.
 #include <string>
 
 #include "core/telemetry/http_server.h"
 
 namespace allot {
 
-// / and its parts; 404 for everything else. The page asks for /api/runs, and of each run for what
-// page.h serves, below /run/ID/.
+// Serves / and its parts; 404 for everything else. The page reads /api/runs, and for each run the
+// paths of page.h below /run/ID/.
 HttpReply serveHistoryPage(const std::string& path);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// What a run's evaluations came to, and which of it is shown: chosen here, once, for page, tables
-// and plots. Pure functions, any thread.
+// The results of a run's evaluations, and the selection that page, tables and plots show. Pure
+// functions, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ struct TaskScore {
 // One cell of an evaluation grid, graded with the schedules of one policy version.
 struct CurvePoint {
   std::string method;
-  std::string schedule;       // "dense" is drawn as one dashed level, whatever its budget
+  std::string schedule;       // "dense" is drawn as one dashed level at all budgets
   uint64_t version = 0;       // policy version
   uint64_t total_budget = 0;  // reads per head and decode step, summed over the layers
   uint64_t n = 0;             // questions graded, each in all its repeats
@@ -32,7 +32,7 @@ struct CurvePoint {
   double low = 0;             // 95 % interval, around the accuracy
   double high = 0;
   std::vector<TaskScore> tasks = {};
-  // Read, of what dense attention would have read; none where it was not counted.
+  // Shares of dense attention's reads; none if they were not counted.
   std::optional<double> kv_bytes_share = {};
   std::optional<double> key_share = {};
   std::optional<double> value_rows_share = {};
@@ -48,45 +48,47 @@ struct CurvePoint {
   uint32_t repeats = 1;                      // times that each question was answered
   std::optional<double> repeat_sd = {};      // standard deviation of the repeats' accuracies
   std::optional<double> answer_tokens = {};  // mean of an answer
-  std::optional<double> prompt_tokens = {};  // mean of a prompt, as far as the prefill reads it
-  // Accuracy above dense attention's, and above the uniform schedule's of the same method and
-  // budget, on the same questions.
+  std::optional<double> prompt_tokens = {};  // mean of the part of a prompt that the prefill reads
+  // Accuracy above dense attention's, and above the accuracy of the uniform schedule of the same
+  // method and budget, on the same questions.
   std::optional<PairedDifference> over_dense = {}, over_uniform = {};
 };
 
-// The snapshot's complete cells, in its order.
+// Returns the snapshot's complete cells, in its order.
 std::vector<CurvePoint> evaluationPoints(const RunSnapshot& snapshot);
 
-// Points that belong together: of one method and schedule, each as its place among all points.
+// The points of one method and schedule, as indices into all points.
 struct CurveLine {
   std::string method;
   std::string schedule;
   std::vector<size_t> points;
 };
 
-// A row is complete when it graded as many questions as any row did: all rows of a run share the
-// held-out questions, and chunks of them come in one by one.
+// A row is complete when no other row graded more questions: all rows of a run share the held-out
+// questions, and their chunks arrive one by one.
 
-// For each method and schedule the newest version whose budgets are all complete (while there is
-// none: the version with the most), by budget: one line of the curve is always one policy.
+// Returns for each method and schedule the newest version whose budgets are all complete, by
+// budget. If there is none, the version with the most. A line of the curve is therefore always one
+// policy.
 std::vector<CurveLine> newestCompleteLines(const std::vector<CurvePoint>& points);
 
-// The points of these lines, one after the other.
+// Returns the points of these lines, one line after the other.
 std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>& points);
 
-// For each method, schedule and budget the newest complete row, or the newest one if none is.
+// Returns for each method, schedule and budget the newest complete row, or the newest one if none
+// is.
 std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points);
 
-// How the policy got on: each method's complete points of its learned schedules at one budget, by
-// version. No line where there are not two versions to compare.
+// The progress of the policy: each method's complete points of its learned schedules at one budget,
+// by version. A line needs at least two versions.
 struct LearningCurve {
   std::vector<CurveLine> lines;
-  std::optional<size_t> uniform;  // the same method's uniform schedule; none if there are several
+  std::optional<size_t> uniform;  // of the same method; none if there are several methods
 };
 LearningCurve learningCurve(const std::vector<CurvePoint>& points,
                             const std::vector<CurveLine>& newest, uint64_t total_budget);
 
-// The points behind a run's one number: at its own budget, of the method that it decodes with where
+// The points of a run's headline: at its own budget, and of the method that it decodes with if
 // there are several.
 struct HeadlinePoints {
   std::optional<size_t> learned;
@@ -97,8 +99,8 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
                               const std::vector<CurveLine>& newest, uint64_t total_budget,
                               const std::string& decode);
 
-// Same-state fidelity of one cell, or of the part of it that `name` says (a layer, a number of
-// tiles, a task).
+// Same-state fidelity of one cell, or of the part of it named `name` (a layer, a number of tiles, a
+// task).
 struct FidelityNumbers {
   std::string name;
   uint64_t states = 0;
@@ -113,7 +115,7 @@ struct FidelityNumbers {
   double unique_rows = 0;
   double density = 0;
   double effective_sample_size = 0;
-  // Where variance was measured: at so many positions, by so many outputs at each.
+  // If variance was measured: the positions, and the outputs at each.
   uint64_t positions = 0;
   uint64_t replicates = 0;
   std::optional<double> variance;
@@ -125,7 +127,7 @@ struct FidelityPoint {
   std::string schedule;
   uint64_t version = 0;
   uint64_t total_budget = 0;
-  double reads_per_layer = 0;  // 0: the method reads what it needs
+  double reads_per_layer = 0;  // 0: the method has no budget
   uint64_t questions = 0;
   FidelityNumbers all;
   std::vector<FidelityNumbers> layers;
@@ -136,10 +138,10 @@ struct FidelityPoint {
   AgreementLayers agreement = AgreementLayers::kAll;
 };
 
-// The snapshot's complete summaries of one measure (fidelity or variance), in its order.
+// Returns the snapshot's complete summaries of one measure (fidelity or variance), in its order.
 std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure);
 
-// The newest for each method, schedule and budget.
+// Returns the newest point of each method, schedule and budget.
 std::vector<FidelityPoint> newestFidelity(const std::vector<FidelityPoint>& points);
 
 }  // namespace allot

@@ -1,5 +1,5 @@
 #pragma once
-// The run's page: what its paths answer. Any thread.
+// The run's page: the replies to its paths. Pure functions, any thread.
 #include <cstdint>
 #include <string>
 
@@ -7,18 +7,16 @@
 
 namespace allot {
 
-// The view as it is served: with the present moment and, if nothing newer can be had, the reason.
-// Pure.
+// Returns the view as served: with the current time and, if it is not current, the reason.
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
-// Where the run's view is asked for.
+// The path of the run's view.
 inline constexpr char kViewPath[] = "/api/run";
 
-// Where its status is (status_document.h).
+// The path of its status (status_document.h).
 inline constexpr char kStatusPath[] = "/api/status";
 
-// / and its parts and /api/run (`view_json`, as it is); 404 for everything else.
-// Pure.
+// Serves / and its parts, and /api/run (`view_json` as given); 404 for everything else.
 HttpReply servePage(const std::string& path, const std::string& view_json);
 
 }  // namespace allot

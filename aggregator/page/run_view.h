@@ -1,5 +1,5 @@
 #pragma once
-// The run as people see it: what the page, the report and the terminal show. Pure, any thread.
+// RunView: the run in the form that page, report and terminal show. Pure, any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,24 +10,25 @@
 namespace allot {
 
 struct RunView {
-  // An object: what is shown as it is, names, counts, curves, workers.
+  // An object of all values that are shown directly: names, counts, curves, workers.
   nlohmann::json facts = nlohmann::json::object();
-  std::vector<CurvePoint> points;  // what is chosen from, drawn and tabulated
+  std::vector<CurvePoint> points;  // all points, of which a part is drawn and tabulated
   std::vector<FidelityPoint> fidelity;
-  std::vector<FidelityPoint> variance;  // its measure's
+  std::vector<FidelityPoint> variance;  // of the measure variance
   std::vector<VarianceSlope> slopes;
-  uint64_t total_budget = 0;  // the policy's, and the method that it decodes with:
-  std::string decode = {};    // of these is the headline
+  uint64_t total_budget = 0;  // the policy's; selects the headline
+  std::string decode = {};    // the method that the run decodes with; selects the headline
 };
 
-// now: Unix time, ms. At most about 1000 points of the history are kept, evenly thinned.
+// Builds the view. now: Unix time, ms. It has at most about 1000 points of the history, evenly
+// thinned.
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
-// As one JSON document, which page.js draws. "evaluations" holds every point once; what is chosen
-// of them ("lines", "learning", "headline") says their places in it.
+// Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;
+// selections ("lines", "learning", "headline") are indices into it.
 nlohmann::json viewJson(const RunView& view);
 
-// Parts of that document, which the report's summary shares.
+// Return parts of that document, which the report's summary uses as well.
 nlohmann::json cellView(const CurvePoint& point);
 nlohmann::json fidelityView(const FidelityPoint& point);
 nlohmann::json varianceView(const FidelityPoint& point);

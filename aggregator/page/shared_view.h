@@ -1,7 +1,7 @@
 #pragma once
-// SharedView: what the page's thread serves and the main thread replaces. Thread-safe.
+// SharedView: the state that the main thread sets and the page's thread serves. Thread-safe.
 //
-// The view is made where it is asked for: nobody may be watching.
+// The view is computed on request, since often no page is open.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,11 +21,11 @@ class SharedView {
   SharedView(Clock unix_now, Clock now);
 
   void set(RunSnapshot snapshot, const std::string& run_id);
-  // There is no newer one, and why.
+  // Notes that no newer snapshot is available, and why.
   void keep(const std::string& why);
-  // The page's answer to a path (page.h), and the run's status. Only who asks has it made.
+  // Serves the page's paths (page.h) and the status document. Each is computed on request.
   HttpReply reply(const std::string& path);
-  // True if somebody has a page open, which asks every two seconds.
+  // Returns true if a page is open: it makes a request every two seconds.
   bool isWatched() const;
 
  private:
@@ -38,7 +38,7 @@ class SharedView {
   std::shared_ptr<const RunSnapshot> snapshot_;
   std::string run_id_;
   uint64_t set_unix_ms_ = 0;
-  std::shared_ptr<const std::string> text_;  // of the snapshot; null: nobody has asked
+  std::shared_ptr<const std::string> text_;  // of the snapshot; null: not requested yet
   std::string away_;
   uint64_t asked_ = 0;
 };

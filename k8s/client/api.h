@@ -1,13 +1,13 @@
 #pragma once
 // Api: a client of the Kubernetes API, JSON in and JSON out.
 //
-// An Api owns one connection, and its calls block; so one thread uses it, and who watches has
-// another one (Reflector and LeaderElection do): neither a watch nor a lease then waits for other
-// requests. interrupt() may come from any thread.
+// An Api owns one connection, and its calls block. One thread uses it. Reflector and LeaderElection
+// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() may
+// come from any thread.
 //
-// Every call ends within its limits. A 401 is tried once more with the token as the file has it
-// now. Nothing else is repeated here: when to try again is the caller's affair, who knows what else
-// there is to do; ApiError says how long a server wants to be left alone.
+// Every call ends within its limits. After a 401 it is tried once more with the token that the file
+// has by then. Nothing else is repeated here: the caller decides when to try again. ApiError says
+// how long a server asks clients to wait.
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -26,14 +26,14 @@ struct ListOptions {
   std::string label_selector = {};
   std::string field_selector = {};
   int page = 500;               // objects a request
-  size_t most_items = 100'000;  // in all: more are "TooLarge"
-  // What is kept of each object as it is read, where most of it would only take memory; null: all.
+  size_t most_items = 100'000;  // in total: more are "TooLarge"
+  // Reduces each object as it is read, to save memory; null: objects are kept whole.
   std::function<nlohmann::json(nlohmann::json)> keep = {};
 };
 
 struct ObjectList {
   std::vector<nlohmann::json> items;  // each with apiVersion and kind
-  std::string resource_version;       // of the list: what a watch starts from
+  std::string resource_version;       // of the list: a watch starts from it
 };
 
 struct ApplyOptions {
@@ -44,7 +44,7 @@ struct ApplyOptions {
 
 struct RemoveOptions {
   std::string propagation = "Background";  // or Foreground, Orphan
-  // Where given: only this very object, and only in this state.
+  // If given: removes only the object with this uid, in this state.
   std::string uid = {};
   std::string resource_version = {};
 };
@@ -54,7 +54,7 @@ struct WatchOptions {
   std::string label_selector = {};
   std::string field_selector = {};
   std::chrono::seconds timeout{300};  // after which the server ends it
-  // After so much more it is ended here: a server that neither speaks nor ends is gone.
+  // The watch is ended here after this additional time: the server is gone.
   std::chrono::milliseconds grace{10'000};
 };
 
@@ -63,18 +63,18 @@ class Api {
   explicit Api(const ServerAccess& access, Limits limits = {}, Clock clock = steadyClock());
 
   Reply<nlohmann::json> get(const Resource& resource, const ObjectName& object);
-  // All pages. Where the server forgets the list between two pages (410) it begins again, three
-  // times at most. `space` "": of all namespaces.
+  // Returns all pages. If the server forgets the list between two pages (410) it begins again, at
+  // most three times. `space` "": of all namespaces.
   Reply<ObjectList> list(const Resource& resource, const std::string& space,
                          const ListOptions& options = {});
 
-  // Server-side apply: `object` holds every field that the manager wants to own. What it applied
-  // before and leaves out now is given up. Makes the object if there is none.
+  // Does a server-side apply. `object` has every field that the manager wants to own. Fields that
+  // it applied before and leaves out now are released. Creates the object if there is none.
   Reply<nlohmann::json> apply(const Resource& resource, const nlohmann::json& object,
                               const ApplyOptions& options);
-  // {"status": ...} by a merge patch on /status, for servers whose managed fields of /status are
-  // not to be trusted (below 1.22); elsewhere apply() with subresource "status" does the same. With
-  // a resource_version it is a 409 if the object has changed since.
+  // Sets {"status": ...} by a merge patch on /status. It is for servers below 1.22, whose managed
+  // fields of /status are not reliable; on others apply() with subresource "status" does the same.
+  // With a resource_version, a changed object is a 409.
   Reply<nlohmann::json> patchStatus(const Resource& resource, const ObjectName& object,
                                     const nlohmann::json& status,
                                     const std::string& resource_version = {});
@@ -82,22 +82,22 @@ class Api {
                                    const nlohmann::json& patch,
                                    const std::string& subresource = {});
   Reply<nlohmann::json> create(const Resource& resource, const nlohmann::json& object);
-  // With the resourceVersion of the object that was read: 409 if it has changed since.
+  // Replaces an object by its resourceVersion: 409 if it has changed since it was read.
   Reply<nlohmann::json> replace(const Resource& resource, const nlohmann::json& object,
                                 const std::string& subresource = {});
-  // 404 if it is gone already.
+  // Removes an object; 404 if it is already gone.
   Reply<void> remove(const Resource& resource, const ObjectName& object,
                      const RemoveOptions& options = {});
 
-  // Blocks, gives each event to `take`, and returns when the server ends the watch in good order.
-  // Errors: whatever ended it otherwise; 410 means that the list is to be made anew.
+  // Blocks, passes each event to `take`, and returns when the server ends the watch in good order.
+  // Other ends are errors; 410 means that the list must be read again.
   Reply<void> watch(const Resource& resource, const std::string& space, const WatchOptions& options,
                     const std::function<void(WatchEvent)>& take);
 
-  // Anything else: "/version", "/apis/GROUP/VERSION".
+  // Reads any other path: "/version", "/apis/GROUP/VERSION".
   Reply<nlohmann::json> getPath(const std::string& path);
 
-  // Ends the call that goes on, and all later ones, with "Interrupted".
+  // Ends the current call and all later ones with "Interrupted".
   void interrupt() { connection_.interrupt(); }
   bool interrupted() const { return connection_.interrupted(); }
 
@@ -110,7 +110,7 @@ class Api {
                              const ObjectName& object, const std::string& subresource,
                              const std::string& query, const std::string& content_type,
                              const nlohmann::json& body);
-  // One attempt at all pages.
+  // Tries to read all pages once.
   Reply<ObjectList> listOnce(const Resource& resource, const std::string& path,
                              const ListOptions& options);
 

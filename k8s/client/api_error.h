@@ -1,9 +1,8 @@
 #pragma once
-// ApiError and Reply<T>: what became of a request to the API server.
+// ApiError and Reply<T>: the outcome of a request to the API server. Values; any thread.
 //
-// What the server said is kept apart (code, reason, message), because callers treat a 404, a 409
-// and a 410 differently. Text that came from the server is cut and free of control characters.
-// Values; any thread.
+// The server's code, reason and message are separate, because callers treat a 404, a 409 and a 410
+// differently. Text from the server is shortened and has no control characters.
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
@@ -18,15 +17,15 @@
 namespace allot::kube {
 
 struct ApiError {
-  // The status of the answer; 0 if there was none that could be used: no connection, a deadline, an
-  // answer over the limit, no JSON.
+  // The HTTP status; 0 if there was no usable answer: no connection, a deadline, an answer over the
+  // limit, no JSON.
   int code = 0;
-  // The server's word for it ("NotFound", "Conflict", "Expired"), or one of ours where code is 0:
-  // "Unavailable", "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Interrupted".
+  // The server's reason ("NotFound", "Conflict", "Expired"), or if code is 0 one of "Unavailable",
+  // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Interrupted".
   std::string reason;
   // One sentence, which names the request.
   std::string message;
-  // How long the server asks to be left alone.
+  // The time that the server asks clients to wait.
   std::optional<std::chrono::seconds> retry_after;
 
   bool notFound() const { return code == 404; }
@@ -34,11 +33,11 @@ struct ApiError {
   bool expired() const { return code == 410; }
   bool invalid() const { return code == 422; }
   bool tooMany() const { return code == 429; }
-  // Nothing that waiting mends: a person has to give us a token or a role.
+  // Returns true if waiting does not help: a person has to provide a token or a role.
   bool refused() const { return code == 401 || code == 403; }
   bool interrupted() const { return code == 0 && reason == "Interrupted"; }
 
-  // For callers that tell only core's codes apart.
+  // Converts it for callers that distinguish only core's codes.
   Error error() const;
 };
 
@@ -49,21 +48,20 @@ inline tl::unexpected<ApiError> noAnswer(std::string reason, std::string message
   return tl::unexpected<ApiError>(ApiError{0, std::move(reason), std::move(message), std::nullopt});
 }
 
-// The error that a Kubernetes Status object tells of: `request` ("GET /api/v1/...") begins the
-// sentence, `http_status` is the code where the object has none.
+// Converts a Kubernetes Status object. `request` ("GET /api/v1/...") begins the sentence.
+// `http_status` is the code if the object has none.
 ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::string_view request);
 
-// What a server asks for by Retry-After, but five minutes at most.
+// Returns the seconds of a Retry-After header, at most five minutes.
 std::chrono::seconds believable(int64_t retry_after);
 
-// Text of a server as part of a sentence: one line, at most 2048 bytes.
+// Returns a server's text for use in a sentence: one line, at most 2048 bytes.
 std::string serverText(std::string_view text);
 
-// A member of an object, however deep; "" and 0 where it is absent or of another type. For what
-// others wrote, which may be anything.
+// Return a member of a foreign object at any depth; "" and 0 if it is absent or of another type.
 std::string textAt(const nlohmann::json& object, std::initializer_list<const char*> path);
 int64_t numberAt(const nlohmann::json& object, std::initializer_list<const char*> path);
-// nullptr where there is none.
+// Returns nullptr if there is none.
 const nlohmann::json* memberAt(const nlohmann::json& object,
                                std::initializer_list<const char*> path);
 

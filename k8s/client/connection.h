@@ -1,8 +1,8 @@
 #pragma once
-// Connection: one HTTP/1.1 connection to the API server, over TLS or without.
+// Connection: one HTTP/1.1 connection to the API server, with or without TLS.
 //
-// The caller blocks until an answer is there or a deadline has passed. One thread uses it;
-// interrupt() may come from any other and ends what goes on, and all that is asked later.
+// Calls block until an answer is there or a deadline has passed. One thread uses it. interrupt()
+// may come from any other thread; it ends the current request and all later ones.
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/status.hpp>
@@ -20,21 +20,21 @@ namespace allot::kube {
 
 struct Limits {
   std::chrono::milliseconds connect{5000};   // with the TLS handshake
-  std::chrono::milliseconds request{30000};  // from sending it to having read the whole answer
+  std::chrono::milliseconds request{30000};  // from sending it to reading the whole answer
   size_t response_bytes = size_t{64} << 20;
-  size_t line_bytes = size_t{8} << 20;  // of a watch
+  size_t line_bytes = size_t{8} << 20;  // of a line of a watch
 };
 
 struct HttpRequest {
   boost::beast::http::verb method = boost::beast::http::verb::get;
   std::string target;
-  std::string content_type = {};  // none without a body
+  std::string content_type = {};  // empty without a body
   std::string body = {};
 };
 
 struct HttpAnswer {
   int status = 0;
-  std::string retry_after;  // the header as it came
+  std::string retry_after;  // the header's text
   std::string body;
 };
 
@@ -45,19 +45,19 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // The whole answer, whatever its status. Connects if need be; if the server closed the idle
-  // connection meanwhile, asks once more on a new one (but for POST, which might then count twice).
+  // Returns the whole answer, of any status. Connects if needed. If the server has closed the idle
+  // connection, the request is sent once more on a new one, except a POST, which might count twice.
   Reply<HttpAnswer> ask(const HttpRequest& request, const std::string& token);
 
-  // A streamed answer: gives the body's bytes to `take` as they come, until the server ends it, or
-  // `take` fails, or `limit` is over (both "Timeout": a server that says nothing, and one that
-  // never ends). With a status other than 200 the whole answer, and nothing was taken. The
-  // connection is used up after a stream that did not come to its end.
+  // Reads a streamed answer and passes its bytes to `take`. Ends when the server ends it, `take`
+  // fails, or `limit` is over ("Timeout", for a silent server as well as for an endless stream).
+  // With a status other than 200 it returns the whole answer, and `take` is not called. A stream
+  // that did not reach its end uses up the connection.
   using Take = std::function<Reply<void>(std::string_view bytes)>;
   Reply<HttpAnswer> stream(const HttpRequest& request, const std::string& token,
                            std::chrono::milliseconds limit, const Take& take);
 
-  // Any thread, any number of times.
+  // May be called from any thread, any number of times.
   void interrupt();
   bool interrupted() const;
 

@@ -1,11 +1,11 @@
 #pragma once
 // EventBook and EventRecorder: events of events.k8s.io/v1 (Kubernetes 1.19 and newer), which
-// `kubectl describe` shows with the object they are about.
+// `kubectl describe` shows with their object. One thread each.
 //
-// The name of an event follows from the object, the reason and the note. So the same note again is
-// the same event, counted, also after we were started anew. Of one object and reason at most one
-// request a minute goes out; of what comes in between the newest note is kept, and how often.
-// EventBook has the rules and is pure; EventRecorder sends. One thread each.
+// The name of an event follows from object, reason and note. A repeated note is therefore the same
+// event, counted, even after a restart. At most one request a minute is sent for an object and
+// reason. Of notes in between, the newest is kept with their number. EventBook has the rules and is
+// pure; EventRecorder sends.
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -36,7 +36,7 @@ const Resource& eventResource();
 
 class EventBook {
  public:
-  // What is kept of so many objects and reasons at most; an hour's silence is forgotten.
+  // Most objects and reasons that are kept; those silent for an hour are forgotten.
   static constexpr size_t kMostKeys = 4096;
   static constexpr std::chrono::minutes kPause{1};
 
@@ -45,17 +45,17 @@ class EventBook {
   void add(TimePoint now, const EventNote& note);
 
   struct Due {
-    nlohmann::json event;  // as it would be made
-    int64_t count = 1;     // how often since it was last sent
-    bool known = false;    // it was sent before: count it, do not make it
+    nlohmann::json event;  // as it would be created
+    int64_t count = 1;     // occurrences since it was last sent
+    bool known = false;    // it was sent before: increase its count instead of creating it
   };
-  // What may be sent now; it counts as sent.
+  // Returns the events that may be sent now; they count as sent.
   std::vector<Due> due(TimePoint now, WallTime wall);
 
  private:
   struct Entry {
     EventNote waiting;
-    int64_t count = 0;  // of `waiting`; 0: nothing waits
+    int64_t count = 0;  // of `waiting`; 0: none
     std::string sent;   // name of the last event
     std::optional<TimePoint> sent_at;
     TimePoint touched_at;
@@ -68,7 +68,7 @@ class EventBook {
 
 class EventRecorder {
  public:
-  // api: the caller's own, which outlives it; its thread is ours.
+  // Requires: `api` outlives it and is used by the same thread.
   EventRecorder(Api& api, EventSource source, Clock clock = steadyClock(),
                 WallClock wall_clock = systemClock())
       : api_(api),
@@ -77,8 +77,8 @@ class EventRecorder {
         wall_clock_(std::move(wall_clock)) {}
 
   void add(const EventNote& note) { book_.add(clock_(), note); }
-  // Sends what is due: after adding, and then now and again. An event that cannot be sent is told
-  // to the log and dropped: events are a help, and no part of anybody's state.
+  // Sends due events. Called after adding, and then from time to time. An event that cannot be sent
+  // is logged and dropped: no state depends on events.
   void send();
 
  private:

@@ -1,10 +1,11 @@
 #pragma once
-// LeaderElection: runs for a Lease and holds it, with a thread and a connection of its own, so that
+// LeaderElection: competes for a Lease and holds it. It has its own thread and connection, so that
 // no other request delays a renewal.
 //
-// Its owner gives it two calls, which come on that thread, each at most once: `won`, and `lost`,
-// after which the process must end (exit code 75) because another one may lead already. The
-// destructor gives the lease up in good order. leads() is for any thread.
+// Its owner passes two callbacks, each called at most once, on that thread: `won`, and `lost`.
+// After `lost` the process must end (exit code 75) because another one may already lead. The
+// destructor releases the lease. leads(), holder() and problem() are for any thread. destructor
+// gives the lease up in good order. leads() is for any thread.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -19,10 +20,10 @@ namespace allot::kube {
 
 struct ElectionOptions {
   ObjectName lease;
-  // Of this process alone; "": the host's name, which is the pod's, and random digits.
+  // Unique to this process; "": the host's name, which is the pod's, and random digits.
   std::string identity = {};
   LeaseTimes times = {};
-  // Of each request: two of them fit into the renew deadline.
+  // Of each request. Two requests fit into the renew deadline.
   Limits limits = {.connect = std::chrono::milliseconds(2000),
                    .request = std::chrono::milliseconds(4000)};
   Clock clock = steadyClock();
@@ -35,7 +36,7 @@ class LeaderElection {
   using Won = std::function<void()>;
   using Lost = std::function<void(const std::string& why)>;
 
-  // kUsage for times that contradict each other.
+  // Creates it. kUsage if the times contradict each other.
   static Result<std::unique_ptr<LeaderElection>> create(const ServerAccess& access,
                                                         ElectionOptions options, Won won,
                                                         Lost lost);
@@ -43,16 +44,17 @@ class LeaderElection {
   LeaderElection(const LeaderElection&) = delete;
   LeaderElection& operator=(const LeaderElection&) = delete;
 
-  // Once.
+  // Starts the thread. Called once.
   void start();
-  // One attempt; false once the lease is lost. Not after start(). For tests, which own the clock.
+  // Makes one attempt; false once the lease is lost. For tests, which own the clock.
+  // Requires: start() was not called.
   bool turn();
 
   bool leads() const;
-  // Whoever the record named last.
+  // Returns the holder that the record named last.
   std::string holder() const;
   const std::string& identity() const { return options_.identity; }
-  // "" while it goes well.
+  // Returns the current problem; "" if there is none.
   std::string problem() const;
 
  private:

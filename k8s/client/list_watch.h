@@ -1,11 +1,11 @@
 #pragma once
-// ListWatch: what to do next in order to know all objects of a kind, now and from now on.
+// ListWatch: the steps to know all objects of a kind, now and from now on.
 //
 //   list -> watch from the list's resourceVersion -> again from the newest one ... -> 410 -> list
 //
-// A pure state machine: its owner (Reflector) asks next(), does that, and tells what became of it.
-// Time and random numbers come from outside. One thread. resourceVersions are opaque here: kept,
-// sent back, never compared.
+// It is a pure state machine. Its owner (Reflector) calls next(), does that step, and reports the
+// outcome. Time and random numbers are injected. One thread. resourceVersions are opaque here:
+// kept, sent back, never compared.
 #include <chrono>
 #include <functional>
 #include <random>
@@ -17,17 +17,17 @@
 
 namespace allot::kube {
 
-// In [0, 1).
+// Returns a random number in [0, 1).
 using Random = std::function<double()>;
 Random systemRandom();
 
-// How long to wait after the n-th failure in a row: .8 s, twice as long each time, 30 s at most,
-// each lengthened at random by up to its half so that many clients do not come back at once.
+// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is
+// extended at random by up to its half, so that many clients do not return at once.
 class BackOff {
  public:
   explicit BackOff(Random random) : random_(std::move(random)) {}
 
-  // Begins anew if the last failure was more than two minutes ago.
+  // Returns the next wait. Starts again if the last failure was more than two minutes ago.
   std::chrono::milliseconds next(TimePoint now);
 
  private:
@@ -52,26 +52,26 @@ class ListWatch {
 
   void listed(std::string resource_version);
   void listFailed(TimePoint now, const ApiError& error);
-  // What a watch delivered; a bookmark moves the resourceVersion and nothing else.
+  // Notes an event of a watch; a bookmark only changes the resourceVersion.
   void saw(const WatchEvent& event);
-  // ended: the server ended it in good order.
+  // Notes the end of a watch. ended: no error if the server ended it in good order.
   void watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended);
 
-  // Failures in a row, of lists or of watches; 0 while all is well.
+  // Returns the failures in a row, of lists or of watches.
   int failures() const { return list_failures_ + watch_failures_; }
 
  private:
   void pause(TimePoint now, const ApiError* error);
-  // The watch's place is lost: list next.
+  // Drops the watch's position: the next step is a list.
   void forget() { resource_version_.clear(); }
 
   Random random_;
   BackOff back_off_;
   std::string resource_version_;  // where to watch from; "": list first
   TimePoint not_before_{};
-  int events_ = 0;  // of the watch that goes on, without bookmarks
+  int events_ = 0;  // of the current watch, without bookmarks
   int list_failures_ = 0;
-  int watch_failures_ = 0;  // a list that works does not make a watch work
+  int watch_failures_ = 0;  // not reset by a list that succeeds
 };
 
 }  // namespace allot::kube

@@ -1,5 +1,5 @@
 #pragma once
-// microTime: a moment as Kubernetes' MicroTime, "2026-01-31T12:00:00.000123Z". Pure; any thread.
+// Formats a time as Kubernetes' MicroTime, "2026-01-31T12:00:00.000123Z". Pure; any thread.
 #include <chrono>
 #include <cstdio>
 #include <ctime>

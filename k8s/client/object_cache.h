@@ -1,8 +1,8 @@
 #pragma once
-// ObjectCache: the objects of a kind as they were last seen, by "namespace/name".
+// ObjectCache: the last known objects of a kind, by "namespace/name". Owned by a Reflector, which
+// fills it; any thread reads it.
 //
-// A Reflector fills it, any thread reads it. What is handed out never changes: a new state is a new
-// object. metadata.managedFields is left out.
+// Returned objects never change: a new state is a new object. metadata.managedFields is left out.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,17 +18,18 @@ using Object = std::shared_ptr<const nlohmann::json>;
 
 class ObjectCache {
  public:
-  // nullptr if there is none.
+  // Returns nullptr if there is none.
   Object find(const std::string& key) const;
-  // In the order of their keys.
+  // Returns all objects in the order of their keys.
   std::vector<Object> all() const;
   size_t size() const;
-  // Whether there was a list yet: before it, an object that is not here may well exist.
+  // Returns true after the first list. Before it, an object that is not here may well exist.
   bool filled() const;
 
-  // What a list says, all at once. Returns the keys of what is new, differs or is gone.
+  // Replaces everything by a list, in one step. Returns the keys of new, different and removed
+  // objects.
   std::vector<std::string> replaceAll(std::vector<nlohmann::json> items);
-  // What an event says. Returns the key; "" for a bookmark, which is no object.
+  // Applies an event. Returns the key; "" for a bookmark, which has no object.
   std::string take(WatchEvent event);
 
  private:

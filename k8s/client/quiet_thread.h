@@ -1,5 +1,5 @@
 #pragma once
-// quietThread: a thread that takes no signals; those are for main, which waits for them.
+// Starts a thread that receives no signals: main waits for those. Any thread.
 #include <pthread.h>
 #include <signal.h>
 

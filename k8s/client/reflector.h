@@ -1,10 +1,9 @@
 #pragma once
-// Reflector: keeps an ObjectCache like the API server's objects of one kind, by list and watch.
+// Reflector: keeps an ObjectCache equal to the API server's objects of one kind, by list and watch.
 //
-// Its owner starts it with a thread and a connection of its own; the destructor ends both, also in
-// the middle of a watch. `changed` is called on that thread, with the key of each object that is
-// new, differs or is gone: it should put the key into a queue and return. What the Reflector has to
-// say of itself may be asked by any thread.
+// It has its own thread and connection; the destructor ends both, even in the middle of a watch.
+// `changed` is called on that thread with the key of each new, different or removed object. It
+// should put the key into a queue and return. objects(), counts() and problem() are for any thread.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -30,7 +29,7 @@ class Reflector {
  public:
   using Changed = std::function<void(const std::string& key)>;
 
-  // What became of it so far.
+  // What it has done so far.
   struct Counts {
     uint64_t lists = 0;
     uint64_t watches = 0;
@@ -43,15 +42,17 @@ class Reflector {
   Reflector(const Reflector&) = delete;
   Reflector& operator=(const Reflector&) = delete;
 
-  // Once.
+  // Starts the thread. Called once.
   void start();
-  // Does the next thing and returns; not after start(). For tests, which own the clock.
+  // Does the next step and returns. For tests, which own the clock.
+  // Requires: start() was not called.
   ListWatch::Step turn();
 
   const ObjectCache& objects() const { return objects_; }
   Counts counts() const;
-  // "" while it goes well. Else why it does not: a sentence for conditions and metrics, at once for
-  // 401 and 403, which no waiting mends, and after the third failure in a row for anything else.
+  // Returns the current problem as a sentence for conditions and metrics; "" if there is none. A
+  // 401 or 403 is reported at once, since waiting does not help; other errors from the third
+  // failure in a row on.
   std::string problem() const;
 
  private:

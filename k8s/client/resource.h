@@ -1,6 +1,6 @@
 #pragma once
-// Resource: a kind of objects as the API server addresses them, and the paths made of it.
-// Values and pure functions; any thread.
+// Resource: a kind of objects as the API server addresses them, and its paths. Values and pure
+// functions; any thread.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -17,22 +17,23 @@ struct Resource {
   std::string apiVersion() const { return group.empty() ? version : group + "/" + version; }
 };
 
-// Which object. `space`: its namespace; "" for what has none.
+// Names an object. `space`: its namespace; "" for kinds without one.
 struct ObjectName {
   std::string space;
   std::string name;
 };
-// As metadata says.
+// Returns the name in metadata.
 ObjectName nameOf(const nlohmann::json& object);
-// "namespace/name", or the name alone: how stores and queues know an object.
+// Returns "namespace/name", or the name alone: the key of an object in caches and queues.
 std::string keyOf(const nlohmann::json& object);
 
-// "/apis/apps/v1/namespaces/NS/deployments/NAME/status". All objects, where the name is empty; of
-// all namespaces, where that is. "BadRequest" for a name that is no segment of a path.
+// Returns "/apis/apps/v1/namespaces/NS/deployments/NAME/status". With an empty name it is the path
+// of all objects; with an empty namespace of all namespaces. "BadRequest" for a name that is no
+// segment of a path.
 Reply<std::string> pathOf(const Resource& resource, const ObjectName& object = {},
                           const std::string& subresource = {});
 
-// For a query: all but letters, digits and -._~ as %XX.
+// Encodes for a query: all characters except letters, digits and -._~ as %XX.
 std::string percentEncoded(std::string_view text);
 
 }  // namespace allot::kube

@@ -1,9 +1,9 @@
 #pragma once
-// ServerAccess: where the API server is, whom we trust, and who we are. Token: what a file of the
-// service account says now.
+// ServerAccess: the API server's address, the trusted authorities, and our credentials. Token: the
+// current content of a service account's token file.
 //
-// Values, but for Token, which belongs to one connection and its thread. inCluster(): any thread,
-// while nobody changes the environment.
+// Values, except Token, which belongs to one connection and its thread. inCluster(): any thread,
+// while no thread changes the environment.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -21,39 +21,39 @@ Clock steadyClock();
 struct ServerAccess {
   std::string host;  // a name or an IP address
   uint16_t port = 443;
-  bool tls = true;  // without: tests, and a proxy on this machine
-  // PEM files, read anew at each connect, so that they may be replaced. No CA: the system's.
+  bool tls = true;  // false for tests and for a proxy on this machine
+  // PEM files, read at each connect, so that they may be replaced. No CA: the system's.
   std::string ca_file = {};
   std::string certificate_file = {};
   std::string key_file = {};
-  // One of these, or none: a file that is read again and again, or the token itself.
+  // At most one of these: a file that is read repeatedly, or the token itself.
   std::string token_file = {};
   std::string token = {};
-  // Where the process itself runs, if it does in a cluster.
+  // The namespace of the process, if it runs in a cluster.
   std::string own_namespace = {};
 
-  // "https://host:port", for messages.
+  // Returns "https://host:port", for messages.
   std::string url() const;
 };
 
-// From "https://host[:port]" or "http://host[:port]"; certificates and tokens are for the caller to
-// add. kUsage, with what a good one looks like.
+// Parses "https://host[:port]" or "http://host[:port]"; the caller adds certificates and tokens.
+// kUsage, with an example of a valid one.
 Result<ServerAccess> accessOf(const std::string& url);
 
-// A bound token lives an hour and is replaced in its file before: it is read again once it is older
-// than a minute.
+// A token. A bound token lives an hour, and its file is renewed before. It is therefore read again
+// once it is older than a minute.
 class Token {
  public:
   static constexpr std::chrono::seconds kFresh{60};
 
   Token(const ServerAccess& access, Clock clock);
 
-  // "" where there is none. kUsage where the file cannot be read or holds no token; a token that
-  // was read before stays in force then.
+  // Returns the token; "" if there is none. kUsage if the file cannot be read or has no token; a
+  // token that was read before then stays in force.
   Result<std::string> get();
-  // The server did not take it: the next get() reads the file.
+  // Notes that the server refused the token: the next get() reads the file.
   void forget() { fresh_ = false; }
-  // Whether forget() can change anything.
+  // Returns true if forget() can have an effect.
   bool isFile() const { return !file_.empty(); }
 
  private:
@@ -66,7 +66,7 @@ class Token {
   bool fresh_ = false;
 };
 
-// --- as a pod finds it ---
+// --- in a pod ---
 
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment processEnvironment();
@@ -74,8 +74,9 @@ Environment processEnvironment();
 inline constexpr const char* kServiceAccountFolder =
     "/var/run/secrets/kubernetes.io/serviceaccount";
 
-// The address from KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT; ca.crt, token and namespace
-// from the folder. kUsage, one sentence, where one of them is missing.
+// Returns the access of a pod: the address from KUBERNETES_SERVICE_HOST and
+// KUBERNETES_SERVICE_PORT; ca.crt, token and namespace from the folder. kUsage, one sentence, if
+// one of them is missing.
 Result<ServerAccess> inCluster(const Environment& environment = processEnvironment(),
                                const std::string& folder = kServiceAccountFolder);
 

@@ -1,8 +1,9 @@
 #pragma once
-// WatchLines: the events of a watch, from bytes that the transport splits wherever it likes.
+// WatchLines: assembles the events of a watch from bytes that the transport splits anywhere. Pure;
+// its owner feeds it on one thread.
 //
-// A watch is one JSON object a line. The limit is on the line, not on what is read at once, for an
-// object may be larger than 1.5 MB. Pure; its owner feeds it, one thread.
+// A watch has one JSON object a line. The limit is on a line and not on a read, since an object may
+// be larger than 1.5 MB.
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,20 +26,20 @@ class WatchLines {
 
   explicit WatchLines(size_t longest_line = kLongestLine) : longest_(longest_line) {}
 
-  // Calls `take` for each event whose line is complete, in order. Errors end the watch; events
-  // before them have been taken: "TooLarge" for a line over the limit, "BadAnswer" for one that is
-  // no event, and what the server says by an event of type ERROR (410 where it has forgotten the
+  // Calls `take` for each event whose line is complete, in order. Errors end the watch; `take` was
+  // called for the events before them. "TooLarge" for a line over the limit, "BadAnswer" for one
+  // that is no event. An event of type ERROR is the server's error (410 if it has forgotten the
   // resourceVersion).
   Reply<void> feed(std::string_view bytes, const std::function<void(WatchEvent)>& take);
 
-  // The stream ended inside a line: the connection was cut.
+  // Returns true if the stream ended inside a line: the connection was cut.
   bool insideLine() const { return !line_.empty(); }
 
  private:
   Reply<void> takeLine(std::string_view line, const std::function<void(WatchEvent)>& take) const;
 
   size_t longest_;
-  std::string line_;  // the beginning of one that is not complete
+  std::string line_;  // the beginning of an incomplete line
 };
 
 }  // namespace allot::kube
