@@ -1,5 +1,5 @@
 #pragma once
-// What `allot verify` and `allot export` say of what they did. Pure functions, any thread.
+// The reports of `allot verify` and `allot export`. Pure functions, any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace allot {
 
-// result: equal, not-begun.
+// Returns a document whose result is "equal" or "not-begun".
 nlohmann::json verificationJson(const VerifySummary& summary);
 std::string verificationText(const VerifySummary& summary);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `allot methods` and `allot tasks` print. Pure functions, any thread.
+// The output of `allot methods` and `allot tasks`. Pure functions, any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -9,19 +9,19 @@
 
 namespace allot {
 
-// All methods: those of decode, then those of prefill alone.
+// Returns all methods: those of decode, then those of prefill alone.
 std::vector<kernels::MethodTraits> allMethods();
 
-// One sentence on a method of kernels::methodNames(); "" for a name that is not there.
+// Returns one sentence on a method of kernels::methodNames(); "" for an unknown name.
 std::string_view methodMeaning(std::string_view name);
 
-// Every method with its meaning, then the table of parameters.
+// Returns every method with its meaning, then the table of parameters.
 std::string methodsText();
 
-// The table of methods in docs/reference/methods.md, between its marks "methods".
+// Returns the table of methods in docs/reference/methods.md, between its marks "methods".
 std::string methodsMarkdown();
 
-// Every suite with its tasks, then every grader.
+// Returns every suite with its tasks, then every grader.
 std::string tasksText();
 nlohmann::json tasksJson();
 

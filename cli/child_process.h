@@ -1,8 +1,8 @@
 #pragma once
-// ChildProcess: a child process of `allot run`.
+// ChildProcess: a child process of `allot run`. One thread.
 //
-// It dies with its parent (PR_SET_PDEATHSIG), lives in a process group of its own (so that Ctrl-C
-// reaches only the parent, which stops children in order) and writes to a log file. One thread.
+// It dies with its parent (PR_SET_PDEATHSIG) and writes to a log file. It has its own process
+// group, so that Ctrl-C reaches only the parent, which stops children in order.
 #include <sys/types.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct Command {
 class ChildProcess {
  public:
   // Starts it with both outputs appended to `log`. kUsage if the log cannot be opened, kIo if the
-  // system refuses; a program that is not there exits with 127.
+  // system refuses. A missing program shows as exit code 127.
   static Result<ChildProcess> start(const Command& command, const std::string& log);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -32,9 +32,9 @@ class ChildProcess {
   ~ChildProcess();  // kills what is still running
 
   pid_t pid() const { return pid_; }
-  // The exit status once it has ended: its exit code, or 128 + signal.
+  // Returns the exit status once it has ended: its exit code, or 128 + signal.
   std::optional<int> poll();
-  // Waits that long; then as poll().
+  // Waits for `time` at most; then as poll().
   std::optional<int> waitFor(std::chrono::milliseconds time);
   void signal(int number);
 
@@ -50,20 +50,20 @@ struct Output {
   std::string err;
 };
 
-// Runs a command to its end and returns what it wrote; kData, and its end, if that is more than
-// anybody reads.
+// Runs a command to its end and returns its output. kData if the output exceeds the limit; the
+// command is then ended.
 Result<Output> capture(const Command& command);
 
-// Becomes that program: returns only if the system refuses.
+// Replaces this process by the program; returns only if the system refuses.
 Error become(const Command& command);
 
-// The path of a program of this project: beside the one that runs.
+// Returns the path of a program of this project, beside the running one.
 std::string siblingProgram(const std::string& name);
 
-// The path of a program in PATH.
+// Returns the path of a program in PATH.
 std::optional<std::string> findProgram(const std::string& name);
 
-// The last line of a text or file that is not blank.
+// Return the last line of a text or file that is not blank.
 std::string lastLine(const std::string& text);
 std::string lastLineOfFile(const std::string& path);
 

@@ -1,9 +1,9 @@
 #pragma once
-// ClusterStore: the way to the Redis of an experiment in a Kubernetes cluster, for as long as one
-// command takes.
+// ClusterStore: access to the Redis of an experiment in a Kubernetes cluster, for the duration of
+// one command. One thread.
 //
-// kubectl does the talking: it reads the account's password from the experiment's Secret and
-// forwards a port of this machine. The password stays in memory. One thread.
+// It uses kubectl to read the account's password from the experiment's Secret and to forward a port
+// of this machine. The password stays in memory.
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,8 +16,8 @@
 namespace allot {
 
 struct ClusterChoice {
-  std::string context;     // of kubectl; "current" or "-": its current one
-  std::string name_space;  // "": named as the experiment
+  std::string context;     // of kubectl; "current" or "-": the current one
+  std::string name_space;  // "": the experiment's name
   std::string experiment;
 };
 
@@ -26,13 +26,13 @@ enum class StoreAccount { kReader, kAggregator };
 
 class ClusterStore {
  public:
-  // kUsage, in one sentence, for everything that a person must mend: no kubectl, no such context,
-  // not allowed, no such experiment. kUnavailable if the cluster does not answer.
+  // Opens it. kUsage, in one sentence, for all that a person must correct: no kubectl, no such
+  // context, not allowed, no such experiment. kUnavailable if the cluster does not answer.
   static Result<ClusterStore> open(const ClusterChoice& choice, StoreAccount account);
 
-  // Good while this object lives.
+  // Valid as long as this object lives.
   const std::string& url() const { return url_; }
-  // As `status`, unless it is the forwarding that has ended: then that is said.
+  // Returns `status`, or the error of the forwarding if that has ended.
   Status explained(Status status);
 
  private:
@@ -42,20 +42,20 @@ class ClusterStore {
         password_(std::move(password)),
         what_(std::move(what)) {}
   Result<int> waitForPort();
-  std::string said() const;  // by kubectl
+  std::string said() const;  // the output of kubectl
 
   ChildProcess forward_;
-  FileHandle log_;       // of kubectl; has no name any more
+  FileHandle log_;       // of kubectl; already unlinked
   FileHandle password_;  // in memory, without a name
   std::string what_;     // "to forward a port to svc/x-redis in namespace x"
   std::string url_;
 };
 
-// The experiments of a cluster by their stores: of where.name_space, or of all namespaces, and of
-// where.experiment, or all. Errors as of ClusterStore::open().
+// Lists the experiments of a cluster that have stores: of where.name_space, or of all namespaces,
+// and of where.experiment, or all. Errors are ClusterStore::open()'s.
 Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where);
 
-// The text that `base64` stands for; nothing if it is not well-formed.
+// Decodes base64; nothing if it is not well-formed.
 std::optional<std::string> fromBase64(const std::string& base64);
 
 }  // namespace allot

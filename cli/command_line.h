@@ -1,6 +1,6 @@
 #pragma once
-// How `allot`'s command line looks to a person: help with groups and exit codes, mistakes in one
-// sentence, completion of shells, and the document of all commands. Everything is made of CLI11's
+// The presentation of `allot`'s command line: help with groups and exit codes, errors in one
+// sentence, shell completion, and the document of all commands. All of it is generated from CLI11's
 // tree of commands. One thread.
 #include <CLI/CLI.hpp>
 #include <string>
@@ -10,27 +10,28 @@
 
 namespace allot {
 
-// To be called before commands are added: they take it over.
+// Sets up help for all commands.
+// Requires: it is called before commands are added, which inherit it.
 void setUpHelp(CLI::App* app);
 
-// `allot run`, `allot show question`
+// Returns a name like `allot run` or `allot show question`.
 std::string commandName(const CLI::App* command);
 
-// What to exit with after a parse that threw: prints help that was asked for to stdout, or one
-// sentence on what is wrong to stderr, for exit code 64.
+// Returns the exit code after a parse that threw. Prints requested help to stdout, or one sentence
+// on the error to stderr, with exit code 64.
 int explainParseError(const CLI::App& app, const CLI::ParseError& error);
 
-// The command of these words, as {"show", "question"}. kUsage: "no command 'statsu' (did you mean
-// status?)".
+// Returns the command of these words, like {"show", "question"}. kUsage: "no command 'statsu' (did
+// you mean status?)".
 Result<const CLI::App*> findCommand(const CLI::App& app, const std::vector<std::string>& words);
 
-// Its --help.
+// Returns the command's --help.
 std::string helpText(const CLI::App* command);
 
-// docs/reference/commands.md holds this between its marks.
+// Returns the text that docs/reference/commands.md has between its marks.
 std::string commandsMarkdown(const CLI::App& app);
 
-// A script for bash, zsh or fish.
+// Returns a completion script for bash, zsh or fish.
 std::string completionScript(const CLI::App& app, const std::string& shell);
 
 }  // namespace allot

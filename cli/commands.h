@@ -1,6 +1,6 @@
 #pragma once
-// The commands of `allot`, one function a group: each adds its commands to the command line and,
-// when one of them is chosen, sets what main() is to do. One thread.
+// The commands of `allot`, one function for each group. It adds its commands to the command line,
+// and sets main()'s action when one of them is chosen. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -10,16 +10,16 @@
 
 namespace allot {
 
-// What main() does and exits with.
+// The work of main(), which returns the exit code.
 using Action = std::function<int()>;
 
-// The groups of `allot help`. A command without one of them is in none of its lists.
+// The groups of `allot help`. A command without a group is not listed.
 constexpr char kRunGroup[] = "Run";
 constexpr char kWatchGroup[] = "Watch";
 constexpr char kSteerGroup[] = "Steer";
 constexpr char kKeepGroup[] = "Keep";
 constexpr char kLookUpGroup[] = "Look up";
-constexpr char kHiddenGroup[] = "";  // other names of commands, for who is used to them
+constexpr char kHiddenGroup[] = "";  // former names of commands
 
 void addRunCommands(CLI::App* app, Action* action);        // run, fork
 void addCheckCommands(CLI::App* app, Action* action);      // new, check
@@ -37,13 +37,14 @@ void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render
 void addHelpCommands(CLI::App* app, Action* action);       // help, completion
 
-// 0, or the error's code, with its sentence on stderr.
+// Prints the error's sentence to stderr. Returns its code, or 0.
 int exitCodeOf(const Status& done);
 
-// --redis, --context, --namespace, --run, --experiment, --redis-server; and DIR, if `with_folder`.
+// Adds --redis, --context, --namespace, --run, --experiment, --redis-server, and DIR if
+// `with_folder`.
 void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true);
 
-// -o json|yaml|table, and --json, which is the first of them; with `markdown` that as well.
+// Adds -o json|yaml|table, and --json for the first of them; with `markdown` that format as well.
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown = false);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// Changing a run's control record: pause, resume, stop, extend, set. Each reads the record, decides
-// whether the change makes sense, and writes it unless somebody else was faster. One thread.
+// Changes a run's control record: pause, resume, stop, extend, set. Each function reads the record,
+// checks that the change makes sense, and writes it unless another process was faster. One thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace allot {
 
-// Repeats read, `edit`, write until nobody interferes; what was written. `edit` refuses with its
-// error; false: nothing is to be changed.
+// Repeats read, `edit` and write until no other process interferes, and returns the written record.
+// An error of `edit` ends it; false: there is nothing to change.
 Result<Control> changeControl(Store* store, const std::function<Result<bool>(Control*)>& edit);
 
-// Sets `desired`, whatever it was.
+// Sets `desired`, in any state of the run.
 Status changeDesired(Store* store, Desired desired);
 
 struct ControlChange {
@@ -25,14 +25,16 @@ struct ControlChange {
   Control now;
 };
 
-// kUsage where it makes no sense: to pause or stop a finished run, to resume one, ...
+// Change the desired state. kUsage if it makes no sense: to pause or stop a finished run, to resume
+// one, ...
 Result<ControlChange> pauseRun(Store* store);
 Result<ControlChange> resumeRun(Store* store);
 Result<ControlChange> stopRun(Store* store);
-// `updates` more; a finished run goes on.
+// Adds `updates` to the run; a finished run goes on.
 Result<ControlChange> extendRun(Store* store, uint64_t updates);
 
-// "spec.a.b=value"; kUsage for what a run cannot change, with the reason and the mend.
+// Changes "spec.a.b=value" in a run; kUsage for keys that a run cannot change, with the reason and
+// the remedy.
 Result<std::vector<SpecChange>> setInRun(Store* store, const std::vector<std::string>& settings);
 
 }  // namespace allot

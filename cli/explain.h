@@ -1,7 +1,6 @@
 #pragma once
-// What `allot explain` says: the tables of keys, methods, models, tasks and metrics, laid out for a
-// terminal, as documents, and as the Markdown that the repository's documents hold. Pure functions,
-// any thread.
+// The texts of `allot explain`: keys, methods, models, tasks and metrics. Laid out for a terminal,
+// as documents, and as the Markdown in the repository's documents. Pure functions, any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,11 +21,11 @@ struct Topic {
   std::string name;
   std::string meaning;
 };
-// methods, models, tasks, metrics, spec; `allot explain` lists them.
+// Returns methods, models, tasks, metrics, spec; `allot explain` lists them.
 const std::vector<Topic>& explainTopics();
 
-// Of a topic; of a key or a section of the experiment file (spec.policy, spec.policy.totalBudget);
-// of a method by its name; "": of the topics. kUsage, with what was probably meant, for others.
+// Explains a topic, a key or section of the experiment file (spec.policy, spec.policy.totalBudget),
+// or a method by its name; "": lists the topics. kUsage, with a suggestion, for others.
 Result<Explanation> explain(const std::string& subject, size_t width, bool colour);
 
 }  // namespace allot

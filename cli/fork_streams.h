@@ -1,5 +1,5 @@
 #pragma once
-// Which random numbers a fork draws. Pure, any thread.
+// Chooses the random numbers that a fork draws. Pure, any thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,14 +10,14 @@
 namespace allot {
 
 struct ForkStreams {
-  std::vector<std::string> set;  // "spec.key=value", to go behind the command line's own
+  std::vector<std::string> set;  // "spec.key=value", to append to the command line's settings
   std::string told;              // for people: "it draws anew, as spec.repetition=4711"
 };
 
-// Of a fork of a run of `parent`: as repetition `fresh`, which is independent of every run before;
-// with `same` the parent's, so that the fork asks and draws as its parent did. `given`: the command
-// line's settings; a repetition among them is taken, and with `same` none may say what is drawn
-// (kUsage).
+// Returns the streams of a fork of a run of `parent`. Without `same` it is repetition `fresh`,
+// which is independent of all earlier runs. With `same` it has the parent's streams, so that it
+// asks and draws as its parent did. `given` are the command line's settings. A repetition among
+// them is used; with `same`, a setting that changes the draws is kUsage.
 Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::string>& given,
                                 bool same, uint64_t fresh);
 

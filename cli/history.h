@@ -1,6 +1,6 @@
 #pragma once
-// RunHistory: the runs that a folder holds as files, over HTTP: a list, a comparison of their
-// curves, and each run's page and report. Neither Redis nor a cluster is needed. One thread.
+// RunHistory: serves the runs in a folder over HTTP: a list, a comparison of their curves, and each
+// run's page and report. Needs neither Redis nor a cluster. One thread.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,18 +12,18 @@
 
 namespace allot {
 
-// A folder below the one served that holds a run or an export.
+// A folder below the served one that has a run or an export.
 struct StoredRun {
-  std::string id;      // of its path: letters and digits, for addresses
+  std::string id;      // made from its path: letters and digits, for addresses
   std::string folder;  // absolute
-  std::string name;    // below the one served; may hold anything
+  std::string name;    // path below the served folder; any bytes
   bool exported = false;
   bool has_report = false;
 };
 
 class RunHistory {
  public:
-  // What it looks at: so deep, and at most so many folders and runs.
+  // Limits of the scan: depth, folders, runs.
   static constexpr int kDepth = 3;
   static constexpr size_t kMostFolders = 20'000;
   static constexpr size_t kMostRuns = 1'000;
@@ -31,17 +31,17 @@ class RunHistory {
   // folder: absolute.
   explicit RunHistory(std::string folder) : folder_(std::move(folder)) {}
 
-  // Looks at the folder again. Links are not followed: `latest` is one of the others.
+  // Scans the folder again. Links are not followed: `latest` is one of the other runs.
   const std::vector<StoredRun>& find();
 
-  // /, its parts, /api/runs, and below /run/ID/ what a run's aggregator serves: page, /api/run,
-  // /api/status, /report/.
+  // Serves /, its parts, /api/runs, and below /run/ID/ the paths of a run's aggregator: page,
+  // /api/run, /api/status, /report/.
   HttpReply answer(const HttpRequest& request);
 
  private:
-  // What a run came to, as read from its files.
+  // The results of a run, as read from its files.
   struct Document {
-    std::string stamp;  // of the files: another one, and they are read again
+    std::string stamp;  // of the files: if it changes they are read again
     std::string view;
     std::string status;
   };

@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// By how much a row's accuracy is above another's. The interval, 95 %, is that of the difference on
-// the same questions; none while either is not complete.
+// The difference of a row's accuracy to another's. The interval, 95 %, is of the difference on the
+// same questions; none while either is incomplete.
 struct Lead {
   double mean = 0;
   std::optional<Interval> interval;
@@ -26,29 +26,29 @@ struct LeaderboardRow {
   Interval interval;  // 95 %
   std::optional<Lead> over_dense;
   std::optional<Lead> over_uniform;  // of the same method
-  std::optional<Lead> over_best;     // of this block; none of itself
-  // These questions cannot tell it from the best one: the interval of their difference holds 0, or
-  // where there is none, their own intervals overlap.
+  std::optional<Lead> over_best;     // of this block; none for the best itself
+  // True if these questions do not separate it from the best row. The interval of their difference
+  // contains 0 or, if there is none, their own intervals overlap.
   bool like_best = false;
 };
 
 // All schedules measured at one total budget, the best first.
 struct LeaderboardBlock {
-  uint64_t total_budget = 0;  // 0: methods that read what they need
+  uint64_t total_budget = 0;  // 0: methods without a budget
   std::vector<LeaderboardRow> rows;
 };
 
 struct Leaderboard {
-  std::vector<LeaderboardRow> dense;     // the reference; one row at most
+  std::vector<LeaderboardRow> dense;     // the reference; at most one row
   std::vector<LeaderboardBlock> blocks;  // by budget
 };
 
-// EvaluationTable::difference, of the table that the cells are from.
+// EvaluationTable::difference of the table that the cells are from.
 using Difference =
     std::function<std::optional<PairedDifference>(const EvaluationCell&, const EvaluationCell&)>;
 
-// Of each schedule (and method) at a budget the newest cell that is complete, or else the newest.
-// budget: only this one; 0: all.
+// Makes the board from the newest complete cell of each schedule and method at a budget, or the
+// newest if none is complete. budget: only this one; 0: all.
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
                             const Difference& difference = {});
 

@@ -1,8 +1,8 @@
 #pragma once
-// LocalRun: the processes of one run on this machine, started, watched and stopped in order.
-//
-// redis-server on a unix socket in the run's folder, one aggregator, N workers. Owned by
+// LocalRun: starts, watches and stops the processes of one run on this machine, in order. Owned by
 // runCommand; one thread.
+//
+// The processes are redis-server on a unix socket in the run's folder, one aggregator, N workers.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -38,15 +38,15 @@ class LocalRun {
   Status startStore();
   Status startAggregator();
   bool aggregatorLives();
-  // None are wanted where only the report is to be written again.
+  // Starts the workers. wanted: false if only the report is to be written again.
   Status startWorkers(bool wanted);
-  // Looks after the processes; call a few times a second. The aggregator's good end gives true;
-  // a process that cannot be helped gives its error.
+  // Watches the processes; called a few times a second. Returns true once the aggregator has ended
+  // well, and an error if a process fails for good.
   Result<bool> watch();
-  // Workers first, so that they can push what they have; Redis last.
+  // Stops workers first, so that they can push their results, and Redis last.
   void stop();
 
-  // Where the aggregator serves the page, once it does; "" until then.
+  // Returns the address of the aggregator's page once it is served; "" until then.
   std::string pageUrl() const;
 
   Store& store() { return *store_; }
@@ -56,18 +56,18 @@ class LocalRun {
     std::string name;  // "worker-1"; its log is <dir>/<name>.log
     Command command;
     std::optional<ChildProcess> process;
-    int restarts = 0;  // of those that came soon after each other
+    int restarts = 0;  // in quick succession
     std::chrono::steady_clock::time_point started{};
     std::chrono::steady_clock::time_point start_after{};
   };
 
   Status launch(Child* child);
-  // Restarts a child that ended with `status`, after a pause; an error if that cannot help.
+  // Restarts a child that ended with `status`, after a pause. Returns an error if that cannot help.
   Status revive(Child* child, int status);
-  // What is said of a child that ended too often.
+  // Returns the error for a child that ended too often.
   tl::unexpected<Error> gaveUp(const Child& child, int status) const;
   std::string logOf(const Child& child) const;
-  // Where it tells Prometheus of itself, as long as it lives.
+  // Returns the path of the child's target file for Prometheus.
   std::string targetFileOf(const Child& child) const;
   static void stopChild(Child* child, std::chrono::milliseconds patience);
 

@@ -1,7 +1,7 @@
 #pragma once
-// `allot compare`: two files of graded answers set beside each other, question by question,
-// whatever tool graded them (lm-eval's samples, kvpress, a script). Pure functions but for
-// readPredictions(), any thread.
+// Compares two files of graded answers question by question, for `allot compare`. Any tool may have
+// graded them (lm-eval's samples, kvpress, a script). Pure functions, except readPredictions(); any
+// thread.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -14,52 +14,52 @@
 
 namespace allot {
 
-// Which members of a line say what. "": the first of the usual names that the first line has.
+// The members of a line to read. "": the first of the usual names that the first line has.
 struct PredictionFields {
   std::string id;     // id, prompt_id, question_id, doc_id
   std::string score;  // score, exact_match, acc, accuracy, correct
 };
 
-// One question's answers in a file: the mean of as many lines as name it.
+// One question's answers in a file. Its score is the mean of all lines that name it.
 struct Prediction {
   std::string id;
   double score_sum = 0;  // each in 0..1
   uint64_t lines = 0;
-  std::string answer;  // of the first line; "" where there is none
-  std::string task;    // the same
-  std::string filter;  // what read the answer, as lm-eval's lines say; the same in all lines
+  std::string answer;  // of the first line; "": none
+  std::string task;    // of the first line; "": none
+  std::string filter;  // lm-eval's filter that extracted the answer; equal in all lines
 
   double score() const { return score_sum / static_cast<double>(lines); }
 };
-// By task, where lines say one, and id: tools count the questions of each task from 0.
+// By task, if lines have one, and id: tools number the questions of each task from 0.
 using Predictions = std::map<std::string, Prediction>;
 
-// A JSON object a line, blank lines aside. Members: id, a string or whole number; score, a number
-// in 0..1 or a boolean; answer (also prediction, response), task and filter, optional strings.
-// kUsage, naming file and line: no JSON object, a member that is missing or of another kind, a
-// question under two filters, no line at all.
+// Reads a JSON object a line; blank lines are skipped. Members: id, a string or whole number;
+// score, a number in 0..1 or a boolean; answer (also prediction, response), task and filter,
+// optional strings. kUsage, naming file and line: no JSON object, a missing member or one of
+// another type, a question under two filters, no line at all.
 Result<Predictions> readPredictions(const std::string& path, const PredictionFields& fields);
 
 struct PredictionSide {
   double accuracy = 0;
   Interval interval;  // 95 %
 };
-// A task, or all of them: the questions that both files answer.
+// The questions of a task, or of all tasks, that both files answer.
 struct PredictionRow {
   std::string task;  // "all"
   uint64_t questions = 0;
   PredictionSide a, b;
   PairedDifference difference;        // b - a
-  std::optional<double> same_answer;  // share of questions; where both files have answers
+  std::optional<double> same_answer;  // share of questions; if both files have answers
 };
 struct PredictionComparison {
-  uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks, which do not count
-  std::vector<PredictionRow> rows;  // all, then each task where there are two at least
+  uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; they do not count
+  std::vector<PredictionRow> rows;  // all, then each task if there are at least two
 };
 
-// Intervals are those of allot's tables (core/evaluation/score_statistics.h), the same each time.
-// kUsage where no question is in both, or where one file alone has tasks and its ids repeat over
-// them.
+// Compares the files. Intervals are those of allot's tables (core/evaluation/score_statistics.h)
+// and are reproducible. kUsage if no question is in both files. kUsage also if only one file has
+// tasks and its ids repeat in several tasks.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
 nlohmann::json comparisonJson(const PredictionComparison& comparison);

@@ -1,7 +1,7 @@
 #pragma once
-// What is looked at before a run begins: the experiment file, its model, its questions, and how
-// many workers this machine holds. `allot run` goes by it and `allot check` shows it. Nothing is
-// written. One thread.
+// Checks a run before it begins: the experiment file, its model, its questions, and how many
+// workers fit on this machine. `allot run` uses it and `allot check` prints it. Writes nothing. One
+// thread.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -14,26 +14,26 @@
 namespace allot {
 
 struct Preflight {
-  nlohmann::json facts;  // what `allot-worker --check` answered
+  nlohmann::json facts;  // the output of `allot-worker --check`
   v1::Experiment experiment;
   WorkerSizes sizes;
 
   bool onGpu() const { return facts.value("device", std::string("cpu")) != "cpu"; }
 };
 
-// Has a worker check file, model and questions; of what is wrong the first in one sentence.
+// Lets a worker check file, model and questions. Returns the first error as one sentence.
 Result<Preflight> checkBeforeRun(const RunOptions& options);
 
-// The experiment file with its --set. `schema`: of the run that goes on with it.
+// Reads the experiment file with its --set. `schema`: of the run that is resumed.
 Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema);
 
-// MiB that this machine's processes may still take.
+// Returns the MiB that processes on this machine may still use.
 uint64_t availableMib();
 
-// What a run of it will do: model, questions, learning, cells of the evaluation, memory, device,
-// workers. `file` is named in it.
+// Describes the run: model, questions, learning, cells of the evaluation, memory, device, workers.
+// `file` is named in it.
 nlohmann::json preflightJson(const Preflight& preflight, const std::string& file);
-// The same for people.
+// Returns the text of that document for people.
 std::string preflightText(const nlohmann::json& check, bool colour);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// Progress: what a person sees while a run is under way, on stderr. On a terminal one line that
-// renews itself, elsewhere a plain line every ten seconds. One thread.
+// Progress: shows a run's progress on stderr: on a terminal as one live line, elsewhere as a line
+// every ten seconds. One thread.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -19,20 +19,20 @@ struct ProgressState {
   double reward = 0;        // mean over the last ones
   double lag = 0;
   double episodes_per_second = 0;
-  uint64_t open_units = 0;  // evaluation units that wait
+  uint64_t open_units = 0;  // evaluation units
   size_t workers = 0;
   bool paused = false;
-  double seconds_left = -1;  // -1: not known yet
+  double seconds_left = -1;  // -1: unknown
 };
 
-// One line, without a newline, fit for `width` columns (0: any).
+// Returns one line, without a newline, of at most `width` columns (0: any).
 std::string progressLine(const ProgressState& state, size_t width);
 
 class Progress {
  public:
   explicit Progress(RunReader* store);
 
-  // Reads the store and shows what changed; call a few times a second.
+  // Reads the store and shows changes. Called a few times a second.
   void show();
   // Ends the live line so that other output starts on a fresh one.
   void clear();
@@ -43,7 +43,7 @@ class Progress {
 
   RunReader& store_;
   ProgressState state_;
-  std::optional<v1::IterationRecord> began_;  // the first update that we saw, without results
+  std::optional<v1::IterationRecord> began_;  // the first update that was seen, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

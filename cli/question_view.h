@@ -1,6 +1,6 @@
 #pragma once
-// How one held-out question was answered, by method, schedule and budget: `allot show question`.
-// One thread; memory does not grow with the run.
+// Shows the answers to one held-out question by method, schedule and budget, for `allot show
+// question`. One thread; memory does not grow with the run.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,10 +14,10 @@
 namespace allot {
 
 struct QuestionChoice {
-  uint32_t question = 0;  // index among the held-out ones
-  // Only of this policy version; none: of each cell the newest.
+  uint32_t question = 0;  // index in the held-out set
+  // Only of this policy version; none: the newest of each cell.
   std::optional<uint64_t> version = std::nullopt;
-  uint64_t budget = 0;  // only at this total budget; 0: at all
+  uint64_t budget = 0;  // only at this total budget; 0: at all budgets
 };
 
 class QuestionView {
@@ -25,25 +25,26 @@ class QuestionView {
   QuestionView(const v1::Experiment& experiment, const QuestionChoice& choice)
       : experiment_(experiment), choice_(choice) {}
 
-  // All evaluations of the run, with their answers.
+  // Adds an evaluation.
+  // Requires: it is called for all evaluations of the run, with their answers.
   void add(const v1::EvaluationResult& result);
-  // Nothing of this question has been measured.
+  // Returns true if this question was not evaluated.
   bool empty() const { return cells_.empty(); }
 
   nlohmann::json json() const;
-  // At most 80 columns wide, if names are not long. What models and strangers wrote is in it as
-  // legibleLines() has it.
+  // Returns at most 80 columns, unless names are long. Texts of models and strangers are escaped by
+  // legibleLines().
   std::string text(const std::string& run_id, bool colour) const;
 
  private:
-  // Where the answer of a cell is, or why it is not there.
+  // Whether the answer of a cell is kept, or why it is not.
   enum class Kept { kHere, kRight, kNever, kNoRoom, kMissing };
   struct Cell {
     v1::EvaluationUnit unit;
     v1::QuestionScore score;
     std::string worker;
     std::optional<v1::Answer> answer;
-    uint32_t left_out = 0;  // of its unit's answers
+    uint32_t left_out = 0;  // answers of its unit
   };
 
   Kept keptOf(const Cell& cell) const;
@@ -58,9 +59,9 @@ class QuestionView {
 
   const v1::Experiment experiment_;
   const QuestionChoice choice_;
-  // By whether they have a budget, method, schedule, budget, repeat.
+  // By: has a budget, method, schedule, budget, repeat.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  std::optional<v1::Answer> asked_;  // any answer to it, for the prompt's end and what was expected
+  std::optional<v1::Answer> asked_;  // any answer, for the end of the prompt and the references
 };
 
 }  // namespace allot

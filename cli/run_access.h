@@ -1,10 +1,14 @@
 #pragma once
-// RunAccess: whatever run a command is about, opened for the length of that command.
+// RunAccess: the run that a command is about, opened for the duration of the command. One thread.
 //
-// A folder in which `allot run` is alive: through its redis-server. A folder whose run has ended: a
-// redis-server of our own on its data, stopped afterwards; where we may not write, the files that
-// the run has written. An exported folder: its files. --redis:
-// that server. --context: the one of an experiment in a cluster. One thread.
+// The source depends on the choice:
+//  - a folder in which `allot run` is alive: its redis-server;
+//  - a folder whose run has ended: a temporary redis-server on its data, or without write
+//  permission
+//    the run's files;
+//  - an exported folder: its files;
+//  - --redis: that server;
+//  - --context: the server of an experiment in a cluster.
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +22,7 @@
 
 namespace allot {
 
-// What a command line says about the run.
+// The command line's choice of a run.
 struct RunChoice {
   std::string folder;      // "": runs/latest, unless redis is given
   std::string redis;       // URL
@@ -48,23 +52,24 @@ class LocalRedis {
   std::optional<ChildProcess> process_;
 };
 
-// Waits until the server answers the store's questions; an error at once if `server` has ended.
+// Waits until the server answers the store's requests. Returns an error at once if `server` has
+// ended.
 Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log);
 
 class RunAccess {
  public:
   enum class Kind {
-    kLive,    // a folder with `allot run` at work
-    kEnded,   // a folder without
+    kLive,    // a folder in which `allot run` is alive
+    kEnded,   // a folder whose run has ended
     kRemote,  // --redis or --context
     kFiles,   // an exported folder: no store
   };
 
-  // account: as whom to reach the store of a cluster.
+  // Opens the run. account: for the store of a cluster.
   static Result<RunAccess> open(const RunChoice& choice,
                                 StoreAccount account = StoreAccount::kReader);
 
-  // A command's outcome, with the reason if it is that the way to the cluster ended.
+  // Returns a command's outcome, with the reason if the connection to the cluster ended.
   Status explained(Status outcome);
 
   Kind kind() const { return kind_; }
@@ -72,12 +77,12 @@ class RunAccess {
   const std::string& folder() const { return folder_; }  // absolute; "" with --redis
   RunSource& source() { return *source_; }
   Store* store() { return store_.get(); }  // null for files
-  // kUsage for files: "import them first".
+  // Returns the store. kUsage for files: "import them first".
   Result<Store*> needStore();
-  // How to name this run on another command line: "runs/x" or "--redis URL --run ID"; for a cluster
-  // "--context CTX --experiment NAME ...".
+  // Returns the arguments that name this run on another command line: "runs/x", "--redis URL --run
+  // ID", or for a cluster "--context CTX --experiment NAME ...".
   std::string arguments() const;
-  // The command that sets an ended run going again; "" for others.
+  // Returns the command that resumes an ended run; "" for others.
   std::string resumeCommand() const;
 
  private:
@@ -86,7 +91,7 @@ class RunAccess {
   Status openRemote(const RunChoice& choice);
   static Result<RunAccess> openFolder(const RunChoice& choice);
   static Result<RunAccess> openFiles(const std::string& folder);
-  // True once either `allot run` or a redis-server of our own answers.
+  // Returns true once `allot run` or a temporary redis-server answers.
   Result<bool> tryOpen(const RunChoice& choice);
   tl::unexpected<Error> stillTaken() const;
 
@@ -94,7 +99,7 @@ class RunAccess {
   std::string run_id_;
   std::string folder_;
   std::string remote_;  // arguments that name the store and the run
-  // In the order in which they are needed: destroyed from the last to the first.
+  // Destroyed from the last to the first: each needs the ones before it.
   std::optional<FolderLock> lock_;
   std::optional<LocalRedis> server_;
   std::optional<ClusterStore> cluster_;
@@ -102,7 +107,7 @@ class RunAccess {
   std::unique_ptr<RunSource> source_;
 };
 
-// Opens the run, does the command's work on it, and says why if the way to it ended.
+// Opens the run and does the command's work on it. If the connection ended, the error says why.
 template <typename Work>
 Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) {
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));

@@ -1,5 +1,6 @@
 #pragma once
-// `allot run`: a whole run on this machine, with the processes that a cluster would run.
+// `allot run`: a whole run on this machine, with the processes that a cluster would run. One
+// thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,23 +11,23 @@
 namespace allot {
 
 struct RunOptions {
-  std::string experiment_file;  // "" with resume: the one that the run's folder names
+  std::string experiment_file;  // "" with resume: the one in the run's note
   unsigned workers = 0;         // 0: as many as cores
   std::string dir;              // "": runs/<run id>
   bool resume = false;
   bool synchronous = false;
-  bool allow_code_execution = false;  // as of allot-worker
+  bool allow_code_execution = false;  // allot-worker --allow-code-execution
   std::vector<std::string> set;
   std::string redis_server = "redis-server";
   std::string model;
   uint64_t kv_mib = 0;
   std::optional<uint64_t> host_mib = {};  // per worker
-  uint32_t rows_of_step = 0;              // allot-worker --rows; 0: as the worker has it
+  uint32_t rows_of_step = 0;              // allot-worker --rows; 0: the worker's default
   int port = -1;                          // -1: 9464 if free, else any
   std::optional<v1::Origin> origin;       // of a fork
 };
 
-// Runs to the end; the process's exit code. Writes to stdout and stderr.
+// Runs to the end and returns the exit code. Writes to stdout and stderr.
 int runCommand(const RunOptions& options);
 
 }  // namespace allot

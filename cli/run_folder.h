@@ -1,8 +1,6 @@
 #pragma once
-// A run's folder on this machine: its note run.json, its lock, the socket of its redis-server.
-//
-// Whoever serves the folder's data holds the lock: `allot run`, or another command for as long as
-// it takes. Any thread.
+// A run's folder on this machine: its note run.json, its lock, the socket of its redis-server. Any
+// thread.
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,37 +12,41 @@
 namespace allot {
 
 constexpr char kLatestRun[] = "runs/latest";
-constexpr char kTargetsFolder[] = "targets";   // of Prometheus: a file a process
+constexpr char kTargetsFolder[] = "targets";   // for Prometheus: a file for each process
 constexpr char kOriginFile[] = "origin.json";  // v1::Origin; in a fork's folder
 
-// run.json: what going on with a run takes.
+// run.json: the data that resuming a run needs.
 struct RunNote {
   std::string run_id;
   std::string experiment_file;
   std::vector<std::string> set;  // spec.key=value
-  std::string model;             // folder; "": as the experiment says
+  std::string model;             // folder; "": the experiment's
 };
 
-// Absolute, without links, dots and trailing slash; kUsage if there is no such folder.
+// Returns an absolute path without links, dots and trailing slash; kUsage if there is no such
+// folder.
 Result<std::string> existingFolder(const std::string& path);
 bool holdsRun(const std::string& folder);   // run.json is there
-bool holdsData(const std::string& folder);  // so is Redis's data
+bool holdsData(const std::string& folder);  // run.json and Redis's data are there
 bool holdsExport(const std::string& folder);
 
-// kUsage if it names no run.
+// Reads run.json. kUsage if it names no run.
 Result<RunNote> readRunNote(const std::string& folder);
 Status writeRunNote(const std::string& folder, const RunNote& note);
 
-// Points <parent>/latest at the folder, as far as that is possible.
+// Links <parent>/latest to the folder, if possible.
 void linkLatest(const std::string& folder);
 
+// The lock of a folder. The process that serves the folder's data holds it: `allot run`, or another
+// command for its duration.
 class FolderLock {
  public:
   enum class Holder { kRun, kCommand };
 
-  // Nothing if another process has it. kUsage if the folder cannot be locked at all.
+  // Tries to lock. Returns nothing if another process has the lock; kUsage if the folder cannot be
+  // locked at all.
   static Result<std::optional<FolderLock>> tryTake(const std::string& folder, Holder who);
-  // Who has it, as far as that one has said so.
+  // Returns the holder's kind, as far as the holder has noted it.
   static Holder holderOf(const std::string& folder);
 
  private:
@@ -52,16 +54,16 @@ class FolderLock {
   FileHandle file_;  // locked until it is closed
 };
 
-// The socket of the folder's redis-server; elsewhere if the folder's path is too long for one.
+// Returns the socket of the folder's redis-server, elsewhere if the folder's path is too long.
 std::string socketPath(const std::string& folder, const std::string& run_id);
 
-// A redis-server on the folder's data: every acknowledged write is on the disk.
+// Returns the command of a redis-server on the folder's data. It syncs every acknowledged write.
 Command redisCommand(const std::string& program, const std::string& folder,
                      const std::string& socket);
-// Waits until nobody serves the socket any more, as the redis-server of a killed `allot run` does
-// for a moment: two on one folder would spoil its data. kUsage if it stays.
+// Waits until the socket is no longer served, as a killed `allot run` leaves its redis-server for a
+// moment. Two servers on one folder would corrupt its data. kUsage if it stays.
 Status waitUntilUnserved(const std::string& socket);
-// kUsage: "redis-server was not found: install it ..."
+// Checks the program. kUsage: "redis-server was not found: install it ..."
 Status checkRedisProgram(const std::string& program);
 
 }  // namespace allot

@@ -1,5 +1,5 @@
 #pragma once
-// What `allot run` prints at the end, from the summary.json that the aggregator leaves. One thread.
+// Prints the end of `allot run`, from the aggregator's summary.json. One thread.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -7,13 +7,14 @@
 
 namespace allot {
 
-// Accuracies by method and budget, fidelity, and the learned schedule, of such a summary.
+// Returns accuracies by method and budget, fidelity, and the learned schedule.
 std::string reportText(const nlohmann::json& summary);
 
-// How much was done and how long it took: of a sweep, which learns nothing, the time alone.
+// Returns the amount of work and its duration; for a sweep, which learns nothing, only the
+// duration.
 std::string endText(const nlohmann::json& summary);
 
-// Both to stdout, and to stderr where the report is.
+// Prints both to stdout, and the place of the report to stderr.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// A run read from its beginning to its end, as page, report and status show it: of files as well as
-// of a store. One thread; memory grows with the evaluations, not with the history.
+// Reads a whole run for page, report and status, from files or from a store. One thread; memory
+// grows with the evaluations, not with the history.
 #include <cstdint>
 #include <functional>
 
@@ -12,10 +12,10 @@ namespace allot {
 
 struct ReadRun {
   RunSnapshot snapshot;
-  uint64_t last_unix_ms = 0;  // of its newest update or evaluation; 0: there is none
+  uint64_t last_unix_ms = 0;  // of its newest update or evaluation; 0: none
 };
 
-// each: told every update, with its results, in order.
+// Reads the run. each: is called for every update, with its results, in order.
 Result<ReadRun> readRun(RunSource* source,
                         const std::function<void(const v1::IterationRecord&)>& each = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// What `allot wait` waits for, and whether a run is there. Pure functions, any thread.
+// The conditions of `allot wait`, and whether a run meets them. Pure functions, any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,9 +17,9 @@ struct WaitFor {
   std::string state = {};
 };
 
-// "finished", "goal", "update=50", "state=paused". kUsage says which there are.
+// Parses "finished", "goal", "update=50", "state=paused". kUsage lists these.
 Result<WaitFor> parseWaitFor(const std::string& text);
-// "90s", "30m", "2h", "1h30m", "1d": seconds. kUsage for anything else.
+// Parses "90s", "30m", "2h", "1h30m", "1d" into seconds. kUsage for other texts.
 Result<uint64_t> parseSpan(const std::string& text);
 
 struct WaitOutcome {
@@ -28,12 +28,12 @@ struct WaitOutcome {
   std::string why;  // of kNever
 };
 
-// accuracy: learnedAccuracy() of the run, where it waits for the goal. kNever: it will not come
-// unless a person does something. kUsage: a goal that the experiment does not have.
+// Returns the outcome. accuracy: learnedAccuracy() of the run, if the goal is waited for. kNever:
+// not without a person's action. kUsage: a goal that the experiment does not have.
 Result<WaitOutcome> outcomeOf(const WaitFor& wanted, const RunStatus& status,
                               std::optional<double> accuracy);
 
-// 0, 1 or 75.
+// Returns 0, 1 or 75.
 int exitCodeOf(WaitOutcome::Word word);
 nlohmann::json waitJson(const std::string& wanted, const WaitOutcome& outcome,
                         const RunStatus& status);

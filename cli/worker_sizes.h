@@ -1,6 +1,6 @@
 #pragma once
-// How many workers a machine's memory holds, how much of it each has for keys and values, and on
-// which GPU it is. Pure functions, any thread.
+// Computes how many workers a machine's memory holds, their memory for keys and values, and their
+// GPUs. Pure functions, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace allot {
 
-// What `allot-worker --check` found, and what there is for it. Memory in MiB.
+// The findings of `allot-worker --check`, and the machine's resources. Memory in MiB.
 struct WorkerNeeds {
   bool gpu = false;
-  unsigned gpus = 1;  // that workers may be on, alike
+  unsigned gpus = 1;  // for workers, all of one kind
   unsigned cores = 1;
-  uint64_t free_mib = 0;      // with no worker on it; of one GPU
+  uint64_t free_mib = 0;      // without any worker; of one GPU
   uint64_t weights_mib = 0;   // of each worker
   uint64_t least_kv_mib = 0;  // of each worker: the longest question and its answer
 };
@@ -23,20 +23,20 @@ struct WorkerNeeds {
 struct WorkerSizes {
   unsigned workers = 1;
   uint64_t kv_mib = 0;     // of each worker
-  bool by_memory = false;  // fewer than there would be, for want of memory
+  bool by_memory = false;  // memory limits the number of workers
 };
 
-// `workers` and `kv_mib` are what a person asked for; 0: as many workers as fit beside each other,
-// a core's worth each or one on each GPU, and half of what their weights leave. kUsage: keys and
-// values that hold no question.
+// Computes the sizes. `workers` and `kv_mib` are a person's wishes; 0: as many workers as fit, one
+// a core's worth or one on each GPU, and half of the memory beside their weights. kUsage: keys and
+// values of one question do not fit.
 Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib);
 
-// CUDA_VISIBLE_DEVICES of each worker, where `seen` GPUs are seen by a process that has `visible`
-// as its own, if it has one: the first worker has the first GPU, and more workers than GPUs go
-// round them. Empty where there is nothing to choose: one GPU, or none.
+// Returns CUDA_VISIBLE_DEVICES of each worker. The calling process sees `seen` GPUs, and has the
+// value `visible` if it is set. The first worker has the first GPU; more workers than GPUs share
+// them in turn. Empty if there is no choice: one GPU, or none.
 std::vector<std::string> gpusOfWorkers(unsigned seen, const std::optional<std::string>& visible,
                                        unsigned workers);
-// What a person is told of it, as in "4 GPUs, a worker on each"; "" where there is nothing to say.
+// Returns a text for people like "4 GPUs, a worker on each"; "" if there is nothing to say.
 std::string gpusText(unsigned seen, unsigned workers);
 
 }  // namespace allot
