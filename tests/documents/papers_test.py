@@ -82,7 +82,7 @@ class ShippedPapers(unittest.TestCase):
                     self.assertIn("`" + spec["task"].get("path", ""), self.readme)
                     # A paper's float32 is that of keys and values as well.
                     if spec["model"].get("dtype") == "float32":
-                        self.assertIn(spec["model"]["kvDtype"], ("by-device", "float32"))
+                        self.assertEqual("float32", spec["model"]["kvDtype"])
 
     def test_budgets_are_the_draws_of_a_layer_that_their_lines_name(self):
         line = re.compile(r"budgets: \[([0-9, ]+)\]  # over ([0-9]+) layers: [Sk] = ([0-9., ]+)\n")
