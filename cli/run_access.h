@@ -3,9 +3,8 @@
 //
 // The source depends on the choice:
 //  - a folder in which `allot run` is alive: its redis-server;
-//  - a folder whose run has ended: a temporary redis-server on its data, or without write
-//  permission
-//    the run's files;
+//  - a folder whose run has ended: a temporary redis-server on its data, or the run's files if the
+//    data is write-protected;
 //  - an exported folder: its files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
