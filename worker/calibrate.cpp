@@ -1,4 +1,4 @@
-// allot-calibrate: what `allot calibrate sale` becomes, for it needs the model.
+// allot-calibrate: the program behind `allot calibrate sale`, which needs the model.
 #include <signal.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 volatile sig_atomic_t interrupted = 0;
 
 constexpr size_t kMostState = size_t{256} << 20;
-// Without an experiment file: options fill in model and task.
+// Used without an experiment file: options fill in model and task.
 constexpr char kNoExperiment[] =
     "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: calibration}\n"
     "spec:\n  model: {path: none}\n  policy: {totalBudget: 1}\n";
@@ -53,7 +53,7 @@ std::string listYaml(const std::vector<std::string>& words) {
   return "[" + list + "]";
 }
 
-// The experiment's model and questions, read densely on this machine's cores.
+// The experiment's model and questions. Prompts are read densely on this machine's cores.
 Result<v1::Experiment> experimentOf(const Options& options) {
   std::string yaml = kNoExperiment;
   if (!options.experiment.empty()) {
@@ -80,7 +80,7 @@ Result<v1::Experiment> experimentOf(const Options& options) {
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, set));
   v1::Spec& spec = *experiment.mutable_spec();
   if (!options.model.empty()) spec.mutable_model()->set_path(options.model);
-  // Other questions than those that the experiment measures.
+  // Questions that the experiment does not measure on.
   spec.set_seed(options.seed.value_or(spec.seed() + 1));
   spec.mutable_task()->set_train_questions(options.prompts);
   spec.mutable_task()->set_held_out_questions(1);
@@ -118,13 +118,13 @@ std::string taskText(const v1::Task& task) {
   return task.suite() + ": " + text;
 }
 
-// What is done is kept beside the file until that is whole.
+// The state is kept beside the file until the file is complete.
 class StateFile {
  public:
   StateFile(const std::string& output, nlohmann::json settings)
       : path_(output + ".part"), settings_(std::move(settings)) {}
 
-  // Goes on where an earlier process was ended.
+  // Resumes the calibration of an earlier process.
   Status restore(SaleCalibration* calibration) const {
     std::error_code ignored;
     if (!fs::exists(path_, ignored)) return {};
@@ -154,7 +154,7 @@ class StateFile {
   const nlohmann::json settings_;
 };
 
-// On a terminal one line that renews itself, elsewhere a line every ten seconds.
+// Shows progress: on a terminal one live line, elsewhere a line every ten seconds.
 class ProgressBar {
  public:
   ~ProgressBar() { clear(); }

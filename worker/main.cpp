@@ -33,16 +33,16 @@
 namespace allot {
 namespace {
 
-// What was given up or dropped is counted last: a little more than the 15 s between two scrapes,
-// and within the 20 s that a pod has beyond --grace.
+// How long to wait for the last counts, of work given up or dropped, to be scraped. A little more
+// than the 15 s between two scrapes, and within the 20 s that a pod has beyond --grace.
 constexpr std::chrono::seconds kLastScrape{16};
-// Of a beat while the model is loaded: what comes after it need not wait long.
+// Redis time-out of a heartbeat during loading. It is short, since the next heartbeat follows soon.
 constexpr uint64_t kLoadingTimeoutMs = 1000;
 
 struct Options {
   std::string redis;
   std::string run_id;
-  std::string wanted;  // the experiment whose newest run it is to work for
+  std::string wanted;  // the experiment whose newest run to work for
   std::string name;
   std::string model;
   std::string task_path;
@@ -60,7 +60,7 @@ struct Options {
   TelemetryFlags telemetry;
 };
 
-// What of this process is shown.
+// The metrics and health of this process.
 struct ProcessTelemetry {
   explicit ProcessTelemetry(Telemetry* of)
       : telemetry(*of),
@@ -120,8 +120,8 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .events = events});
 }
 
-// --check: everything that can be wrong with an experiment, before anything is started. What shows
-// without the weights comes before they are read.
+// --check: checks everything that can be wrong with an experiment before any process starts. Checks
+// without the weights come first.
 Status check(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.check, ignored)) {
@@ -138,7 +138,7 @@ Status check(const Options& options) {
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
                       options.check));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
-  if (const auto shape = ModelConfig::load(folder)) {  // loadEngine says what is wrong with it
+  if (const auto shape = ModelConfig::load(folder)) {  // loadEngine reports an error of it
     const auto layers = static_cast<uint32_t>(shape->layers);
     ALLOT_TRY(
         checkAgainstModel(experiment, ModelShape(layers, static_cast<uint32_t>(shape->kv_heads),
@@ -170,7 +170,7 @@ Status check(const Options& options) {
   return {};
 }
 
-// --schedules: no run, but an experiment file and whoever has schedules for it.
+// --schedules: answers under schedules from standard input, for an experiment file without a run.
 Status answer(const Options& options) {
   const auto text = readBeginning(options.schedules, kMostYamlBytes + 1);
   if (!text) return badInput(options.schedules + ": cannot be read: is the path right?");
@@ -208,7 +208,7 @@ void reportTimes(const Engine& engine) {
       times.grading);
 }
 
-// Until the run ends, or with --stay until there is another one.
+// Works until the run ends, or with --stay until there is another one.
 Status workOn(const Options& options, const std::string& name, FoundRun* run, Engine* engine,
               const RunFinder& finder, WorkerEvents* events) {
   std::random_device random;
@@ -234,7 +234,7 @@ v1::WorkerBeat beatOf(const std::string& name) {
   return beat;
 }
 
-// Makes `engine` one for this run. Meanwhile the run hears that this worker is on its way.
+// Makes `engine` one for this run. Heartbeats tell the run that this worker is loading.
 Status load(const Options& options, const std::string& name, const FoundRun& run,
             WorkerEvents* events, std::unique_ptr<Engine>* engine) {
   if (*engine) return (*engine)->takeUp(run.spec.experiment);
@@ -254,7 +254,7 @@ Status load(const Options& options, const std::string& name, const FoundRun& run
                   std::to_string((least >> 20) + 1));
 }
 
-// One run, from loading the model to its end.
+// Works for one run, from loading the model to the run's end.
 Status workFor(const Options& options, FoundRun* run, const RunFinder& finder,
                ProcessTelemetry* shown, std::unique_ptr<Engine>* engine) {
   Health& health = shown->telemetry.health();
@@ -267,16 +267,16 @@ Status workFor(const Options& options, FoundRun* run, const RunFinder& finder,
     ALLOT_TRY(load(options, name, *run, &shown->worker, engine));
     const Status agreed = agreeOnModel(finder, &store, **engine);
     if (!agreed && draining) return {};
-    // The run's experiment was replaced while the model was being loaded: look again.
+    // The run's experiment was replaced while the model was loading: find the run again.
     if (!agreed && agreed.error().code == ErrorCode::kFenced && options.stay) return {};
     ALLOT_TRY(agreed);
     health.ready();
-    (void)store.leave(options.name);  // the failure of the process before this one
+    (void)store.leave(options.name);  // removes the failure of an earlier process
     return workOn(options, name, run, engine->get(), finder, &shown->worker);
   }();
   if (worked) return {};
   (void)store.leave(name);
-  // Under the name that the next process will have as well: the newest failure is enough.
+  // Under the name that the next process will also have: only the newest failure is kept.
   beatFailure(&store, beatOf(options.name), worked.error().message, unixMs());
   return worked;
 }
@@ -301,7 +301,7 @@ Status work(const Options& options) {
   return done;
 }
 
-// What it printed is the answer: where a disk did not take it, there is none.
+// Returns an error if the output could not be written: output is the result of these commands.
 Status printed(Status done) {
   if (!done) return done;
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
@@ -309,10 +309,10 @@ Status printed(Status done) {
   return fail(ErrorCode::kIo, "the output could not be written whole: is the disk full?");
 }
 
-// Of its three kinds of work the one that the options name.
+// Does the kind of work that the options name.
 Status run(const Options& options) {
   if (!options.check.empty() || !options.schedules.empty()) {
-    // There is nothing in hand that somebody else waits for: a signal ends these at once.
+    // No other process waits for results of these commands: a signal ends them at once.
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGINT, SIG_DFL);
   }
@@ -322,7 +322,7 @@ Status run(const Options& options) {
     return badInput("--redis and either --run or --experiment are needed: see --help");
   }
   const Status done = work(options);
-  // The last line of a log that is whole: not every kubelet tells a deleted pod's exit code.
+  // A complete log ends with this line: not every kubelet reports the exit code of a deleted pod.
   if (done) spdlog::info("ended, exit code 0");
   return done;
 }

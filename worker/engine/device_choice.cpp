@@ -12,8 +12,8 @@
 namespace allot {
 namespace {
 
-// Why one method of the experiment is not for the GPU, if it is not. Text that is no method is
-// refused elsewhere.
+// Returns why the GPU does not support a method of the experiment; nothing if it does. Text that is
+// no method is refused elsewhere.
 std::optional<std::string> refusalOf(const std::string& key, const std::string& text,
                                      kernels::Phase phase = kernels::Phase::kDecode) {
   kernels::MethodOptions method;

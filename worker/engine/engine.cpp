@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Questions that may be shuffled to see which of them come next.
+// Most questions that are shuffled to predict the next prompts.
 constexpr uint64_t kShuffledAhead = uint64_t{1} << 20;
 
 double secondsSince(Clock::time_point start) {
@@ -45,7 +45,7 @@ uint32_t Engine::taskOf(const Question& question) const {
 Engine::Read Engine::readingOf(const Question& asked) const {
   const auto& ids = asked.prompt_ids;
   if (protocolOf(experiment_.spec().attention()) == Protocol::kA) return {ids, {}};
-  // Something has to be prefilled, if it is the first token alone.
+  // The prefill needs at least one token.
   const size_t cut = std::clamp<size_t>(asked.context_tokens, 1, ids.size());
   const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(cut);
   return {{ids.begin(), middle}, {middle, ids.end()}};
@@ -72,7 +72,8 @@ PromptReading Engine::promptReading(const Row& row, const Methods& methods) cons
   return reading;
 }
 
-// All that decides what is in memory. Where something is drawn each row has a prompt of its own.
+// Everything that determines the prompt in memory. If the prefill draws, each row has its own
+// prompt.
 std::string Engine::promptKey(const Row& row, const PromptReading& reading) const {
   std::string key = (row.held_out ? "h" : "t") + std::to_string(row.question) + " " +
                     kernels::methodText(reading.method);
@@ -102,7 +103,7 @@ std::unordered_map<std::string, uint64_t> Engine::comingPrompts(const Row& row,
   if (ahead_.ticket) {
     const v1::Spec& spec = experiment_.spec();
     const uint32_t all = spec.task().train_questions();
-    // One set after the other, until each question has come; a shuffle takes time by their number.
+    // Set after set, until each question has come. The time of a shuffle grows with their number.
     const uint64_t step = std::max<uint32_t>(1, spec.rollout().episodes_per_question_set());
     uint64_t sets = std::max<uint64_t>(1, kShuffledAhead / all);
     const size_t enough = coming.size() + all;
@@ -123,7 +124,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
     keys.push_back(promptKey(row, ways.back()));
     readings.push_back(readingOf(question(row.held_out, row.question)));
   }
-  // Looked up only if something has to make room.
+  // Computed only if prompts have to be evicted.
   std::optional<std::unordered_map<std::string, uint64_t>> coming;
   const auto next_use = [&](const std::string& key) {
     if (!coming) coming = comingPrompts(rows.back(), methods);
@@ -139,7 +140,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
                      return &readings[i].context;
                    },
                    [&](size_t i) {
-                     // Rows beyond a step's wait for the pages of those before them.
+                     // Rows beyond a step's bound wait for the pages of earlier rows.
                      if (i >= rows_of_step_) return spare;
                      return pagesForRow(decoder_->pool(), readings[i].context.size(),
                                         readings[i].question.size() + longestAnswer(rows[i])) +
@@ -159,7 +160,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
 size_t Engine::rowsThatFit(std::span<const Row> rows, const Methods& methods) const {
   const KvPool& pool = decoder_->pool();
   std::set<std::string> prompts;
-  size_t pages = 0, most_own = 0;  // of prompts; of a row beside them
+  size_t pages = 0, most_own = 0;  // of prompts; of a row beside its prompt
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question& asked = question(rows[i].held_out, rows[i].question);
     const Read reading = readingOf(asked);
@@ -206,7 +207,7 @@ void Engine::reportMemory() {
 }
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Methods& methods) {
-  // Rows of one question beside each other, so that its prompt is needed once.
+  // Rows of one question are neighbours, so that its prompt is needed once.
   std::vector<size_t> order(rows.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -219,7 +220,7 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Meth
     ALLOT_TRY(answerBatch(batch, methods, &answered));
     left = left.subspan(batch.size());
   }
-  // As they were asked.
+  // In the order of the request.
   Answered placed = answered;
   for (size_t i = 0; i < order.size(); ++i) {
     placed.scores[order[i]] = std::move(answered.scores[i]);
@@ -325,7 +326,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
   ALLOT_ASSIGN(const Answered answered, answer(rows, rollout_methods_));
 
   std::vector<v1::EpisodeResult> results;
-  // The batch's time, shared equally: its episodes ran side by side.
+  // The time of the batch, shared equally: its episodes ran side by side.
   const double share = 1.0 / static_cast<double>(episodes.size());
   size_t row = 0;
   for (const Episode& episode : episodes) {

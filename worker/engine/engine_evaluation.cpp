@@ -1,5 +1,4 @@
-// Units of evaluation: whole answers that are graded, and outputs that are compared with dense
-// attention's.
+// Evaluation units: answers that are graded, and outputs that are compared with dense attention's.
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -35,7 +34,7 @@ Result<Engine::Methods> Engine::methodsOf(const v1::EvaluationUnit& unit) const 
           kernels::parseMethod(prefillOf(unit), &methods.prefill, kernels::Phase::kPrefill)) {
     return bad(unit, "prefill " + unit.prefill() + ": " + *wrong);
   }
-  // It costs as much as a dense prefill: of the first prompts alone.
+  // Costs as much as a dense prefill, so that only the first prompts are measured.
   methods.measures_kept_mass =
       uint64_t{unit.chunk()} * chunkQuestions(experiment_.spec().evaluation()) <
       kMostChunkQuestions;
@@ -118,7 +117,7 @@ Status Engine::measureAccuracy(const std::vector<Row>& rows, const Methods& meth
     }
     *result.mutable_prefill() = prompts.sums;
     if (!kept.empty()) *result.mutable_answers() = fitted(std::move(kept), answers_room_);
-    // Prompts were read for all, and steps were made for whom they had a row.
+    // Prompts were read for all units, and steps were made for the units that had a row.
     counts->set_prefill_seconds(answered.prefill_seconds / static_cast<double>(results->size()));
     counts->set_decode_seconds(all_steps == 0
                                    ? answered.decode_seconds

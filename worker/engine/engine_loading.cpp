@@ -1,5 +1,5 @@
-// An engine's beginning: model, questions and memory of an experiment, and another experiment on
-// the same model.
+// Loading of an engine: model, questions and memory of an experiment. Also switching to another
+// experiment on the same model.
 #include <algorithm>
 #include <filesystem>
 
@@ -19,12 +19,13 @@
 namespace allot {
 namespace {
 
-// Weights are read once a step, whatever its rows. On a CPU 64 rows take .6 of the time a row that
-// 16 take, and more gain little; a GPU's products of 256 rows cost as much as their weights' bytes.
+// Weights are read once a step for all its rows. On a CPU a row of 64 takes 0.6 of the time of a
+// row of 16, and larger steps gain little. A GPU's products of 256 rows take as long as reading
+// weights.
 constexpr uint32_t kRowsOfCpuStep = 64;
 constexpr uint32_t kRowsOfGpuStep = 256;
-// Answers that wait for the places of those that have ended, for each place: of GSM8K the longest
-// one takes several times as long as the mean.
+// Answers that wait for the place of an ended one, for each place. GSM8K's longest answer takes
+// several times as long as the mean.
 constexpr uint32_t kAnswersOfGpuPlace = 2;
 
 }  // namespace
@@ -80,7 +81,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));
   }
-  // Last: a large model takes minutes, and whatever else is wrong has been said by now.
+  // Last: a large model takes minutes, and all other errors have been reported by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
   auto engine =
@@ -97,7 +98,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->dataset_ = std::move(dataset);
   engine->rollout_methods_ = rollout_methods;
   engine->takeProfile(profile);
-  // A CPU's prompts are in the host's memory as they are. Several workers may share it.
+  // On a CPU prompts are already in host memory. Several workers may share the host's memory.
   const size_t share = device == Device::kCuda ? freeMemory(Device::kCpu) / 4 : 0;
   engine->prompts_ =
       std::make_unique<PromptCache>(engine->decoder_.get(), options.host_bytes.value_or(share));
@@ -166,7 +167,7 @@ Status Engine::takeUp(const v1::Experiment& next) {
   takeProfile(profile);
   experiment_ = next;
   answers_room_ = roomForAnswers(next, facts_.layers());
-  chunks_.clear();  // may be cut in another way
+  chunks_.clear();  // the next experiment may cut them differently
   return {};
 }
 

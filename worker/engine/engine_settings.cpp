@@ -11,7 +11,7 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   pool->bounds |= kernels::readsBounds(method);
 }
 
-// Of keys and values on a CPU; on a GPU they are bfloat16.
+// The element type of keys and values on a CPU; on a GPU it is bfloat16.
 kernels::Element elementOf(KvDtype dtype) {
   switch (dtype) {
     case KvDtype::kBFloat16:

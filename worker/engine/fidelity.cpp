@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kSupportMass = 0.9;
 
-// What comparing one head's output with the dense one gives.
+// The comparison of one head's output with the dense one.
 struct Difference {
   double dense_norm = 0;
   double error = 0;  // |out - o|
@@ -36,7 +36,7 @@ Difference compare(const float* out, const float* dense, int width) {
   return {std::sqrt(dd), std::sqrt(error), norms > 0 ? od / norms : 0};
 }
 
-// The layers that have the method, one after the other: nothing for all of them at once.
+// The layers that use the method, one after another; nothing: all of them at once.
 std::vector<std::optional<uint32_t>> layersAsked(AgreementLayers agreement, int64_t layers) {
   const auto last = static_cast<uint32_t>(layers - 1);
   switch (agreement) {
@@ -52,7 +52,7 @@ std::vector<std::optional<uint32_t>> layersAsked(AgreementLayers agreement, int6
   return each;
 }
 
-// The method beside dense decode.
+// Runs the method beside dense decode.
 class Comparison {
  public:
   Comparison(Decoder* decoder, const std::vector<GenerationRow>& rows,
@@ -79,7 +79,7 @@ class Comparison {
     return {};
   }
 
-  // The step that dense decode is about to make, with the method.
+  // Runs the method in the step that dense decode is about to make.
   Status approximate(const StepBatch& dense, const std::vector<size_t>& live) {
     ALLOT_TRY(refusal_);
     live_ = live;
@@ -87,7 +87,7 @@ class Comparison {
     return {};
   }
 
-  // One layer of the dense step that approximate() was told of.
+  // Compares one layer of the dense step that approximate() was called for.
   void compareLayer(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
                     const float* attended) {
     if (!enter(kv, dense, attended) || !run(kv, dense, nullptr)) return;
@@ -95,7 +95,7 @@ class Comparison {
       addState(kv, dense, attended, head);
   }
 
-  // The dense step that reads the last token of one row's prompt once more.
+  // Starts the dense step that reads the last token of one row's prompt again.
   StepBatch lastOfPrompt(size_t row, int32_t token) {
     live_ = {row};
     const Prompt& prompt = *rows_[row].prompt;
@@ -115,7 +115,7 @@ class Comparison {
     return step;
   }
 
-  // One layer of that step.
+  // Measures one layer of that step.
   void replicateLayer(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
                       const float* attended) {
     if (!enter(kv, dense, attended)) return;
@@ -123,7 +123,7 @@ class Comparison {
     std::vector<Spread> spreads(cells_of_heads_.size());
     kernels::DecodeInputs in = dense;
     for (uint32_t r = 0; r < protocol_.replicates; ++r) {
-      in.steps = &r;  // of the one row
+      in.steps = &r;  // the draws of replicate r
       if (!run(kv, in, &result_.statistics)) return;
       for (size_t head = 0; head < spreads.size(); ++head) {
         addState(kv, in, attended, head);
@@ -144,10 +144,10 @@ class Comparison {
     }
   }
 
-  // Nothing if the method refused nothing.
+  // Returns the method's error, if there was one.
   const Status& refusal() const { return refusal_; }
 
-  // What it all came to; `dense` is what generate() wrote, if it did.
+  // Returns all figures; `dense` is generate()'s output, if there is one.
   Result<Fidelity> finish(const std::vector<Generated>& dense) {
     ALLOT_TRY(refusal_);
     std::map<std::pair<uint32_t, size_t>, v1::AgreementCell> agreement;
@@ -172,8 +172,8 @@ class Comparison {
   }
 
  private:
-  // The next tokens with the method in the layers of asked_[a]. The step writes keys and values of
-  // its own at the newest position, so the page of that position is a copy.
+  // Computes the next tokens with the method in the layers of asked_[a]. The step writes other keys
+  // and values at the newest position, so that it uses a copy of that page.
   Status guess(const StepBatch& dense, size_t a) {
     StepBatch step = dense;
     step.method = options_.method;
@@ -199,7 +199,7 @@ class Comparison {
     return {};
   }
 
-  // Readies a layer: budgets, room, and the cell of each head. False if the method has refused.
+  // Prepares a layer: budgets, memory, and the cell of each head. False if the method has refused.
   bool enter(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
              const float* attended) {
     if (!refusal_) return false;
@@ -222,7 +222,7 @@ class Comparison {
     return true;
   }
 
-  // Null where dense attention's output is zero, so that there is nothing to be relative to.
+  // Null if dense attention's output is zero, so that a relative error does not exist.
   v1::FidelityCell* cellOf(const kernels::DecodeInputs& dense, const float* attended, int width,
                            int row, int head) {
     if (std::all_of(attended, attended + width, [](float x) { return x == 0; })) return nullptr;
@@ -236,8 +236,8 @@ class Comparison {
     return &cell;
   }
 
-  // The method on the layer's queries; out_ and statistics_ are its. What it read is added to
-  // `total`, if there is one. False if it refused.
+  // Runs the method on the layer's queries, into out_ and statistics_. Its reads are added to
+  // `total`, if it is given. False if the method refused.
   bool run(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
            kernels::RowStatistics* total) {
     kernels::DecodeInputs in = dense;
@@ -293,7 +293,7 @@ class Comparison {
                                    head_statistics.effective_sample_size);
   }
 
-  // Of the one row.
+  // Of the current row.
   double closedForm(const HostRow& row, kernels::DecodeInputs in, int head) {
     const kernels::PagedKv& kv = row.kv;
     in.page_table = row.pages.data();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kLeastTau = 1e-4;
 
-// Of a selection the lists of the heads in `open`, or with `all` lists of all blocks; no blocks for
-// the other heads. Adds how many to each head's count.
+// Returns the block lists of a selection for the heads in `open`, or with `all` lists of all
+// blocks; other heads have no blocks. Adds the numbers of blocks to each head's count.
 kernels::BlockLists listsOf(const kernels::BlockLists& chosen, const kernels::PrefillInputs& in,
                             const std::vector<char>& open, bool all,
                             std::vector<uint64_t>* counts) {
@@ -42,7 +42,7 @@ kernels::BlockLists listsOf(const kernels::BlockLists& chosen, const kernels::Pr
   return lists;
 }
 
-// Six digits, which are enough to compare by.
+// Six digits are enough for comparisons.
 std::string shortNumber(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -67,7 +67,7 @@ std::string grid(const Rows& rows, const Number& number) {
   return text + "\n  ]";
 }
 
-// Means over heads.
+// Returns means over heads.
 double meanOutput(const SaleCalibration& calibration) {
   double sum = 0;
   size_t count = 0;
@@ -150,12 +150,12 @@ Status SaleCalibration::measure(const kernels::PagedKv& kv, const kernels::Prefi
   const std::vector<char> own(open.begin() + static_cast<int64_t>(first),
                               open.begin() + static_cast<int64_t>(first + count));
   if (std::find(own.begin(), own.end(), 1) == own.end()) return {};
-  std::vector<float> taus(count);  // 0, which costs no scores, where nothing is asked
+  std::vector<float> taus(count);  // 0, which needs no scores, for heads that are not measured
   for (size_t h = 0; h < count; ++h) {
     if (own[h]) taus[h] = static_cast<float>(tau(levels_[first + h]));
   }
   kernels::BlockLists chosen;
-  // No keys are read whole, however few: a prompt that is short for a test says as much.
+  // No keys are exempt from selection: a prompt that is too short for a test shows that.
   auto why = kernels::selectSale(
       kv, in, {.tau = taus.data(), .exact = options_.exact, .dense_keys = 0}, &space_, &chosen);
   const auto attend = [&](bool all, std::vector<float>* out, std::vector<uint64_t>* counts) {
@@ -276,7 +276,7 @@ std::string profileFile(const SaleCalibration& calibration, const SaleCalibratio
   add("keyBlock", std::to_string(kProfileKeyBlock));
   add("firstTau", exactNumber(options.first_tau));
   add("theta", exactNumber(options.theta));
-  // theta is an absolute error, which belongs to one model: this is its share of a head's output.
+  // theta is an absolute error and belongs to one model: this is its share of a head's output.
   add("relativeTheta", shortNumber(output > 0 ? options.theta / output : 0));
   add("tau", grid(calibration.taus(), exactNumber));
   add("error", grid(report, [](const Head& head) { return shortNumber(head.error); }));

@@ -26,7 +26,7 @@ struct Asked {
   std::string method;
 };
 
-// The questions of "spell", and how they are answered.
+// The questions of "spell", and the settings of their answers.
 Status readSpelling(const json& value, Asked* asked) {
   if (value.contains("set") || value.contains("heldOut")) {
     return badInput("spell names the questions itself: leave out set and heldOut");
@@ -138,7 +138,7 @@ Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::is
     const auto asked = readLine(line, engine->decoder().config());
     if (!asked) return badInput(where + asked.error().message);
     ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
-    *out << answer.dump() << std::endl;  // whoever asks waits for it
+    *out << answer.dump() << std::endl;  // flushed: the caller waits for it
     if (!*out) return fail(ErrorCode::kIo, "the answers cannot be written: is the disk full?");
   }
   return {};

@@ -7,7 +7,7 @@
 namespace allot {
 namespace {
 
-// A distribution over values: what was put into it, and the trace of its covariance.
+// A distribution over values, and the trace of its covariance.
 class Mixture {
  public:
   explicit Mixture(size_t width) : sum_(width) {}

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTtlMs = 45'000;  // as of other beats
+constexpr uint64_t kTtlMs = 45'000;  // the same as in worker_loop.cpp
 constexpr size_t kLongestReason = 1000;
 
 uint64_t mappedBytes() {

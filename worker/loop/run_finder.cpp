@@ -8,7 +8,7 @@ namespace allot {
 namespace {
 
 constexpr uint64_t kTimeoutMs = 5000;
-// Between two looks for a run that is not there yet. One that is about to begin is found soon.
+// The wait between two searches for a run that does not exist yet.
 constexpr auto kFirstPause = std::chrono::milliseconds(200);
 constexpr auto kLongestPause = std::chrono::milliseconds(2500);
 

@@ -17,24 +17,24 @@ using std::chrono::milliseconds;
 constexpr uint64_t kBeatTtlMs = 45'000;
 constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
-// In the middle of work: often enough to renew a claim several times, and a store that hangs costs
-// a hundredth of the time.
+// During work: often enough to renew a claim several times, while a store that hangs costs about 1
+// % of the time.
 constexpr uint64_t kBeatWhileBusyMs = 4'000;
 constexpr uint64_t kPatienceMs = 300;
-constexpr uint64_t kSilentMs = 20'000;  // so long the store is not asked again
-// Units: as many at once as take about a minute, and then others may claim them unless they are
-// renewed. All that are claimed are named in each beat.
+constexpr uint64_t kSilentMs = 20'000;  // the store is not asked again for this time
+// A worker claims units for about a minute of work. Others may then claim them, unless a beat
+// renews the claim; every beat names all claimed units.
 constexpr uint64_t kClaimMs = 60'000;
 constexpr uint64_t kClaimedWorkMs = 60'000;
 constexpr uint64_t kMostClaimed = 64;
 constexpr uint64_t kAskMovedMs = 10'000;
-constexpr uint64_t kMostBad = 5;  // results in a row that no aggregator will take
-// With nothing to do: until there is news, and at most for so long, since nobody tells that a dead
-// worker's claim has ended. Half a heartbeat's life.
+constexpr uint64_t kMostBad = 5;  // results in a row that every aggregator would refuse
+// The longest wait without work. News ends it earlier, but the end of a dead worker's claim is no
+// news. Half of a heartbeat's lifetime.
 constexpr auto kIdle = milliseconds(20'000);
-constexpr auto kFull = milliseconds(250);  // draining, with results that the inbox has no room for
+constexpr auto kFull = milliseconds(250);  // draining, with results while the inbox is full
 constexpr auto kSlice = milliseconds(100);
-// News wakes many workers: they do not all ask at once.
+// News wakes many workers: this spreads their requests.
 constexpr unsigned kMostWakeMs = 100;
 constexpr auto kFirstWait = milliseconds(100);
 constexpr auto kLongestWait = milliseconds(5000);
@@ -72,7 +72,7 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
   if (!ticked) {
     if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
     if (ticked.error().code == ErrorCode::kFenced) {
-      // What is in hand is no longer wanted, and there is another experiment to take up.
+      // The held results are obsolete, and there is another experiment to work for.
       spdlog::warn("{}", ticked.error().message);
       leave();
       return std::nullopt;
@@ -91,7 +91,7 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
     return std::nullopt;
   }
   if (*ticked != Tick::kIdle) return milliseconds(0);
-  // It has told its state only just now: the new one is told before the long wait.
+  // The last beat had another state: the current one is reported before the long wait.
   if (beaten_state_ != state_) return milliseconds(kBeatAtMostEveryMs);
   return draining_ ? kFull : kIdle;
 }
@@ -113,7 +113,7 @@ bool WorkerLoop::graceIsOver() {
 
 bool WorkerLoop::interrupted() {
   reportProgress();
-  // Else a worker with a long episode would be taken for idle, and then for dead.
+  // Without this beat a worker with a long episode would count as idle, and then as dead.
   const bool told = state_ == beaten_state_;
   const uint64_t since = options_.now() - beaten_ms_.value_or(0);
   if (since >= (told ? kBeatWhileBusyMs : kBeatAtMostEveryMs)) (void)beat(state_, kPatienceMs);
@@ -130,8 +130,8 @@ bool WorkerLoop::movedOn() {
   return moved_;
 }
 
-// The store does not answer: results stay here, and so does this process, which would take long to
-// load the model again.
+// Handles a store that does not answer. Results are kept, and so is the process, which would take
+// long to load the model again.
 Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
   last_error_ = error.message;
   const size_t held = held_.size() + held_evaluations_.size();
@@ -139,7 +139,7 @@ Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
     spdlog::warn("{}; waiting with {} results in hand", error.message, held);
     away_since_ms_ = options_.now();
   }
-  // Jitter, so that many workers do not come back in step.
+  // Jitter, so that many workers do not return at once.
   milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
   wait_ = std::min(2 * wait_, kLongestWait);
   if (draining_) {
@@ -176,11 +176,11 @@ tl::unexpected<Error> WorkerLoop::leaveResultsBehind() {
 
 Result<WorkerLoop::Tick> WorkerLoop::tick() {
   ALLOT_TRY(pushHeld());
-  const bool full = !held_.empty();  // the inbox is
+  const bool full = !held_.empty();  // the inbox is full
   if (draining_ && !full) return Tick::kEnded;
   if (movedOn()) return Tick::kEnded;
-  // Also while the inbox is full: only here is heard that the run is over, or that there is more
-  // room than there was.
+  // Read even while the inbox is full, to learn that the run is over or that the inbox has become
+  // larger.
   ALLOT_TRY(readControl());
   const bool over = isOver(control_.desired);
   if (over && (!options_.stay || draining_)) return Tick::kEnded;
@@ -192,7 +192,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
     return Tick::kIdle;
   }
   if (control_.desired != Desired::kPaused && !draining_) {
-    // Units even while the inbox is full: perhaps it is emptied only once they are done.
+    // Units are done even while the inbox is full: it may not be emptied before they are done.
     ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
     if (evaluated) return Tick::kWorked;
     if (!full) {
@@ -207,7 +207,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
 Status WorkerLoop::readControl() {
   ALLOT_ASSIGN(auto control, run_store_.readControl());
   if (!control) return fail(ErrorCode::kUsage, "the run is not in the store any more");
-  // Live settings aside, a run has the experiment that it began with, unless it was replaced.
+  // A run keeps its experiment apart from live settings, unless it was replaced.
   if (control->revision != control_.revision &&
       !checkLiveChanges(run_.experiment, control->experiment, run_.synchronous)) {
     return fail(ErrorCode::kFenced, "the run has another experiment now");
@@ -229,7 +229,7 @@ Status WorkerLoop::pushHeld() {
   return {};
 }
 
-// The unit's id makes a second push harmless.
+// Pushes evaluations. The unit's id makes a repeated push harmless.
 Status WorkerLoop::pushEvaluations() {
   while (!held_evaluations_.empty()) {
     ALLOT_TRY(work_.pushEvaluation(held_evaluations_.front()));
@@ -239,15 +239,15 @@ Status WorkerLoop::pushEvaluations() {
   return {};
 }
 
-// Moves claimed units that may be answered together with the first one behind it, and says how many
-// of them are evaluated next: their rows fill a decode step of the device.
+// Moves claimed units that may be answered together with the first one behind it. Returns how many
+// of them to evaluate next, so that their rows fill a decode step of the device.
 size_t WorkerLoop::gatherUnits() {
   const v1::EvaluationUnit first = claimed_.front();
   const auto others = std::stable_partition(
       claimed_.begin() + 1, claimed_.end(),
       [&](const v1::EvaluationUnit& unit) { return answeredTogether(first, unit); });
   uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, first.question_count());
-  // Who is asked to end drops what the grace is too short for. Prompts are read once for all.
+  // A draining worker drops work beyond the grace period. Prompts are read once for all units.
   if (answering_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / answering_ms_);
   const auto together = static_cast<uint64_t>(others - claimed_.begin());
   return static_cast<size_t>(std::clamp<uint64_t>(at_once, 1, together));
@@ -273,8 +273,8 @@ Status WorkerLoop::evaluateFirst(size_t count) {
   return {};
 }
 
-// How many of the claimed units were evaluated. That the store is away is no reason to stop: what
-// is finished is pushed when it is back.
+// Returns the number of claimed units that were evaluated. If the store is away the work goes on,
+// and results are pushed when it is back.
 Result<size_t> WorkerLoop::evaluateClaimed() {
   size_t done = 0;
   while (!claimed_.empty() && !draining_) {
@@ -307,7 +307,7 @@ Result<bool> WorkerLoop::evaluateUnits() {
   const Result<size_t> done = evaluateClaimed();
   if (done && *done > 0) unit_ms_ = std::max<uint64_t>(1, (options_.now() - start) / *done);
   if (!claimed_.empty()) {
-    // Others need not wait until the claim runs out; should this fail, they will.
+    // Lets other workers claim them before the claim runs out. If this fails, they wait for that.
     (void)work_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
     for (size_t i = 0; i < claimed_.size(); ++i) {
       events_.unit(i == 0 && !done ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
@@ -325,11 +325,11 @@ Result<bool> WorkerLoop::rollOut() {
   if (!policy) return false;
   policy_version_ = policy->snapshot.version();
   if (policy_version_ >= spec.update().max_updates()) return false;
-  // Where nobody says how many, as many episodes as a decode step takes in its stride, and no more
-  // of an update's than leaves the other workers theirs.
+  // By default as many episodes as a decode step takes at no extra cost, and no more than this
+  // worker's share of an update.
   const uint64_t asked = spec.rollout().episodes_per_pull();
   uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, spec.rollout().questions_per_episode());
-  // Who is asked to end drops what the grace is too short for.
+  // A draining worker drops work beyond the grace period.
   if (episode_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / episode_ms_);
   const uint64_t per_update = spec.update().episodes_per_update();
   TicketRequest request{.count = asked};
@@ -361,12 +361,12 @@ Result<bool> WorkerLoop::rollOut() {
     hold(std::move(result));
     note(checkResult(control_.experiment, state, held_.back(), &policy->snapshot));
   }
-  ALLOT_TRY(pushHeld());  // the aggregator's word counts, and it keeps what it refuses
+  ALLOT_TRY(pushHeld());  // the aggregator decides, and keeps the results that it refuses
   ALLOT_TRY(tooManyBad());
   return true;
 }
 
-// Counts results that no aggregator will take.
+// Counts results that every aggregator would refuse.
 void WorkerLoop::note(const Status& checked) {
   bad_in_a_row_ = checked ? 0 : bad_in_a_row_ + 1;
   if (!checked) bad_ = checked.error().message;
@@ -380,7 +380,7 @@ Status WorkerLoop::tooManyBad() const {
 }
 
 void WorkerLoop::hold(v1::EpisodeResult result) {
-  // Minted before the first attempt to push: pushing twice is then harmless.
+  // The id is made before the first push, so that a repeated push is harmless.
   result.set_result_id(options_.name + "-" + std::to_string(results_++));
   result.set_worker(options_.name);
   result.set_build(options_.build);
@@ -389,14 +389,14 @@ void WorkerLoop::hold(v1::EpisodeResult result) {
   held_.push_back(std::move(result));
 }
 
-// Whether the store did not answer a moment ago. In the middle of work, where nothing depends on
-// it, it is left alone for a while then.
+// Returns true if the store recently failed to answer during work. No request of that time is
+// needed by the work, so the store is not asked for a while.
 bool WorkerLoop::storeWasSilent() const {
   return silent_ms_ && options_.now() - *silent_ms_ < kSilentMs;
 }
 
-// Best effort: a beat that is lost is no reason to drop the tickets or units in hand, nor to keep
-// the engine waiting.
+// Sends a beat, best effort: a lost beat neither drops the tickets or units in hand nor delays the
+// engine.
 Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
   const uint64_t now = options_.now();
   state_ = state;

@@ -11,7 +11,7 @@ namespace {
 float toFloat(float element) { return element; }
 float toFloat(uint16_t element) { return kernels::fromBFloat16(element); }
 
-// Sixteen sums side by side, which a compiler can put into vectors. width: a multiple of 16.
+// Adds up in sixteen lanes, which a compiler can vectorise. width: a multiple of 16.
 template <typename T>
 float dot(const float* a, const T* b, int width) {
   std::array<float, 16> sums{};
@@ -23,7 +23,7 @@ float dot(const float* a, const T* b, int width) {
   return sum;
 }
 
-// Of keys that the pool holds as T.
+// For keys of type T in the pool.
 template <typename T>
 void exactScoresOf(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                    std::vector<float>* scores) {

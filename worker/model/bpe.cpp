@@ -13,8 +13,8 @@
 namespace allot {
 namespace {
 
-// Variants of BPE that a byte-level tokenizer does not use: taken silently, they would give other
-// ids than the model was trained with.
+// Variants of BPE that a byte-level tokenizer does not use. They are refused: ignored, they would
+// give other ids than the model was trained with.
 Status refuseVariants(const nlohmann::json& model, const std::string& file) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const nlohmann::json* value = member(model, key);

@@ -5,7 +5,7 @@
 namespace allot {
 namespace {
 
-// Bytes that are printable in Latin-1 stand for themselves, the others are numbered from U+0100.
+// Bytes that are printable in Latin-1 map to themselves; the others are numbered from U+0100.
 struct Alphabet {
   Alphabet() {
     byte_of.fill(-1);

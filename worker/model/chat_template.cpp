@@ -30,7 +30,7 @@ void eraseAll(std::string& text, std::string_view part) {
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos;) text.erase(at, part.size());
 }
 
-// What Python's str.strip leaves out, which templates trim with.
+// The white space that Python's str.strip removes; templates trim with it.
 bool isSpace(std::string_view character) {
   if (character.size() == 1) {
     const char c = character[0];
@@ -58,12 +58,12 @@ std::string_view trimmed(std::string_view text) {
   }
 }
 
-// The text of the template that the model publishes; empty: none.
+// Returns the text of the template that the model publishes; empty: none.
 Result<std::string> publishedIn(const nlohmann::json& config, const std::string& path) {
   const nlohmann::json* value = member(config, "chat_template");
   if (value == nullptr) return std::string();
   if (value->is_string()) return value->get<std::string>();
-  // Several with names, for tools and the like; that for conversations is called default.
+  // Several named templates, for tools and other uses; the one for conversations is "default".
   if (value->is_array()) {
     for (const nlohmann::json& item : *value) {
       const nlohmann::json* name = member(item, "name");
@@ -91,7 +91,7 @@ Result<std::string> publishedTemplate(const std::string& model) {
   return publishedIn(config, path);
 }
 
-// The words of a tag of Jinja's, "if" and "tools" for one, and where the tag ends.
+// Returns the words of a Jinja tag ("if", "tools"), and the end of the tag.
 struct Tag {
   std::vector<std::string> words;
   size_t end = 0;
@@ -113,11 +113,11 @@ Tag tagAt(const std::string& source, size_t at) {
   return tag;
 }
 
-// Without what a template says only where there are tools, of which our questions have none.
+// Removes the parts of a template that are for tools; our questions have none.
 std::string withoutTools(const std::string& source) {
   std::string kept;
-  size_t from = 0;  // of what is kept
-  int depth = -1;   // of blocks within the one of tools; -1: outside
+  size_t from = 0;  // of the kept text
+  int depth = -1;   // of blocks within the block for tools; -1: outside
   for (size_t at = 0; (at = source.find("{%", at)) != std::string::npos;) {
     const Tag tag = tagAt(source, at);
     const std::string first = tag.words.empty() ? "" : tag.words[0];
@@ -140,7 +140,7 @@ std::string withoutTools(const std::string& source) {
   return kept.append(source, from);
 }
 
-// ChatML's default system prompt in a template; nothing when there is another than the known ones.
+// Returns ChatML's default system prompt in a template; nothing if it is not one of the known ones.
 std::optional<std::string> chatMlSystem(const std::string& published) {
   std::string source = withoutTools(published);
   std::string found;
@@ -163,7 +163,8 @@ std::optional<std::string> chatMlSystem(const std::string& published) {
   return found;
 }
 
-// Whether a system prompt is text in front of the turns, and has none of its own: Yi's ChatML.
+// Returns true if a system prompt is plain text in front of the turns, without its own turn: Yi's
+// ChatML.
 bool writesSystemBare(const std::string& published) {
   const std::string source = withoutTools(published);
   if (has(source, "<|im_start|>system")) return false;
@@ -248,13 +249,13 @@ std::optional<ChatTemplate::Published> ChatTemplate::recognise(const std::string
   };
   if (has(source, "<｜User｜>") && has(source, "<｜Assistant｜>")) {
     Published deepseek = of("deepseek");
-    // The first release let the model open its thoughts itself.
+    // In its first release the model opens its thoughts itself.
     if (!has(source, "<｜Assistant｜><think>")) deepseek.form.after_user = "<｜Assistant｜>";
     return deepseek;
   }
   if (has(source, "<|start_header_id|>") && has(source, "<|eot_id|>")) return of("llama-3");
   if (has(source, "<|im_start|>") && has(source, "<|im_end|>")) {
-    // Phi-4's separator, and answers that begin with a thought: QwQ's, for one.
+    // Phi-4's separator, or answers that begin with a thought (QwQ's).
     for (const char* other : {"<|im_sep|>", "assistant\\n<think>", "assistant\n<think>",
                               "'<think>\\n'", "\"<think>\\n\""}) {
       if (has(source, other)) return std::nullopt;

@@ -11,11 +11,11 @@
 namespace allot {
 namespace {
 
-// What kernels/cuda is made for (cuda_decode.h).
+// The shapes that kernels/cuda supports (cuda_decode.h).
 constexpr int64_t kLargestGroup = 16;
 
-// The number behind `key` in a file of "key number" lines; or, without a key, its first word. 0 if
-// it is not there or not a number ("max").
+// Returns the number behind `key` in a file of "key number" lines or, without a key, its first
+// word. 0 if it is missing or not a number ("max").
 size_t numberIn(const char* path, const std::string& key = "") {
   std::ifstream file(path);
   std::string line;
@@ -28,8 +28,8 @@ size_t numberIn(const char* path, const std::string& key = "") {
 
 size_t availableMemory() { return numberIn("/proc/meminfo", "MemAvailable:") << 10; }
 
-// What a container's memory limit leaves, for control groups of version 2; files that are cached
-// and not in use do not count as taken. 0: no limit.
+// Returns the rest of a container's memory limit, for control groups of version 2; 0: no limit.
+// Cached files that are not in use do not count as used.
 size_t leftOfGroup() {
   const size_t limit = numberIn("/sys/fs/cgroup/memory.max");
   if (limit == 0) return 0;

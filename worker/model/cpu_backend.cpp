@@ -12,7 +12,7 @@
 #include "worker/model/decoder_backend.h"
 #include "worker/model/stopwatch.h"
 
-// There if LibTorch's BLAS is OpenBLAS, whose own thread pool at::set_num_threads does not reach.
+// Is present if LibTorch's BLAS is OpenBLAS, whose thread pool at::set_num_threads does not reach.
 extern "C" __attribute__((weak)) void openblas_set_num_threads(int count);
 
 namespace allot {
@@ -20,12 +20,12 @@ namespace {
 
 // Settings of the whole process, the same for every decoder in it.
 void prepareProcess() {
-  // One process is one core's worth of work: workers are what is scaled, and a fixed thread count
-  // keeps every sum in the same order.
+  // One process uses one core: workers are the unit of scaling, and a fixed number of threads keeps
+  // the order of every sum.
   at::set_num_threads(1);
   if (openblas_set_num_threads) openblas_set_num_threads(1);
-  // A prefill's activations are blocks of some MiB that malloc would take from the system and give
-  // back each time: a quarter of the prefill went into clearing pages.
+  // A prefill's activations are blocks of some MiB that malloc would request and return each time.
+  // A quarter of the prefill was spent on clearing pages.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
 }

@@ -21,9 +21,9 @@
 namespace allot {
 namespace {
 
-// Positions that are computed at once, layer by layer: what is in memory beside the keys and values
-// grows with a chunk, not with the prompt. The last bits of a product depend on its number of rows,
-// so that the size is a constant.
+// Positions that are computed at once, layer by layer. Memory beside keys and values grows with a
+// chunk, not with the prompt. The size is a constant because the last bits of a product depend on
+// its number of rows.
 constexpr int64_t kChunk = 4096;
 constexpr int64_t kMlpPiece = 2048;
 
@@ -103,8 +103,8 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
   return tl::unexpected(refused(layer, *refusal));
 }
 
-// Adds the share of each query's exact attention that its blocks hold: two normalisers' quotient.
-// `kept` [count, heads].
+// Adds the share of each query's exact attention on its blocks: the quotient of two normalisers.
+// kept: [count, heads].
 std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                                        const std::vector<float>& kept,
                                        kernels::PrefillWorkspace* space,
@@ -126,9 +126,8 @@ std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels
   return std::nullopt;
 }
 
-// Attention by chosen blocks of the queries `in`, of which those from `first` on are wanted; out
-// begins with that one.
-// `tau`, [heads]: SALE's.
+// Computes attention by chosen blocks of the queries `in`, for those from `first` on; out begins
+// with that one. tau: [heads], SALE's.
 std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::PagedKv& kv,
                                         kernels::PrefillInputs in, int first,
                                         const std::vector<float>& tau, float* out) {
@@ -191,15 +190,15 @@ kernels::PrefillInputs inputsOf(const ModelConfig& config, const at::Tensor& q,
           .window = static_cast<int>(config.sliding_window)};
 }
 
-// Causal attention of queries [count, heads, d] at positions from `start` on over what the pages
-// hold, within the model's window: the outputs from position `first` on, [.., heads * d].
+// Computes causal attention of queries [count, heads, d], at positions from `start` on, over the
+// pages, within the model's window. Returns the outputs from position `first` on, [.., heads * d].
 Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
                           const std::vector<int32_t>& pages, int64_t start, int64_t first,
                           int64_t layer) {
   const ModelConfig& config = task.config;
   const kernels::MethodOptions& method = task.reading.method;
   const bool chooses = kernels::choosesBlocks(method);
-  // Blocks are chosen for all queries of a chunk, whichever are wanted.
+  // Blocks are chosen for all queries of a chunk, even if only some are wanted.
   const int64_t from = chooses ? start : first;
   const at::Tensor q = queries.slice(0, from - start).contiguous();
   const auto end = static_cast<int>(start + queries.size(0));
@@ -251,7 +250,7 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
   return out;
 }
 
-// The frequency of the channels i and i + head_dim / 2, as RopeScaling says.
+// Returns the frequency of the channels i and i + head_dim / 2 by RopeScaling.
 double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
   if (!scaling.factors.empty()) return frequency / scaling.factors[static_cast<size_t>(i)];
   if (scaling.factor == 1) return frequency;
@@ -281,7 +280,7 @@ bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   if (positions <= there) return false;
   const auto doubled = std::bit_ceil(static_cast<uint64_t>(std::max(positions, kFewestAngles)));
   const int64_t made = std::min(static_cast<int64_t>(doubled), config.max_positions);
-  // Beside the old ones, and both there before either is taken: memory may be short.
+  // Both new tables are allocated before the old ones are replaced: memory may be short.
   std::vector<float> more_cosines(static_cast<size_t>(made * half));
   std::vector<float> more_sines(more_cosines.size());
   std::copy(cosines.begin(), cosines.end(), more_cosines.begin());
@@ -322,14 +321,14 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
         const at::Tensor q = parts[0].contiguous();
         ALLOT_TRY(task.reading.observer(task.pool.layer(l), inputsOf(config, q, pages, start), l));
       }
-      // Nothing reads the last layer's output but at the last position.
+      // Only the last position of the last layer's output is used.
       const bool last = l + 1 == config.layers;
       if (last && end < n) break;
       const int64_t first = last ? end - 1 : start;
       x = x.slice(0, first - start);
       ALLOT_ASSIGN(const at::Tensor attended, attend(task, parts[0], pages, start, first, l));
       x = x + project(attended, w.output);
-      // In pieces: these activations are the widest, and no position needs another's.
+      // In parts: these activations are the widest, and positions are independent.
       for (int64_t i = 0; i < x.size(0); i += kMlpPiece) {
         at::Tensor piece = x.slice(0, i, std::min(i + kMlpPiece, x.size(0)));
         piece += mlp(normalise(piece, w.mlp_norm, config.rms_norm_eps), w);
@@ -341,7 +340,7 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
               weights.head, weights.headRows())
           .contiguous();
   const float* data = logits.data_ptr<float>();
-  // What the last layer makes is not in any cache, where it would have been checked.
+  // The last layer's output is in no cache and was therefore not checked yet.
   if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {
     return fail(ErrorCode::kData, "prefill: the logits are not finite");
   }

@@ -1,5 +1,5 @@
-// What the GPU's half of worker/model/ is in a build without nvcc or with a LibTorch for CPUs: it
-// says so.
+// Replaces the GPU's half of worker/model/ in a build without nvcc or with a LibTorch for CPUs:
+// every function reports that.
 #include "worker/model/compute_device.h"
 #include "worker/model/decoder_backend.h"
 

@@ -1,5 +1,5 @@
-// The decoder on a GPU: a prompt's products and dense attention through LibTorch, sparse attention
-// as CudaPrompt, decode steps as CudaModel has them.
+// The decoder on a GPU. LibTorch does a prompt's products and dense attention, CudaPrompt its
+// sparse attention, CudaModel the decode steps.
 
 // First: List.h, which the others include, needs it whole.
 #include <ATen/core/ivalue.h>
@@ -26,7 +26,7 @@
 namespace allot {
 namespace {
 
-// LibTorch throws; what it throws about the GPU becomes an error here.
+// Converts LibTorch's exceptions about the GPU into errors.
 template <typename Function>
 auto guarded(const Function& function) -> decltype(function()) {
   try {
@@ -53,7 +53,7 @@ at::Tensor activations(int64_t rows, int64_t width, at::ScalarType type = at::kF
   return at::empty({rows, width}, at::TensorOptions().device(at::kCUDA).dtype(type));
 }
 
-// The widest activations of a prompt are made of so many positions at a time.
+// Positions at a time for the widest activations of a prompt.
 constexpr int64_t kMlpRows = 4096;
 
 class CudaBackend final : public DecoderBackend {
@@ -107,7 +107,7 @@ class CudaBackend final : public DecoderBackend {
     });
   }
 
-  // Called by a probe, inside of a step: what LibTorch throws goes on to it.
+  // Called by a probe, inside a step: LibTorch's exceptions propagate to the step.
   std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
                                          const kernels::PagedKv& kv,
                                          const kernels::DecodeInputs& in,
@@ -129,13 +129,13 @@ class CudaBackend final : public DecoderBackend {
     return fail(ErrorCode::kData, during + ": " + why);
   }
 
-  // Waits for the stream. Nothing if what was put on it went well.
+  // Waits for the stream. Returns nothing if all its work succeeded.
   Status waited(const std::string& during) {
     if (const auto why = model_->failure()) {
       return refused(during, *why);
     }
     cudaError_t error = cudaStreamSynchronize(model_->stream().stream());
-    if (error == cudaSuccess) error = cudaGetLastError();  // of a kernel that was never launched
+    if (error == cudaSuccess) error = cudaGetLastError();  // of a kernel that failed to launch
     if (error == cudaSuccess) return {};
     return fail(ErrorCode::kInternal, during + ": the GPU: " + cudaGetErrorString(error));
   }
@@ -153,9 +153,9 @@ class CudaBackend final : public DecoderBackend {
   // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
   // weights' type. `first` is 0 or the last.
   at::Tensor attendPrompt(Attended made, int64_t first) const;
-  // x [n, hidden] after `more` was added and an MLP -> what is to be added.
+  // Returns the output of the MLP for x [n, hidden] plus `more`.
   at::Tensor mlp(const CudaLayer& layer, const at::Tensor& x, const at::Tensor& more) const;
-  // x += more (undefined: nothing); the root-mean-square norm of x, in the weights' type.
+  // Computes x += more (undefined: nothing). Returns the RMS norm of x, in the weights' type.
   at::Tensor normalised(const at::Tensor& x, const at::Tensor& more,
                         const at::Tensor& weight) const;
   Result<std::span<const float>> stepOnStream(const StepBatch& batch,
@@ -163,12 +163,12 @@ class CudaBackend final : public DecoderBackend {
   Result<std::span<const int32_t>> chooseOnStream(const StepBatch& batch, const TokenChoice& choice,
                                                   const std::vector<uint32_t>& places,
                                                   std::vector<kernels::RowStatistics>* statistics);
-  // Calls step(part, first row) for the batch, or for one part after another where the GPU has no
-  // room for what comes with all of its rows: a row does not depend on those beside it.
+  // Calls step(part, first row) for the batch. If its rows exceed the GPU's memory, calls it for
+  // one part after another: rows are independent.
   template <typename Step>
   Status inParts(const StepBatch& batch, const Step& step);
-  // A step from its arrays to its statistics, which are added to the rows from `first` on: then the
-  // stream is empty.
+  // Runs a step, from its arrays to its statistics, which are added to the rows from `first` on.
+  // The stream is empty afterwards.
   Status prepared(const StepBatch& batch, bool statistics, std::span<const uint32_t> places);
   Status begun(const std::optional<std::string>& why);
   Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
@@ -179,7 +179,7 @@ class CudaBackend final : public DecoderBackend {
   const std::string name_;
   at::Tensor host_logits_;  // pinned
   std::vector<int32_t> chosen_;
-  size_t most_rows_ = SIZE_MAX;  // of a step: larger ones found no room
+  size_t most_rows_ = SIZE_MAX;  // of a step: a larger one exceeded the memory
   bool no_room_ = false;         // for the last step
 };
 
@@ -229,7 +229,7 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at:
                                                &model_->workspace(), stream)) {
     return refused(during, *why);
   }
-  // Prompts are read once: a wait for each layer costs little, and the sentence names it.
+  // Prompts are read once: waiting for each layer costs little, and errors can name the layer.
   ALLOT_TRY(waited(during));
   return made;
 }
@@ -283,7 +283,7 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
 }
 
-// As readPrompt() on the CPU, layer by layer; densely all at once.
+// Reads a prompt as readPrompt() does on the CPU, layer by layer; a dense one all at once.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
                                                         const std::vector<int32_t>& pages,
                                                         const PromptReading& reading,
@@ -307,12 +307,11 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
                     static_cast<int>(hidden), x.data_ptr<float>(), stream);
     for (int64_t l = 0; l < config.layers; ++l) {
       const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
-      // What is done with is given back before the next is made: how long a prompt may be depends
-      // on it.
+      // Tensors are freed before the next ones are made: this decides the longest possible prompt.
       at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
       more.reset();
       ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
-      // Nothing reads the last layer's output but at the last position.
+      // Only the last position of the last layer's output is used.
       const bool last = l + 1 == config.layers;
       if (last && end < n) break;
       const int64_t first = last ? end - 1 : start;
@@ -335,7 +334,7 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
   }
   logits = logits.cpu();
   const float* data = logits.data_ptr<float>();
-  // What the last layer makes is not in any cache, where it would have been checked.
+  // The last layer's output is in no cache and was therefore not checked yet.
   if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {
     return refused("prefill", "the logits are not finite");
   }
@@ -351,7 +350,7 @@ template <typename Step>
 Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
   const size_t rows = batch.tokens.size(), most = most_rows_;
   for (size_t first = 0; first < rows;) {
-    // A probe is told of the whole batch.
+    // A probe needs the whole batch.
     const size_t count = batch.probe ? rows : std::min(most_rows_, rows - first);
     no_room_ = false;
     Status done;
@@ -366,7 +365,7 @@ Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
       most_rows_ = (count + 1) / 2;
       continue;
     }
-    // What a single row is refused, too, is not for want of room.
+    // An error with a single row has another reason than memory.
     if (!done && count == 1) most_rows_ = most;
     ALLOT_TRY(done);
     first += count;
@@ -389,7 +388,7 @@ Status CudaBackend::prepared(const StepBatch& batch, bool statistics,
   }
   const auto why = model_->prepare(batch, statistics, places);
   if (!why) return {};
-  no_room_ = true;  // or there is another reason, which fewer rows have, too
+  no_room_ = true;  // or the step has another error, which fewer rows will show
   return refused("decode", *why);
 }
 

@@ -40,7 +40,7 @@ std::string cudaDeviceName() {
 namespace {
 
 // Pinned memory of the host. Large pages that threads have touched are pinned five times as fast as
-// cudaHostAlloc does it, .1 s a GiB on an H200's host.
+// by cudaHostAlloc: 0.1 s a GiB on an H200's host.
 Result<std::shared_ptr<uint8_t>> pinned(size_t bytes) {
   constexpr size_t kLargePage = size_t{2} << 20;
   constexpr size_t kThreads = 4;
@@ -78,7 +78,7 @@ Result<std::shared_ptr<uint8_t>> pinned(size_t bytes) {
   });
 }
 
-// Whole pages of the pool, copied by a kernel: one launch for thousands of pieces.
+// Copies whole pages of the pool by a kernel: one launch for thousands of pieces.
 class PageMover {
  public:
   explicit PageMover(kernels::cuda::Stream stream) : stream_(stream) {
@@ -88,7 +88,7 @@ class PageMover {
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
 
-  // Between the pool and copies in the host's memory. Waits for it.
+  // Copies between the pool and host memory. Waits for the copy.
   Status move(const std::vector<PagePart>& parts, const std::vector<int32_t>& pages,
               const std::vector<uint8_t*>& host, bool to_host) {
     if (pages.empty()) return {};
@@ -103,7 +103,7 @@ class PageMover {
                                     cudaGetErrorString(error) + ")");
   }
 
-  // Within the pool. Waits for nothing; a sentence where it could not be started.
+  // Copies within the pool. Waits for nothing; returns a sentence if it could not be started.
   std::optional<std::string> copy(const std::vector<PagePart>& parts,
                                   const std::vector<int32_t>& from,
                                   const std::vector<int32_t>& to) {
@@ -128,7 +128,8 @@ class PageMover {
 
   cudaStream_t cudaStream() const { return static_cast<cudaStream_t>(stream_); }
 
-  // What a kernel is told, where it can read it, once the kernel before has read its own.
+  // Writes a kernel's arguments to memory that it can read, once the previous kernel has read its
+  // own.
   template <typename First>
   Result<Told> tell(const std::vector<PagePart>& parts, const std::vector<First>& first,
                     const std::vector<int32_t>& second) {
@@ -175,8 +176,8 @@ KvPlace cudaPlace(kernels::cuda::Stream stream,
                     "): lower --kv-memory");
   };
   place.free_bytes = freeCudaMemory;
-  // Memory that is pinned cannot be taken back: the last of it is left to others, and a prompt is
-  // read again rather than kept.
+  // Pinned memory cannot be reclaimed: the last part is left to other processes, and prompts are
+  // read again instead of kept.
   place.reserve_host = [](size_t bytes) -> Result<std::shared_ptr<uint8_t>> {
     constexpr size_t kLeftToOthers = size_t{2} << 30;
     const size_t free = freeMemory(Device::kCpu);

@@ -23,11 +23,10 @@
 namespace allot {
 namespace {
 
-// Plans are made in steps, so that a sequence that grows does not make the workspace grow with
-// every token.
+// Plans grow in steps, so that the workspace is not replaced with every token of a sequence.
 constexpr int kPlannedKeys = 1024;
 
-// The rows that a small batch leaves unused cost nothing where weights are what is waited for.
+// Unused rows of a small batch cost nothing while reading the weights takes longest.
 int64_t wholeTiles(int64_t rows) {
   constexpr int64_t kTile = CudaProducts::kRowTile;
   return (rows + kTile - 1) / kTile * kTile;
@@ -45,7 +44,7 @@ at::Tensor pinned(int64_t count, at::ScalarType type) {
   return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
 }
 
-// cuBLAS with float32 sums, whatever the environment says.
+// cuBLAS uses float32 sums, whatever the environment says.
 void prepareProcess() {
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
@@ -79,7 +78,7 @@ Result<CudaWeights> CudaWeights::load(const ModelConfig& config, const std::stri
   on_gpu.embeddings = matrix(read->embeddings, config.vocab_size, hidden);
   on_gpu.final_norm = upload(read->final_norm, {hidden});
   on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : product(read->head);
-  // What was float32 on its way is free for the cache of keys and values.
+  // Frees float32 copies, so that the cache of keys and values can use their memory.
   c10::cuda::CUDACachingAllocator::emptyCache();
   return on_gpu;
 }
@@ -148,7 +147,7 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
                                                      const KvPoolOptions& options) {
   const c10::InferenceMode guard;
   prepareProcess();
-  // A stream of its own: the default one can neither be captured nor run beside another.
+  // A separate stream: the default one can neither be captured nor run beside another.
   std::unique_ptr<CudaModel> model(
       new CudaModel(config, std::move(weights), c10::cuda::getStreamFromPool()));
   if (options.zero_reads == ZeroReads::kWindow) {
@@ -161,9 +160,9 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   ALLOT_ASSIGN(
       model->pool_,
       KvPool::create(config, kept, cudaPlace(model->stream_.stream(), model->refused_copy_)));
-  // What the kernels do not take is said here, not at the first prompt.
+  // Reports shapes that the kernels do not support here, not at the first prompt.
   if (const auto why = model->planPrompt(1)) return badInput(*why);
-  // What was uploaded and cleared was so on the default stream.
+  // Uploads and clears above were on the default stream.
   cudaDeviceSynchronize();
   return model;
 }
@@ -173,10 +172,10 @@ void CudaModel::coverPositions(int64_t positions) {
   const int64_t half = config_.head_dim / 2;
   const auto made = static_cast<int64_t>(rope_.cosines.size()) / half;
   if (cosines_.defined() && cosines_.size(0) == made) return;
-  // Both or neither: tables that find no room are uploaded for the next prompt.
+  // Both or neither: if there is no memory, tables are uploaded for the next prompt.
   at::Tensor cosines = upload(rope_.cosines, {made, half});
   at::Tensor sines = upload(rope_.sines, {made, half});
-  // Uploaded on the stream that is current here.
+  // Uploaded on the current stream.
   cudaDeviceSynchronize();
   cosines_ = std::move(cosines);
   sines_ = std::move(sines);
@@ -193,7 +192,7 @@ std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
 
 std::optional<std::string> CudaModel::failure() {
   auto why = workspace_.failure(stream_.stream());
-  // Read in any case: what is left there would be the next step's.
+  // Always read: an error that stays would be reported for the next step.
   if (only_layer_) {
     auto dense = dense_workspace_.failure(stream_.stream());
     if (!why) why = std::move(dense);
@@ -237,7 +236,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
              .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
              .max_budget = std::bit_ceil(most),
              .statistics = statistics};
-  // A page table in steps as the plan is, so that rows that grow leave the step as it is.
+  // The page table grows in steps like the plan, so that the step's name changes rarely.
   const int step = std::max(1, kPlannedKeys / pool_.pageSize());
   max_pages_ =
       std::max((batch.max_pages + step - 1) / step * step, bounds_.max_length / pool_.pageSize());
@@ -283,7 +282,7 @@ void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
     int32_t* pages = start + offset(kPages) + static_cast<int64_t>(r) * max_pages_;
     std::copy_n(batch.page_table.begin() + static_cast<std::ptrdiff_t>(r) * batch.max_pages,
                 batch.max_pages, pages);
-    // Beyond the batch's there is no page, which the kernels say of a row that is too long.
+    // There are no pages beyond the batch's; the kernels report a row that is too long.
     std::fill(pages + batch.max_pages, pages + max_pages_, -1);
   }
 }
@@ -296,7 +295,7 @@ void CudaModel::resize(int64_t rows) {
     return at::zeros({whole, width}, onGpu(type));
   };
   const at::ScalarType number = weights_.embeddings.scalar_type();
-  // First: where memory ends on the way, some have moved already.
+  // Before the resize: if memory runs out, some arrays have already moved.
   ++moves_;
   normed_ = make(config_.hidden_size, number);
   qkv_ = make(q + 2 * kv, number);
@@ -315,14 +314,14 @@ void CudaModel::resize(int64_t rows) {
   host_statistics_ = pinned(statistics_.numel(), at::kByte);
   tokens_ = make(1, at::kInt);
   host_tokens_ = pinned(whole, at::kInt);
-  // The last: where memory ends before it, the next call makes them all again.
+  // Last: if memory runs out before, the next call allocates all of them again.
   x_ = make(config_.hidden_size, at::kFloat);
-  // They are made on the stream that is current here.
+  // They are allocated on the current stream.
   cudaDeviceSynchronize();
 }
 
 int64_t CudaModel::offset(Array array) const {
-  // All have an entry a row, but for the budgets, which have one a layer, or one a head of it.
+  // All arrays have an entry a row, except budgets: one a layer, or one a head of it.
   int64_t before = array;
   if (array == kPages) before += config_.layers * budgets_a_row_ - 1;
   return before * rows_;
@@ -432,7 +431,7 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
                   hidden, x_.data_ptr<float>(), stream);
-  // x += what the block before gave, and the norm in front of the next.
+  // Adds the output of the previous block to x, and normalises it for the next.
   const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
     cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,
                          weight.data_ptr<float>(), rows_, hidden, config_.rms_norm_eps,

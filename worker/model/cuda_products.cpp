@@ -39,7 +39,7 @@ using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 }  // namespace
 
-// The library's matrices lie by columns: out, of shape [outer, rows] there, is the matrix times in.
+// The library's matrices are column-major: out has the shape [outer, rows] there.
 struct CudaProducts::Plan {
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product;
   Layout matrix;

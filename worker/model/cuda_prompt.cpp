@@ -14,7 +14,7 @@
 namespace allot {
 namespace {
 
-// So many keys more are planned for at once.
+// Plans grow by this number of keys.
 constexpr int64_t kKeysAtOnce = 4096;
 
 at::Tensor floats(at::IntArrayRef shape) {
@@ -123,8 +123,8 @@ CudaPrompt::Refusal CudaPrompt::attendChosen(const kernels::PagedKv& kv, kernels
 CudaPrompt::Refusal CudaPrompt::addKeptMass(const kernels::PagedKv& kv,
                                             const kernels::PrefillInputs& in,
                                             const at::Tensor& kept) {
-  // What was started before is the prompt's own time.
-  // Measured on an H200 without this: SALE's 128k prompts "took" 3 s beside their selection.
+  // Waits for earlier work, which is part of the prompt's own time. Without this, SALE's 128k
+  // prompts seemed to take 3 s beside their selection on an H200.
   model_.stream().synchronize();
   const Stopwatch watch(&statistics_->measuring_seconds);
   const at::Tensor all = floats({in.count, in.heads});
@@ -156,7 +156,7 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
   const ModelConfig& config = model_.config();
   const kernels::MethodOptions& method = reading_->method;
   const int64_t width = config.heads * config.head_dim, end = start + queries.size(0);
-  // Blocks are chosen for all queries of a chunk, whichever are wanted.
+  // Blocks are chosen for all queries of a chunk, even if only some are wanted.
   const int64_t from = kernels::choosesBlocks(method) ? start : first;
   at::Tensor out = floats({end - first, width});
   const kernels::PagedKv kv = model_.pool().layer(layer);

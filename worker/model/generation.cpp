@@ -16,8 +16,8 @@ bool holds(const std::vector<int32_t>& tokens, int32_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-// What the last token adds to the text: a tokenizer may leave out the blank in front of a first
-// word, so a word is read behind the one before it.
+// Returns the text that the last token adds. A tokenizer may leave out the blank in front of a
+// first word, so that a word is decoded behind the one before it.
 std::string textOfLast(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
   if (tokens.size() < 2) return tokenizer.decode(tokens);
   const int32_t before = tokens[tokens.size() - 2];
@@ -28,8 +28,8 @@ int mostTokens(const GenerationRow& row, const GenerationOptions& options) {
   return row.max_new_tokens > 0 ? row.max_new_tokens : options.max_new_tokens;
 }
 
-// The next token of a row whose answer so far is `written`: the choice of chooseToken(), after the
-// penalty for all that the row has read or written.
+// Returns the next token of a row whose answer so far is `written`: chooseToken() after the penalty
+// for all tokens that the row has read or written.
 int32_t choosePenalised(std::span<const float> logits, const GenerationRow& row,
                         const std::vector<int32_t>& written, const GenerationOptions& options) {
   std::vector<float> penalised(logits.begin(), logits.end());
@@ -45,12 +45,12 @@ bool isPenalised(const GenerationOptions& options) {
   return options.choice.repetition_penalty != 1;
 }
 
-// The token that comes next in each live row, by one step of the decoder. Of a row that still reads
-// its question it means nothing.
+// Returns the next token in each live row, by one step of the decoder. For a row that still reads
+// its question it has no meaning.
 //
-// With a penalty the tokens are chosen here, on a GPU's host, too. For 32 rows of 152,064 random
-// logits (spread 2.5, temperature 0.6, topP 0.95: nearly all of them have a mass) that took 5.7 ms
-// of one core a row, with the penalty or without.
+// With a penalty, tokens are chosen on the host, even for a GPU. With 32 rows of 152,064 random
+// logits (spread 2.5, temperature 0.6, topP 0.95: nearly all have a weight) that took 5.7 ms of one
+// core a row, with the penalty or without.
 Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
                                         const std::vector<GenerationRow>& rows,
                                         const std::vector<size_t>& live,
@@ -99,12 +99,12 @@ tl::unexpected<Error> noRoom(size_t rows) {
                   std::to_string(rows) + " rows: raise --kv-memory");
 }
 
-// The rows of one generate() call; gives their pages back when it goes.
+// The rows of one generate() call; the destructor releases their pages.
 class Batch {
  public:
   Batch(Decoder* decoder, const std::vector<GenerationRow>& rows, const GenerationOptions& options)
       : decoder_(*decoder), rows_(rows), options_(options), own_pages_(rows.size()) {
-    // Of all rows from the start: on a GPU a step keeps its name whoever is in it.
+    // Over all rows from the start: on a GPU the name of a step then does not depend on its rows.
     for (size_t i = 0; i < rows_.size(); ++i) {
       max_pages_ = std::max(max_pages_, sharedPages(i) + ownPages(i));
     }
@@ -116,8 +116,8 @@ class Batch {
   Batch& operator=(const Batch&) = delete;
 
   bool hasRoomFor(size_t row) const { return decoder_.pool().freePages() >= ownPages(row); }
-  // Gives the row, which there is room for, its own pages. They are filled by the next
-  // copyLastPages().
+  // Allocates the row's own pages, which copyLastPages() fills.
+  // Requires: there is room for them.
   void begin(size_t row) {
     own_pages_[row] = *decoder_.pool().allocate(ownPages(row));
     const Prompt& prompt = *rows_[row].prompt;
@@ -136,7 +136,7 @@ class Batch {
     own_pages_[row].clear();
   }
 
-  // The step that feeds each live row the token after those it has read.
+  // Makes the step that feeds each live row its next token.
   StepBatch step(const std::vector<size_t>& live, const std::vector<Generated>& outputs) const {
     StepBatch batch;
     batch.method = options_.method;
@@ -163,7 +163,7 @@ class Batch {
   }
 
  private:
-  // The prompt's whole pages.
+  // Pages of the prompt that are filled completely.
   size_t sharedPages(size_t row) const {
     return static_cast<size_t>(rows_[row].prompt->length) /
            static_cast<size_t>(decoder_.pool().pageSize());
@@ -204,7 +204,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   const ModelConfig& config = decoder->config();
   std::vector<Generated> outputs(rows.size());
   std::vector<size_t> live;
-  // Takes the next token of a row; true while the row goes on.
+  // Appends the next token of a row. Returns true while the row goes on.
   const auto accept = [&](size_t row, int32_t token) {
     Generated& out = outputs[row];
     out.tokens.push_back(token);
@@ -225,13 +225,13 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
       return chooseToken(prompt->first_logits, options.choice, options.seed, rows[row].sequence, 0);
     };
     if (options.choice.temperature > 0) return choose();
-    // The same in all rows of the prompt.
+    // Equal in all rows of the prompt.
     const auto known = greedy.find(prompt);
     return known != greedy.end() ? known->second : (greedy[prompt] = choose());
   };
 
   Batch batch(decoder, rows, options);
-  // Before anything is answered: a row that no end of others makes room for.
+  // Before the first answer: refuses a row that does not fit even into an empty pool.
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool writes = !rows[i].question.empty() || mostTokens(rows[i], options) > 1;
     if (writes && !batch.hasRoomFor(i)) return noRoom(rows.size());

@@ -43,7 +43,7 @@ std::string shapeText(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-// A place in the file that never leaves it.
+// A reading position that never leaves the file.
 class Gguf::Reader {
  public:
   Reader(const MappedFile& file, std::string where) : file_(file), where_(std::move(where)) {}
@@ -145,8 +145,8 @@ class Gguf::Reader {
   Result<double> realOf(uint32_t type) {
     return type == kFloat ? as<double>(number<float>()) : number<double>();
   }
-  // Elements one after another; what each takes is at least a byte, so that a count cannot ask for
-  // more memory than a few times the file.
+  // Reads consecutive elements. Each takes at least a byte of the file, so that a count cannot
+  // request more memory than a few times the file.
   Result<Value> array(const std::string& key) {
     ALLOT_ASSIGN(const auto type, number<uint32_t>());
     ALLOT_ASSIGN(const uint64_t size, count("entries of an array", kMostElements));

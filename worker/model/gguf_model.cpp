@@ -76,8 +76,8 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
 
 // ---- Tokenizer.
 
-// Bytes of a piece that can be merged; every cut of it is looked up. SentencePiece's own limit is
-// 16 characters, and what is known to be longer are runs of some 30 blanks.
+// The longest piece in bytes whose merges are made; every cut of it is looked up. SentencePiece's
+// own limit is 16 characters; the only longer ones known are runs of about 30 blanks.
 constexpr size_t kLongestPiece = 256;
 constexpr const char* kMark = "\u2581";
 constexpr const char* kLlama3Words =
@@ -113,7 +113,7 @@ json split(const char* pattern) {
           {"invert", false}};
 }
 
-// The pre-tokenizer that tokenizer.ggml.pre names; `composes`: behind NFC, which llama.cpp leaves
+// The pre-tokenizer of tokenizer.ggml.pre. composes: NFC comes before it, which llama.cpp leaves
 // out.
 Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
@@ -134,8 +134,8 @@ Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes)
       " is not supported; supported: llama-bpe, qwen2, deepseek-r1-qwen, gpt-2, smollm");
 }
 
-// SentencePiece's scores as merges: every way of putting a token together from two others, in the
-// order of its score, the highest first.
+// Turns SentencePiece's scores into merges: every pair of tokens that forms a token, in the order
+// of the token's score, the highest first.
 Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_view, int64_t>& vocab,
                       const std::vector<std::string>& tokens, const std::vector<double>& scores) {
   std::vector<std::tuple<double, int64_t, int64_t>> merges;
@@ -165,8 +165,8 @@ json addedToken(const std::string& content, size_t id, bool special) {
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
-// The token in front of a text, in tokenizer.json's form; null: none. Where the file says nothing,
-// what llama.cpp takes for granted.
+// Returns the token in front of a text, in tokenizer.json's form; null: none. If the file does not
+// say, llama.cpp's default applies.
 Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
   const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
   const auto* wanted = gguf.find<bool>("tokenizer.ggml.add_bos_token");
@@ -213,7 +213,7 @@ std::string ggufName(const std::string& name) {
   return out;
 }
 
-// What positions' frequencies are divided by, [head_dim / 2]; empty where the file says nothing.
+// Returns the divisors of positions' frequencies, [head_dim / 2]; empty if the file has none.
 Result<std::vector<float>> ropeFactors(const Gguf& gguf, const ModelConfig& config) {
   std::vector<float> factors;
   if (!gguf.contains("rope_freqs.weight")) return factors;
@@ -354,8 +354,8 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
   out->resize(start + static_cast<size_t>(tensor.elements()));
   float* numbers = out->data() + start;
   toFloat(tensor, numbers);
-  // llama.cpp turns neighbouring channels, Hugging Face's models a channel and the one half a head
-  // on: converters interleave the two halves of each head's rows, but for Qwen's.
+  // llama.cpp rotates neighbouring channels, Hugging Face's models channels half a head apart.
+  // Converters therefore interleave the two halves of each head's rows, except for Qwen's models.
   const bool queries = name.ends_with("q_proj.weight"), keys = name.ends_with("k_proj.weight");
   if (config.architecture != "LlamaForCausalLM" || (!queries && !keys)) return {};
   const int64_t width = shape[1], half = config.head_dim / 2;

@@ -17,7 +17,7 @@ namespace {
 // Arrays start at cache lines, as vector code likes them.
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-constexpr size_t kUnknownMemory = size_t{4} << 30;  // what is taken to be free where nobody knows
+constexpr size_t kUnknownMemory = size_t{4} << 30;  // assumed free if the system does not say
 
 Status check(const ModelConfig& config, const KvPoolOptions& options) {
   const std::set<int> bits(options.shadow_bits.begin(), options.shadow_bits.end());
@@ -52,8 +52,8 @@ KvPlace KvPlace::host() {
                                       " MiB for keys and values (" + std::strerror(errno) +
                                       "): lower --kv-memory");
     }
-    // A wish: keys lie all over the pool, and in the system's small pages a step looks up more
-    // addresses than a processor remembers.
+    // A hint only. Keys are spread over the pool, and with small pages a step looks up more
+    // addresses than a processor's TLB holds.
     madvise(memory, bytes, MADV_HUGEPAGE);
     return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(memory),
                                     [bytes](uint8_t* start) { munmap(start, bytes); });
@@ -125,7 +125,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   layout.pages = static_cast<int64_t>(std::min<size_t>(kv_bytes / page_bytes, INT32_MAX));
   ALLOT_ASSIGN(pool.memory_, pool.place_.reserve(pool.layers_ * pool.bytesOfLayer()));
   pool.free_.resize(pool.totalPages());
-  // The lowest page is handed out first, so that memory use follows what is needed.
+  // The lowest page is allocated first, so that memory use follows the need.
   for (size_t i = 0; i < pool.free_.size(); ++i) {
     pool.free_[i] = static_cast<int32_t>(pool.free_.size() - 1 - i);
   }

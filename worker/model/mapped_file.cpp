@@ -21,7 +21,7 @@ tl::unexpected<Error> systemError(const std::string& path, int number) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  // Not blocking, so that a FIFO in the place of the file cannot hold us up.
+  // Non-blocking, so that a FIFO at this path cannot block.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return systemError(path, errno);
   struct stat status {};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 constexpr const char* kQwen3 = "Qwen3ForCausalLM";
-constexpr int64_t kQwen3HeadDim = 128;  // where config.json does not say
+constexpr int64_t kQwen3HeadDim = 128;  // if config.json does not say
 constexpr const char* kMistral = "MistralForCausalLM";
 
 std::string supportedText() {

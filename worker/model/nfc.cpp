@@ -38,8 +38,8 @@ void decompose(utf8proc_int32_t character, std::vector<utf8proc_int32_t>& out) {
   out.insert(out.end(), parts, parts + std::clamp<utf8proc_ssize_t>(count, 0, 8));
 }
 
-// Combining characters behind each starter in the order of their class. utf8proc's own function
-// exchanges neighbours, which takes quadratic time on hostile text.
+// Sorts combining characters behind each starter by their class. utf8proc's function exchanges
+// neighbours, which takes quadratic time on hostile text.
 void reorder(std::vector<utf8proc_int32_t>& characters) {
   const auto starts = [](utf8proc_int32_t c) { return combiningClass(c) == 0; };
   for (auto begin = characters.begin(); begin != characters.end();) {
@@ -109,7 +109,8 @@ bool isCased(utf8proc_int32_t character) {
          category == UTF8PROC_CATEGORY_LT;
 }
 
-// What does not end a word for the rule of the final sigma: marks, modifiers, an apostrophe.
+// Returns true for characters that do not end a word in the rule of the final sigma: marks,
+// modifiers, an apostrophe.
 bool isIgnored(utf8proc_int32_t character) {
   switch (utf8proc_category(character)) {
     case UTF8PROC_CATEGORY_MN:

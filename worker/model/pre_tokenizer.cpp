@@ -24,9 +24,9 @@ Result<bool> requiredBool(const nlohmann::json& value, const char* key, const st
   return boolMember(value, key, false, where);
 }
 
-// The first construct of a pattern that Oniguruma, for which it was written, and PCRE2 read
-// differently; empty when there is none. GPT-2, Llama-3, Qwen2, DeepSeek and GPT-4o use none of
-// these; taken silently, they would give other ids than the model was trained with.
+// Returns the first construct of a pattern that Oniguruma, its intended engine, and PCRE2 read
+// differently; empty if there is none. GPT-2, Llama-3, Qwen2, DeepSeek and GPT-4o use none of
+// these. Accepted, they would give other ids than the model was trained with.
 std::string_view unlikeOniguruma(std::string_view pattern) {
   // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (no \n).
   constexpr std::string_view kEscapes = "wWbBhHRXN";
@@ -215,8 +215,8 @@ Result<std::shared_ptr<const PreTokenizer::Pattern>> PreTokenizer::compile(
 
 std::vector<PreTokenizer::Span> PreTokenizer::findSpans(const Pattern& pattern,
                                                         std::string_view text, Scratch& scratch) {
-  // U+180E is white space to PCRE2 but, since Unicode 6.3, to nobody else; U+200B has the category
-  // that it has now, and as many bytes.
+  // U+180E is white space only for PCRE2, since Unicode 6.3. U+200B has its present category, and
+  // as many bytes.
   std::string changed;
   constexpr std::string_view kVowelSeparator = "\xe1\xa0\x8e";
   if (text.find(kVowelSeparator) != std::string_view::npos) {

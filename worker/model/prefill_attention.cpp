@@ -14,11 +14,10 @@
 namespace allot {
 namespace {
 
-// Queries are handled in pieces of at most this many, so that the score matrix stays small and the
-// keys after a piece, which causality masks anyway, cost nothing.
+// Most queries in a piece. The score matrix stays small, and keys after a piece, which causality
+// masks anyway, cost nothing.
 constexpr int64_t kQueryPiece = 256;
-// And so many that the matrix, heads x queries x keys, has no more numbers than this: 512 MiB, of
-// which there are a few at once.
+// Most numbers of the matrix heads x queries x keys: 512 MiB. A few of them exist at once.
 constexpr int64_t kMostScores = int64_t{1} << 27;
 
 }  // namespace

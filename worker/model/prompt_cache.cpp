@@ -46,7 +46,7 @@ bool PromptCache::bringBack(const std::string& key) {
   Entry& entry = found->second;
   if (!entry.prompt.pages.empty()) return true;
   KvPool& pool = decoder_->pool();
-  if (!makeRoom(entry.host.size())) return false;  // prefill will say so
+  if (!makeRoom(entry.host.size())) return false;  // prefill reports the error
   const Stopwatch watch(&seconds_);
   entry.prompt.pages = *pool.allocate(entry.host.size());
   if (pool.load(entry.host, entry.prompt.pages)) {
@@ -89,11 +89,11 @@ bool PromptCache::copyToHost(Entries::iterator entry) {
   const size_t pages = prompt.pages.size();
   if (!host_) return false;
   const uint64_t use = nextUse(entry->first);
-  // Where the future is known, what is not in it would take the place of what is.
+  // If future use is known, a prompt without it must not replace one with it.
   if (next_use_ && use == kUnknownUse) return false;
   const Stopwatch watch(&seconds_);
   while (host_->room() < pages) {
-    // A copy of what is in the pool as well is the least loss.
+    // The copy of a prompt that is also in the pool is the smallest loss.
     auto other = latest([](const Entries::value_type& candidate) {
       return !candidate.second.host.empty() && !candidate.second.prompt.pages.empty();
     });

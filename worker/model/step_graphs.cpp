@@ -11,7 +11,7 @@ std::optional<std::string> StepGraphs::run(const std::string& name, uint64_t mem
   memory_ = memory;
   const auto known = steps_.find(name);
   if (known == steps_.end()) {
-    // What is done for the first time allocates and loads, which no capture allows.
+    // First calls allocate and load modules, which a capture does not allow.
     if (auto why = enqueue()) return why;
     if (steps_.size() == kMost) forgetOldest();
     steps_[name].used = ++clock_;
@@ -23,7 +23,7 @@ std::optional<std::string> StepGraphs::run(const std::string& name, uint64_t mem
   if (step.refused) return enqueue();
   const cudaError_t error = cudaGraphLaunch(step.graph, stream);
   if (error == cudaErrorMemoryAllocation) {
-    // The graph finds no room of its own: kernel by kernel the step needs none.
+    // The graph gets no memory of its own; kernel by kernel the step needs none.
     cudaGetLastError();
     cudaGraphExecDestroy(step.graph);
     step = {.graph = nullptr, .refused = true, .used = step.used};
@@ -36,7 +36,7 @@ std::optional<std::string> StepGraphs::run(const std::string& name, uint64_t mem
 
 void StepGraphs::capture(cudaStream_t stream, const Enqueue& enqueue, Step* step) {
   step->refused = true;
-  // Of this thread alone: others may allocate meanwhile.
+  // Only this thread is captured: others may allocate meanwhile.
   if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
     cudaGetLastError();
     return;
@@ -52,8 +52,8 @@ void StepGraphs::capture(cudaStream_t stream, const Enqueue& enqueue, Step* step
   if (whole && cudaGraphInstantiate(&step->graph, graph, 0) == cudaSuccess) step->refused = false;
   if (step->refused) step->graph = nullptr;
   if (graph) cudaGraphDestroy(graph);
-  // What went wrong here is no error of the step: enqueued as it is, it says what is wrong with it,
-  // if anything is.
+  // An error of the capture is no error of the step: enqueued directly, the step reports its own
+  // errors.
   cudaGetLastError();
 }
 

@@ -10,7 +10,7 @@
 namespace allot {
 namespace {
 
-// Logits are looked at in blocks, most of which hold nothing that counts.
+// Logits are scanned in blocks, most of which hold no candidate.
 constexpr size_t kBlock = 64;
 
 struct Candidate {
@@ -32,7 +32,8 @@ uint64_t massOf(Candidates::const_iterator begin, Candidates::const_iterator end
   return sum;
 }
 
-// The last of the likeliest that together have `wanted`. By halves: a vocabulary is not sorted.
+// Returns the last of the likeliest tokens that together have `wanted`. It halves the set: a
+// vocabulary is not sorted.
 Candidate lastOfNucleus(Candidates candidates, uint64_t wanted) {
   auto low = candidates.begin(), high = candidates.end();
   while (high - low > 1) {
@@ -49,7 +50,7 @@ Candidate lastOfNucleus(Candidates candidates, uint64_t wanted) {
   return *low;
 }
 
-// The largest of each block. Lane by lane, which compilers turn into vector instructions.
+// Computes the largest of each block, in lanes that compilers vectorise.
 std::vector<float> largestOfBlocks(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   std::vector<float> largest;
@@ -81,7 +82,7 @@ int32_t likeliest(std::span<const float> logits) {
       logits.begin());
 }
 
-// The tokens that have a mass, by id: most of a vocabulary has none and needs no exponential.
+// Returns the tokens with a mass, by id. Most tokens have none and need no exponential.
 Candidates candidatesOf(std::span<const float> logits, double temperature) {
   const std::vector<float> largest = largestOfBlocks(logits);
   const float highest = *std::max_element(largest.begin(), largest.end());
@@ -107,7 +108,7 @@ void dropWorse(const Candidate& last, Candidates* candidates) {
 
 void penaliseSeen(std::span<float> logits, std::span<const int32_t> seen, double penalty) {
   const auto divisor = static_cast<float>(penalty);
-  // All are read before one is written: a token that was seen twice is penalised once.
+  // All logits are read before one is written: a repeated token is penalised once.
   std::vector<float> penalised;
   penalised.reserve(seen.size());
   for (const int32_t id : seen) {

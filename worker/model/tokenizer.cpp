@@ -37,7 +37,7 @@ struct Piece {
   bool special = false;
 };
 
-// The added tokens of one pass over the text: leftmost first, of these the longest.
+// Finds added tokens in one pass over the text: the leftmost first, of these the longest.
 class AddedTokenMatcher {
  public:
   void add(const AddedToken& token) {
@@ -117,7 +117,7 @@ Error notSupported(const std::string& file, const char* part, const nlohmann::js
                                  " is not supported; supported: none, " + supported};
 }
 
-// Whether a byte-level tokenizer's normalizer is NFC. There is no other that it may have.
+// Returns true if a byte-level tokenizer's normalizer is NFC, the only supported one.
 Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file) {
   const nlohmann::json* value = member(root, "normalizer");
   if (value == nullptr) return false;

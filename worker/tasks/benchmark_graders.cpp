@@ -61,7 +61,7 @@ double classScore(const std::vector<std::string>& classes, std::string_view line
   for (const std::string& one : classes) {
     if (line.find(one) != std::string_view::npos) named.emplace_back(one);
   }
-  // metrics.py removes from the list that it goes through, and so passes over what moves up.
+  // metrics.py removes from the list that it iterates over, and so skips the element after it.
   for (size_t i = 0; i < named.size(); ++i) {
     const std::string_view one = named[i];
     if (one == reference || reference.find(one) == std::string_view::npos) continue;
@@ -95,7 +95,8 @@ bool holdsWord(const std::vector<std::string_view>& words, std::string_view word
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// What is behind the first of `prefixes` that the text has, the character after it left out.
+// Returns the text behind the first of `prefixes` that the text has, without the character after
+// it.
 struct Behind {
   bool found = false;
   std::string_view text;  // empty: nothing is
@@ -111,7 +112,7 @@ Behind behind(std::string_view text, std::span<const std::string_view> prefixes)
   return {};
 }
 
-// Python's int() of a word, as its canonical digits; nothing where it refuses.
+// Returns Python's int() of a word, as canonical digits; nothing if Python refuses it.
 std::optional<std::string> pythonInteger(std::string_view word) {
   std::string sign;
   if (word.starts_with('-') || word.starts_with('+')) {
@@ -214,7 +215,7 @@ double gradeInfinitebenchWord(const Expected& expected, std::string_view complet
   return holdsWord(pythonWords(blanked(completion, kMarksOfWords)), expected.answers[0]) ? 1 : 0;
 }
 
-// compute_scores.py makes the answer's words upper case, beyond ASCII, too; so its names are.
+// compute_scores.py makes the answer's words upper case, even beyond ASCII, and its names, too.
 double gradeInfinitebenchName(const Expected& expected, std::string_view completion) {
   if (expected.answers.empty()) return 0;
   std::string upper = blanked(completion, kMarksOfWords);

@@ -24,7 +24,7 @@ std::string normalised(const std::string& text) {
   return plain;
 }
 
-// Half of all questions, whatever they are.
+// Selects half of all questions, by their content alone.
 bool fallsToTraining(const std::string& digest) {
   return std::string_view("02468ace").find(digest[0]) != std::string_view::npos;
 }
@@ -86,7 +86,7 @@ class FileDataset {
     return badInput(message);
   }
 
-  // A question that stands twice would count twice.
+  // A repeated question would count twice.
   void add(const Record& record, Pools* pools) {
     const std::string prompt = record.task + "\n" + normalised(record.draft.prompt);
     if (seen_.insert(sha256Hex(prompt)).second) {
@@ -94,7 +94,7 @@ class FileDataset {
     }
   }
 
-  // Questions of all tasks in turns.
+  // Questions of all tasks in turn.
   Result<std::vector<Question>> choose(const Pools& pools, Split split, const std::string& file) {
     const uint32_t count =
         split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();

@@ -12,9 +12,9 @@ namespace {
 constexpr int kSeedsPerQuestion = 200;
 constexpr int kLengthsPerSeed = 5;
 constexpr int kLengthsToFill = 12;
-constexpr int64_t kSlackTokens = 4;  // of a room that counts as filled
+constexpr int64_t kSlackTokens = 4;  // of a prompt that counts as filling its space
 
-// How large a draft must be for a number of tokens, about.
+// Estimates the size of a draft for a number of tokens.
 struct Sizing {
   int64_t overhead_tokens = 0;  // of a draft of size 0
   int64_t size_per_10000_tokens = 0;
@@ -42,7 +42,7 @@ class DatasetBuilder {
   }
 
  private:
-  // What the tries for one question came to, for the message if none fits.
+  // The failures of the tries for one question, for the message if none fits.
   struct Misses {
     std::vector<size_t> answer_tokens;  // of seeds whose answer is too long
     std::vector<size_t> prompt_tokens;  // of seeds whose prompt is too long: its shortest
@@ -59,8 +59,8 @@ class DatasetBuilder {
     return tl::unexpected<Error>(nothingFits(task, misses));
   }
 
-  // Where answers have their tasks' own lengths, prompts are as long as they can be, too. Elsewhere
-  // they are the ones that they always were: runs go on with them.
+  // If answers have their tasks' own lengths, prompts are as long as possible, too. Otherwise their
+  // lengths stay as they are in earlier releases, for runs that go on.
   bool fills() const { return spec_.max_new_tokens() == 0; }
 
   // Tokens of contextTokens that are the answer's.
@@ -72,14 +72,14 @@ class DatasetBuilder {
     return int64_t{spec_.context_tokens()} - answerRoom(task);
   }
 
-  // Suites without a rate: two drafts of the model's own tokens say how size becomes tokens.
+  // Suites without a rate: two drafts show how size maps to tokens of the model.
   Sizing sizingOf(const std::string& task) const {
     if (suite_.size_per_10000_tokens != nullptr) {
       return {.size_per_10000_tokens = suite_.size_per_10000_tokens(task)};
     }
     constexpr int64_t kSmall = 100, kLarge = 400;
     Sizing sizing = sizingBetween(task, kSmall, kLarge);
-    // Far from there the rate may be another (longer numbers, other words): once more, close to it.
+    // The rate may differ at that size (longer numbers, other words): measured again close to it.
     const int64_t expected =
         (limitOf(task) - sizing.overhead_tokens) * sizing.size_per_10000_tokens / 10000;
     if (expected > 2 * kLarge) sizing = sizingBetween(task, expected / 2, expected);
@@ -95,7 +95,7 @@ class DatasetBuilder {
     };
     const int64_t low = tokensAt(small), high = tokensAt(large);
     if (low == 0 || high <= low) return {.size_per_10000_tokens = 1000};
-    // At size 0 there are some tokens, by the line through both; it may miss a little.
+    // The overhead at size 0, by the line through both; it may be slightly off.
     const int64_t overhead = std::max<int64_t>(0, low - (high - low) * small / (large - small));
     // The first draft is meant to fit as well: one per cent below the room.
     return {.overhead_tokens = overhead + limit / 100,
@@ -114,7 +114,7 @@ class DatasetBuilder {
       if (!does_fit) over = std::min(over, size);
     }
     bool closed() const { return over - fits <= 1; }
-    // `size` if it would teach something, else one between.
+    // Returns `size` if trying it is informative, else one between the known sizes.
     int64_t next(int64_t size) const {
       if (over == INT64_MAX) return std::max(size, fits + 1);
       return size > fits && size < over ? size : fits + (over - fits) / 2;
@@ -175,8 +175,8 @@ class DatasetBuilder {
     return tokens_.tokenizer().encode(text + "\n").size();
   }
 
-  // Names the shortest length seen, and advises one that a tenth of all tries meets, so that each
-  // of a dataset's questions then finds one (0.9^200 is nothing).
+  // Names the shortest length seen, and advises one that a tenth of all tries meets: each question
+  // of a dataset then finds one (0.9^200 is negligible).
   static std::string shortestAndAdvice(std::vector<size_t> lengths, uint64_t least,
                                        uint64_t beside) {
     std::sort(lengths.begin(), lengths.end());

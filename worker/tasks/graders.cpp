@@ -56,7 +56,7 @@ double gradeExact(const References& references, std::string_view completion) {
   return right ? 1 : 0;
 }
 
-// RULER puts a newline in the place of each control character before it looks.
+// RULER replaces each control character by a newline first.
 std::string rulerText(std::string_view completion) {
   std::string low = lowerCase(stripped(completion));
   for (char& c : low) {
@@ -123,7 +123,7 @@ double gradeSantaFwe(const References& references, std::string_view completion) 
 
 // ---- numbers ----
 
-// A number as it stands in an answer.
+// A number as written in an answer.
 struct GivenNumber {
   double value = 0;
   std::string text;
@@ -171,7 +171,7 @@ std::optional<GivenNumber> numberForDeepseek(std::string_view completion) {
   if (const auto boxed = lastBoxed(completion)) return boxedNumber(*boxed);
   const size_t from = lastCharacters(completion, 200);
   std::optional<TextNumber> last;
-  // Of the whole text, so that a number which the 200 characters cut is not taken for its end.
+  // In the whole text, so that a number that the 200 characters cut is not read as its end.
   for (const TextNumber& number : findNumbers(completion)) {
     if (number.begin >= from) last = number;
   }
@@ -201,7 +201,7 @@ std::optional<char> letterIn(std::string_view text, std::string_view letters, bo
   return found;
 }
 
-// The article "a" is no answer where a capital is there too.
+// The article "a" is no answer if there is also a capital letter.
 std::optional<char> choiceIn(std::string_view text, bool last) {
   const auto capital = letterIn(text, kCapitals, last);
   return capital ? capital : letterIn(text, kSmall, last);
@@ -256,7 +256,7 @@ double gradeLongbenchChoice(const References& references, std::string_view compl
   return gradeChoice(references, choiceForLongbench(completion));
 }
 
-// ---- to the letter (literal_graders.h) ----
+// ---- literal graders (literal_graders.h) ----
 
 double gradeNumberLlamaLiteral(const References& references, std::string_view completion) {
   return gradePrm800k(references, literalNumberForLlama(completion));
@@ -274,7 +274,7 @@ double gradeChoiceDeepseekLiteral(const References& references, std::string_view
   return gradeChoice(references, literalChoiceForDeepseek(completion));
 }
 
-// ---- what they take of an answer, as text ----
+// ---- the compared part of an answer, as text ----
 
 std::string taken(const std::optional<GivenNumber>& number) { return number ? number->text : ""; }
 std::string taken(const std::optional<char>& letter) {
@@ -291,7 +291,7 @@ std::string takenIntegers(std::string_view completion) {
 
 using Taken = std::string (*)(std::string_view completion);
 
-// A grader that the answers alone are enough for.
+// A grader that needs only the answers.
 template <double (*grade)(const References&, std::string_view)>
 double byAnswers(const Expected& expected, std::string_view completion) {
   return grade(expected.answers, completion);

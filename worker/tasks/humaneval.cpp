@@ -1,6 +1,6 @@
 // Suite humaneval: functions to be completed from their head and docstring (Chen et al. 2021), JSON
-// lines as published. What is published as the prompt is completed as it stands, in no chat turn:
-// Appendix T of the SANTA paper says "standard" and no more.
+// lines as published. The model completes the published prompt verbatim, outside any chat turn:
+// Appendix T of the SANTA paper only says "standard".
 #include <algorithm>
 #include <string_view>
 

@@ -1,10 +1,10 @@
 // Suite infinitebench: InfiniteBench (Zhang et al. 2024), a folder with TASK.jsonl as published,
 // whose lines have `context`, `input`, `answer` and, where one of four is chosen, `options`.
 //
-// The wording of the prompts is part of the benchmark: that of its src/prompt.py for open models
-// ("yarn-mistral"), whose last words are the answer's first ones. Without a chat template
-// (spec.model.chatTemplate: none), as its script for these asks, they stand behind the prompt; with
-// one they begin the model's turn. A prompt that is too long loses its middle, as there.
+// The wording of the prompts is part of the benchmark. It is from its src/prompt.py for open models
+// ("yarn-mistral"), whose last words begin the answer. Without a chat template
+// (spec.model.chatTemplate: none), as its script for these models asks, they follow the prompt;
+// with one they begin the model's turn. A prompt that is too long loses its middle, as there.
 #include <algorithm>
 #include <array>
 
@@ -35,7 +35,7 @@ std::string listed(const std::vector<std::string>& options) {
   return text;
 }
 
-// What is right, and its letter: as the file has them, or the letter by the options.
+// Returns the right answer and its letter: as in the file, or the letter by the options.
 Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
                                           const std::vector<std::string>& options) {
   ALLOT_ASSIGN(auto answer, json.texts("answer"));

@@ -18,7 +18,7 @@ Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& s
     ALLOT_TRY(checkField(json, spec.prompt_field(), "spec.task.promptField"));
     ALLOT_TRY(checkField(json, spec.answers_field(), "spec.task.answersField"));
     ALLOT_ASSIGN(record.draft.prompt, json.text(spec.prompt_field()));
-    // Of a program every blank counts.
+    // In programs every blank counts.
     ALLOT_ASSIGN(record.draft.answers, runsCode(spec) ? json.verbatimAnswers(spec.answers_field())
                                                       : json.texts(spec.answers_field()));
     record.identity = record.draft.prompt;

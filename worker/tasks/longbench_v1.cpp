@@ -2,9 +2,9 @@
 // lines have `input`, `context`, `answers` and, where one of several classes is asked for,
 // `all_classes`.
 //
-// The wording of the prompts is part of the benchmark: that of its config/dataset2prompt.json,
-// slips and blanks included. As in its pred.py a prompt that is too long loses its middle, and six
-// tasks, which go on from examples or code, are asked without a chat template.
+// The wording of the prompts is part of the benchmark. It is from its config/dataset2prompt.json,
+// errors and blanks included. As in its pred.py, a prompt that is too long loses its middle. Six
+// tasks that continue examples or code are asked without a chat template.
 #include <algorithm>
 #include <array>
 
@@ -20,8 +20,8 @@ struct Wording {
   std::string_view before;
   std::string_view middle;
   std::string_view end;
-  bool asks = true;   // the input stands in the prompt
-  bool bare = false;  // no chat template goes around it
+  bool asks = true;   // the prompt contains the input
+  bool bare = false;  // no chat template is applied
 };
 
 constexpr std::string_view kPassages =

@@ -79,7 +79,7 @@ Status readOne(const std::string& file, bool deepseek, std::vector<Record>* reco
 
 namespace fs = std::filesystem;
 
-// The files of questions in a folder, in the order of their names: a folder has none of its own.
+// Returns the files of questions in a folder, in the order of their names, without sub-folders.
 std::vector<std::string> questionFiles(const std::string& folder) {
   std::vector<std::string> files;
   std::error_code failed;
@@ -91,8 +91,8 @@ std::vector<std::string> questionFiles(const std::string& folder) {
   return files;
 }
 
-// A file, or a folder of files, is what it is; of a folder with test/ and val/ spec.task.split says
-// which is read. dev/, which has examples for prompts, is never.
+// Reads a file, or all files of a folder. In a folder with test/ and val/, spec.task.split selects
+// one. dev/, which has examples for prompts, is never read.
 Result<std::vector<std::string>> filesOf(const std::string& path, TaskSplit split) {
   std::error_code failed;
   const bool folder = fs::is_directory(path, failed);

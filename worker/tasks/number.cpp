@@ -114,8 +114,9 @@ class NumberReader {
   size_t at_;
 };
 
-// Where a number whose digits begin at `digit` really begins: before a currency sign and a minus
-// that is no hyphen ("-5", "-$5", but not the 5 of "x-5" or "3-5"). The second says if it is minus.
+// Returns the real beginning of a number whose digits begin at `digit`: before a currency sign and
+// a minus that is no hyphen ("-5", "-$5", but not the 5 of "x-5" or "3-5"). The second is true for
+// a minus.
 std::pair<size_t, bool> withSign(std::string_view text, size_t digit) {
   size_t begin = digit;
   for (const std::string_view sign : {"$", "\xe2\x82\xac", "\xc2\xa3"}) {

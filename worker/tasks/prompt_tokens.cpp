@@ -16,7 +16,7 @@ uint64_t splitMix64(uint64_t x) {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
 
-// Without the characters that lost bytes at either end.
+// Returns the text without incomplete characters at either end.
 std::string_view wholeCharacters(std::string_view text) {
   while (!text.empty() && continues(text.front())) text.remove_prefix(1);
   size_t last = text.size();
@@ -81,7 +81,7 @@ Question PromptTokens::makeCut(const std::string& task, const Draft& draft, size
   size_t kept = ids.size();
   Draft cut = draft;
   for (int i = 0; i < kTries && kept > 0 && question.prompt_ids.size() > limit; ++i) {
-    // The two ends, put together, may be more tokens than they were apart: hence the slack.
+    // The two ends together may have more tokens than apart: hence the slack.
     const size_t over = question.prompt_ids.size() - limit;
     kept -= std::min(kept, over + (i > 0 ? 4 : 0));
     const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(kept - kept / 2);
@@ -103,7 +103,7 @@ Question PromptTokens::makeCut(const std::string& task, const Draft& draft, size
 void PromptTokens::locateQuestion(const Draft& draft, Question* question) const {
   question->context_tokens = 0;
   if (draft.question_start == 0) return;
-  // A template may trim what it is given: the question is looked for without blanks around it.
+  // A template may trim its input: the question is searched without blanks around it.
   const size_t first = draft.prompt.find_first_not_of(" \t\r\n", draft.question_start);
   if (first == std::string::npos) return;
   const size_t last = draft.prompt.find_last_not_of(" \t\r\n");

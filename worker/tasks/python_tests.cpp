@@ -18,14 +18,14 @@ namespace {
 
 constexpr const char* kPython = "/usr/bin/python3";
 
-// Between two questions whether to go on.
+// How often to ask whether to go on.
 constexpr std::chrono::milliseconds kAsk{200};
 
 constexpr std::string_view kStops[] = {"\nclass", "\ndef", "\n#", "\nif", "\nprint"};
 
-// Reads a word and the program; writes the word when it begins, and again when the program has run
-// to its end and nothing of it is left. _exit: neither threads nor atexit come after the verdict,
-// and what a thread says until then goes nowhere.
+// Reads a word and the program. Writes the word when it begins, and again when the program has run
+// to its end and nothing of it is left. _exit prevents threads and atexit from running after the
+// verdict; the output of threads until then is discarded.
 constexpr const char* kRunner = R"py(
 import os, sys
 word, program = sys.stdin.buffer.read().split(b"\n", 1)
@@ -44,7 +44,7 @@ except ChildProcessError:
 os._exit(1)
 )py";
 
-// What the sandbox must hold beside coming up at all.
+// Checks of the sandbox beyond its start.
 constexpr const char* kProbe = R"py(
 import os, socket
 for path in ("/etc", "/proc", "/home", "/root", "/var"):
@@ -76,10 +76,10 @@ except MemoryError:
     pass
 )py";
 
-// So many sandboxes at the same time: a decode step waits for them, and most end within 50 ms.
+// Sandboxes at the same time: a decode step waits for them, and most end within 50 ms.
 unsigned atOnce() { return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U); }
 
-// A word that the program does not know.
+// Returns a word that the program does not know.
 std::string freshWord() {
   std::random_device random;
   char text[40];
@@ -114,7 +114,7 @@ std::string lastLineOf(const std::string& text) {
   return text.substr(first, std::min<size_t>(last + 1 - first, 300));
 }
 
-// What the threads of one call share.
+// State that the threads of one call share.
 struct Work {
   explicit Work(const std::vector<std::string>& of) : programs(of), scores(of.size(), 0) {}
   const std::vector<std::string>& programs;

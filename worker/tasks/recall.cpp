@@ -12,8 +12,8 @@ namespace {
 
 namespace words = recall_words;
 
-// Every draw below stands in the order in which recall_suite.py makes it; hence one draw a
-// statement, as C++ leaves the order inside an expression open.
+// Draws are in the order of recall_suite.py. Each statement has one draw, since C++ leaves the
+// order within an expression open.
 
 using Sequence = std::vector<std::string>;  // sentences that keep their order in the context
 
@@ -173,8 +173,8 @@ class RecallBuilder {
   std::vector<RecallQuestion> questions_;
 };
 
-// The three most common words, most common first. Ties among the first four counts decide who is
-// in the answer, or where: these make it ambiguous.
+// Asks for the three most common words, the most common first. A tie among the first four counts
+// changes the answer or its order, and makes the question ambiguous.
 RecallQuestion mostCommonWords(const std::vector<std::string>& text) {
   std::map<std::string, int64_t> counts;
   for (const std::string& word : text) ++counts[word];
@@ -202,7 +202,7 @@ std::optional<Draft> recallDraft(const DraftRequest& request) {
   for (const RecallQuestion& question : sample.questions) {
     if (question.task != request.task) continue;
     if (question.ambiguous) return std::nullopt;
-    // The form that the model was trained on: no template goes around it.
+    // The form that the model was trained on, without a chat template.
     Draft draft;
     draft.prompt = sample.context + "\n";
     draft.question_start = draft.prompt.size();

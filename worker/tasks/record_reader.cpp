@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
-// RULER's thousand questions of a million tokens are half of it.
+// RULER's thousand questions of a million tokens have half of it.
 constexpr uintmax_t kMostBytes = uintmax_t{8} << 30;
 
 bool isUtf8(std::string_view text) {
@@ -34,7 +34,7 @@ Result<std::string> readWhole(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return badInput(file + ": cannot be read: is the path right?");
   if (!std::filesystem::is_regular_file(file, ignored)) {
-    return badInput(file + ": is not a plain file");  // which may have no end
+    return badInput(file + ": is not a plain file");  // it may have no end
   }
   const uintmax_t size = std::filesystem::file_size(file, ignored);
   if (size > kMostBytes) {
@@ -60,8 +60,8 @@ Status useObject(const RecordPlace& place, std::string_view text,
   return use(JsonRecord(place, std::move(object)));
 }
 
-// The end of the JSON value that begins at `at`: behind its closing bracket, or at the comma or
-// bracket that follows it.
+// Returns the end of the JSON value that begins at `at`: behind its closing bracket, or at the
+// comma or bracket that follows it.
 size_t endOfValue(std::string_view text, size_t at) {
   int depth = 0;
   bool in_string = false;
@@ -87,7 +87,7 @@ size_t endOfValue(std::string_view text, size_t at) {
   return text.size();
 }
 
-// A JSON array, element by element: the largest of these files is half a gigabyte.
+// Reads a JSON array element by element: the largest of these files has half a gigabyte.
 Status readArray(const std::string& file, std::string_view text, size_t open,
                  const std::function<Status(const JsonRecord&)>& use) {
   RecordPlace place{file,
@@ -118,7 +118,7 @@ Status readArray(const std::string& file, std::string_view text, size_t open,
   return place.refuse("its array does not end: is the file whole?");
 }
 
-// The fields of one row of CSV from `at` on, which is left behind the row.
+// Returns the fields of the row of CSV at `at`, and moves `at` behind the row.
 class CsvRow {
  public:
   CsvRow(std::string_view text, size_t* at, RecordPlace* place)

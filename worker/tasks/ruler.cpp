@@ -1,9 +1,9 @@
 // Suite ruler, generated: NVIDIA's RULER (Hsieh et al. 2024) without its downloads.
 //
 // The texts are those of RULER's task specification (scripts/data/synthetic/constants.py and the
-// configurations of scripts/synthetic.yaml; Apache-2.0); the words are our own, and so are the
-// draws. niah_multivalue and niah_multiquery hide their needles in noise instead of essays. Unlike
-// RULER's, no key and no variable of a prompt is there twice, so that every answer is the only one.
+// configurations of scripts/synthetic.yaml; Apache-2.0); words and draws are our own.
+// niah_multivalue and niah_multiquery hide their needles in noise instead of essays. Unlike in
+// RULER, keys and variables of a prompt are unique, so that each question has one answer.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -63,7 +63,7 @@ std::string randomLetters(PythonRandom& random, size_t count, char first) {
   return word;
 }
 
-// As made by `make`, and in no earlier draw.
+// Returns a draw of `make` that differs from all earlier ones.
 template <typename Make>
 std::string fresh(std::set<std::string>* used, Make make) {
   std::string made = make();
@@ -187,7 +187,7 @@ Chain variableChain(PythonRandom& random, size_t noise_lines, size_t letters,
   return chain;
 }
 
-// One solved example goes before the question; RULER makes it about 500 tokens long.
+// A solved example precedes the question; RULER makes it about 500 tokens long.
 Draft variableDraft(const DraftRequest& request) {
   constexpr int64_t kExampleLines = 14;
   PythonRandom random(request.seed);
@@ -212,8 +212,8 @@ Draft variableDraft(const DraftRequest& request) {
 
 // ---- common words ----
 
-// Ten words stand more often than the others in a numbered list. All are single words or all are
-// pairs, so that none is known by its form.
+// Ten words are more frequent than the others in a numbered list. All are single words or all are
+// pairs, so that the form reveals none.
 struct WordList {
   size_t words;
   size_t common_times, other_times;
@@ -274,7 +274,7 @@ Draft commonWordsDraft(const DraftRequest& request) {
 
 // ---- coded words ----
 
-// Zipf with exponent 2: rank k stands N k^-2 / zeta(2) times; the first rank is dots, the answer
+// Zipf with exponent 2: rank k occurs N k^-2 / zeta(2) times. The first rank is dots, the answer
 // the next three.
 std::optional<Draft> codedWordsDraft(const DraftRequest& request) {
   constexpr double kZeta2 = std::numbers::pi * std::numbers::pi / 6;

@@ -7,7 +7,7 @@
 namespace allot {
 namespace {
 
-// Where the question begins that ends a prompt of RULER's: its last line that is one.
+// Returns where the question at the end of a prompt of RULER's begins: its last line of that form.
 size_t questionStart(const std::string& prompt) {
   for (const char* const mark :
        {"\nQuestion: ", "\nWhat are all the special magic ", "\nWhat is the special magic "}) {
@@ -42,8 +42,8 @@ Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& s
       }
       draft.bare = true;
       draft.question_start = questionStart(draft.prompt);
-      // The same question of SQuAD among other paragraphs is the same question; elsewhere all of
-      // the prompt is.
+      // A question of SQuAD is the same among other paragraphs; elsewhere the whole prompt is the
+      // identity.
       record.identity =
           task.starts_with("qa_") ? draft.prompt.substr(draft.question_start) : draft.prompt;
       records.push_back(std::move(record));

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kNobody = "65534";
 constexpr const char* kPrlimit = "/usr/bin/prlimit";  // in the sandbox
 
-// Descriptors of bubblewrap's own; the command has 0, 1 and 2 alone.
+// Descriptors of bubblewrap; the command has only 0, 1 and 2.
 constexpr int kFilterFd = 3;
 constexpr int kInfoFd = 4;
 constexpr int kFirstFreeFd = 5;
@@ -66,11 +66,11 @@ struct Pipe {
 Result<Pipe> makePipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return refused("cannot make a pipe");
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // the reading end's alone
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // only the reading end
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-// `bytes` as a file in memory to read from.
+// Returns a file in memory with `bytes`, to read from.
 Result<Fd> fileOf(const void* bytes, size_t size) {
   Fd file(memfd_create("allot-sandbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0) return refused("cannot make a file in memory");
@@ -108,7 +108,7 @@ void load(Filter* filter, size_t offset) {
 void give(Filter* filter, uint32_t verdict) {
   filter->push_back(BPF_STMT(BPF_RET | BPF_K, verdict));
 }
-// Where what was loaded is `value`, the next `count` instructions, else those behind them.
+// If the loaded value is `value`, continues with the next `count` instructions, else behind them.
 void ifEqual(Filter* filter, uint32_t value, uint8_t count) {
   filter->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count));
 }
@@ -120,7 +120,7 @@ constexpr size_t argument(size_t index) {
 
 Filter makeFilter() {
   Filter filter;
-  // Calls of another machine's numbering (32 bits) would be other calls.
+  // Calls by another architecture's numbers (32 bits) would be other calls.
   load(&filter, offsetof(seccomp_data, arch));
   filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMachine, 1, 0));
   give(&filter, SECCOMP_RET_KILL_PROCESS);
@@ -131,19 +131,19 @@ Filter makeFilter() {
   const uint32_t denied[] = {
       // Memory that no limit of address space counts.
       __NR_shmget, __NR_msgget, __NR_semget, __NR_memfd_create, __NR_memfd_secret,
-      // Signals: the published evaluation of HumanEval takes them away as well.
+      // Signals: the published evaluation of HumanEval removes them, too.
       __NR_kill, __NR_tkill, __NR_tgkill, __NR_rt_sigqueueinfo, __NR_rt_tgsigqueueinfo,
       __NR_pidfd_send_signal,
-      // Namespaces and mounts of its own: a tmpfs has no limit.
+      // New namespaces and mounts: a tmpfs has no limit.
       __NR_unshare, __NR_setns, __NR_mount, __NR_fsopen, __NR_pivot_root, __NR_chroot,
-      // What is shared with the rest of the machine, or has been a way out of sandboxes.
+      // Resources shared with the machine, and known ways out of sandboxes.
       __NR_add_key, __NR_request_key, __NR_keyctl, __NR_bpf, __NR_perf_event_open, __NR_userfaultfd,
       __NR_ptrace, __NR_io_uring_setup, __NR_io_uring_enter, __NR_io_uring_register};
   for (const uint32_t call : denied) {
     ifEqual(&filter, call, 1);
     give(&filter, errorOf(EPERM));
   }
-  // Its flags are in memory, where a filter cannot look; the C library then takes clone.
+  // Its flags are in memory, which a filter cannot read; the C library falls back to clone.
   ifEqual(&filter, __NR_clone3, 1);
   give(&filter, errorOf(ENOSYS));
   ifEqual(&filter, __NR_clone, 4);
@@ -170,7 +170,7 @@ Filter makeFilter() {
 std::vector<std::string> wrapped(const std::vector<std::string>& command,
                                  const SandboxLimits& limits) {
   const auto number = [](uint64_t value) { return std::to_string(value); };
-  // Short of memory, the kernel ends the sandbox and not the worker.
+  // When memory is short, the kernel ends the sandbox and not the worker.
   std::vector<std::string> line = {"choom", "-n", "1000", "--"};
   const auto add = [&](const std::vector<std::string>& more) {
     line.insert(line.end(), more.begin(), more.end());
@@ -193,10 +193,10 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command,
   for (const char* device : {"/dev/null", "/dev/zero", "/dev/urandom"}) {
     add({"--dev-bind", device, device});
   }
-  // The root is a tmpfs that bubblewrap makes; it has no limit, so nobody may write there.
+  // The root is a tmpfs made by bubblewrap. It has no limit, so that no process may write there.
   add({"--size", number(limits.tmp_bytes), "--perms", "0700", "--tmpfs", "/tmp", "--chdir", "/tmp",
        "--remount-ro", "/", "--"});
-  // In here, where processes are counted in the sandbox alone (Linux 5.14).
+  // Inside, where only processes of the sandbox are counted (Linux 5.14).
   add({kPrlimit, "--cpu=" + number(limits.cpu_seconds), "--as=" + number(limits.address_bytes),
        "--nproc=" + number(limits.processes), "--nofile=" + number(limits.open_files),
        "--fsize=" + number(limits.file_bytes), "--core=0", "--"});
@@ -211,7 +211,7 @@ struct Ends {
 };
 
 Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
-  // Out of the way of the numbers that they shall have.
+  // Moves them away from the numbers that they get later.
   for (Fd* fd : {&ends.input, &ends.output, &ends.filter, &ends.info}) {
     *fd = Fd(fcntl(fd->get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
     if (fd->get() < 0) return refused("cannot copy a file descriptor");
@@ -263,7 +263,7 @@ bool drain(int fd, size_t most, std::string* text) {
   return true;
 }
 
-// Process 1 of the sandbox, by its number out here; 0 if bubblewrap has not made it.
+// Returns the outer pid of process 1 of the sandbox; 0 if bubblewrap has not made it.
 pid_t firstProcess(int info) {
   std::string text;
   drain(info, 4096, &text);
@@ -283,11 +283,11 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // Becomes readable when bubblewrap has ended; it does so once the whole of the sandbox has.
+  // Becomes readable when bubblewrap has ended, which happens after the whole sandbox.
   int endedFd() const { return ended_.get(); }
 
-  // With process 1 the kernel ends all others, waits for them, and bubblewrap ends after that.
-  // That process is a zombie until bubblewrap has seen it: its number is no other's.
+  // When process 1 ends, the kernel ends all others and waits for them; bubblewrap ends after that.
+  // Process 1 stays a zombie until bubblewrap has reaped it: its number is not reused.
   void end() {
     const pid_t first = firstProcess(info_.get());
     if (first <= 1 || kill(first, SIGKILL) != 0) kill(-pid_, SIGKILL);
@@ -308,7 +308,7 @@ class Running {
   std::optional<int> status_;
 };
 
-// How often it is looked whether the caller wants it stopped.
+// How often the caller's stop is checked.
 constexpr std::chrono::milliseconds kLook{50};
 
 SandboxEnd watch(Running* running, Fd output, const SandboxLimits& limits,

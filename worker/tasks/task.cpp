@@ -170,7 +170,7 @@ std::string datasetDigest(const Dataset& dataset) {
       lengths += std::to_string(question.own_answer_tokens) + " ";
     }
   }
-  // Where a question has one answer, which is most often, the digest needs no more.
+  // Most questions have one answer; the digest needs no more then.
   if (counts.find_first_not_of("1 ") != std::string::npos) appendSized(bytes, counts);
   if (!classes.empty()) appendSized(bytes, "classes " + classes);
   if (!lengths.empty()) appendSized(bytes, "answers of " + lengths);

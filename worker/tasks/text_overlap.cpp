@@ -29,11 +29,11 @@ class WordNumbers {
 
 using WordSequence = std::vector<int>;
 
-// Where two sequences are equally good, the way back from their ends goes...
+// The direction of the way back from the ends of two sequences if both choices are equally good.
 enum class Tie { kAlongFirst, kAlongSecond };
 
-// The places in `a` of a longest common subsequence, last one first: the one that the way back
-// through the table of lengths finds.
+// Returns the places in `a` of a longest common subsequence, the last one first, as found by the
+// way back through the table of lengths.
 std::vector<size_t> commonPlaces(const WordSequence& a, const WordSequence& b, Tie tie) {
   const size_t width = b.size() + 1;
   std::vector<uint16_t> lengths((a.size() + 1) * width);
@@ -60,7 +60,7 @@ std::vector<size_t> commonPlaces(const WordSequence& a, const WordSequence& b, T
   return places;
 }
 
-// Sentences of words, no more than kMostUnits in all.
+// Splits a text into sentences of words, at most kMostUnits in all.
 class Sentences {
  public:
   explicit Sentences(WordNumbers* numbers) : numbers_(*numbers) {}
@@ -118,7 +118,7 @@ Sentences linesOf(std::string_view text, WordNumbers* numbers) {
   return sentences;
 }
 
-// One of a, an, the, and no part of a longer word.
+// Returns true for the words a, an, the, but not for parts of longer words.
 bool isArticle(std::string_view run) { return run == "a" || run == "an" || run == "the"; }
 
 // The words that SQuAD's script compares.
@@ -196,7 +196,7 @@ double rougeLsum(std::string_view prediction, std::string_view reference) {
   auto given_left = given.counts(), expected_left = expected.counts();
   size_t hits = 0;
   for (const WordSequence& sentence : expected.all()) {
-    std::set<size_t> places;  // of the union
+    std::set<size_t> places;  // union over the sentences
     for (const WordSequence& candidate : given.all()) {
       for (const size_t place : commonPlaces(sentence, candidate, Tie::kAlongFirst)) {
         places.insert(place);
