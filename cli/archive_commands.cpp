@@ -148,7 +148,7 @@ Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
   }
   ALLOT_TRY(checkRedisProgram(options.choice.redis_server));
   ALLOT_ASSIGN(FreshFolder folder, FreshFolder::make(options.dir));
-  ALLOT_ASSIGN(const auto lock, FolderLock::tryTake(folder.path(), FolderLock::Holder::kCommand));
+  ALLOT_ASSIGN(const auto lock, FolderLock::tryLock(folder.path(), FolderLock::Holder::kCommand));
   if (!lock) return badInput(folder.path() + " is in use by another allot command");
   const auto import = [&]() -> Result<VerifySummary> {
     ALLOT_ASSIGN(const LocalRedis redis,

@@ -43,7 +43,7 @@ Result<TextMap> filesOf(const RenderChoice& choice, const std::string& text,
   const auto profile = readWholeFile(path, kMostProfileBytes);
   if (!profile) return badInput(std::string(kProfileKey) + ": " + profile.error().message);
   files[named] = *profile;
-  ALLOT_TRY(bringInProfile(&object->experiment, choice.file));
+  ALLOT_TRY(embedProfile(&object->experiment, choice.file));
   return files;
 }
 

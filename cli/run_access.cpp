@@ -180,7 +180,7 @@ tl::unexpected<Error> RunAccess::stillTaken() const {
 }
 
 Result<bool> RunAccess::tryOpen(const RunChoice& choice) {
-  ALLOT_ASSIGN(lock_, FolderLock::tryTake(folder_, FolderLock::Holder::kCommand));
+  ALLOT_ASSIGN(lock_, FolderLock::tryLock(folder_, FolderLock::Holder::kCommand));
   if (lock_) {
     if (!holdsData(folder_)) {
       lock_.reset();

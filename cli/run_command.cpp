@@ -82,7 +82,7 @@ Result<FolderLock> lockFolder(const std::string& folder) {
   const auto end = std::chrono::steady_clock::now() + kCommandPatience;
   bool told = false;
   while (true) {
-    ALLOT_ASSIGN(auto lock, FolderLock::tryTake(folder, FolderLock::Holder::kRun));
+    ALLOT_ASSIGN(auto lock, FolderLock::tryLock(folder, FolderLock::Holder::kRun));
     if (lock) return std::move(*lock);
     if (FolderLock::holderOf(folder) != FolderLock::Holder::kCommand || interrupts > 0 ||
         std::chrono::steady_clock::now() > end) {

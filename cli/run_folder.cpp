@@ -100,7 +100,7 @@ void linkLatest(const std::string& folder) {
   if (error) fs::remove(temporary, error);
 }
 
-Result<std::optional<FolderLock>> FolderLock::tryTake(const std::string& folder, Holder who) {
+Result<std::optional<FolderLock>> FolderLock::tryLock(const std::string& folder, Holder who) {
   FileHandle file(::open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!file.isOpen()) {
     return badInput("cannot write to " + folder + " (" +

@@ -45,7 +45,7 @@ class FolderLock {
 
   // Tries to lock. Returns nothing if another process has the lock; kUsage if the folder cannot be
   // locked at all.
-  static Result<std::optional<FolderLock>> tryTake(const std::string& folder, Holder who);
+  static Result<std::optional<FolderLock>> tryLock(const std::string& folder, Holder who);
   // Returns the holder's kind, as far as the holder has noted it.
   static Holder holderOf(const std::string& folder);
 

@@ -132,7 +132,7 @@ Status check(const Options& options) {
   ALLOT_ASSIGN(auto experiment, options.stored
                                     ? parseStoredExperiment(*text, options.check, options.set)
                                     : parseExperiment(*text, options.check, options.set));
-  ALLOT_TRY(bringInProfile(&experiment, options.check));
+  ALLOT_TRY(embedProfile(&experiment, options.check));
   ALLOT_ASSIGN(
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
@@ -175,7 +175,7 @@ Status answer(const Options& options) {
   const auto text = readBeginning(options.schedules, kMostYamlBytes + 1);
   if (!text) return badInput(options.schedules + ": cannot be read: is the path right?");
   ALLOT_ASSIGN(auto experiment, parseExperiment(*text, options.schedules, options.set));
-  ALLOT_TRY(bringInProfile(&experiment, options.schedules));
+  ALLOT_TRY(embedProfile(&experiment, options.schedules));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.schedules));
   return answerSchedules(experiment, engine.get(), &std::cin, &std::cout);
 }
@@ -237,7 +237,7 @@ v1::WorkerBeat beatOf(const std::string& name) {
 // Makes `engine` one for this run. Heartbeats tell the run that this worker is loading.
 Status load(const Options& options, const std::string& name, const FoundRun& run,
             WorkerEvents* events, std::unique_ptr<Engine>* engine) {
-  if (*engine) return (*engine)->takeUp(run.spec.experiment);
+  if (*engine) return (*engine)->switchTo(run.spec.experiment);
   const std::string& path =
       options.model.empty() ? run.spec.experiment.spec().model().path() : options.model;
   const WeightFiles files(findModelFolder(path, "").value_or(""));

@@ -163,7 +163,7 @@ v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room) {
   return kept;
 }
 
-bool answersCanBe(const v1::EvaluationResult& result) {
+bool answersArePossible(const v1::EvaluationResult& result) {
   const v1::EvaluationAnswers& kept = result.answers();
   if (kept.ByteSizeLong() > kLargestAnswers) return false;
   const auto all = static_cast<uint64_t>(kept.answers_size()) + kept.left_out();

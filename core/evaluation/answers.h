@@ -54,6 +54,6 @@ v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
 // Returns true if the answers of a worker's result are possible: for questions that the result has
 // scores of, each once, and within the limits. A result without answers is possible.
-bool answersCanBe(const v1::EvaluationResult& result);
+bool answersArePossible(const v1::EvaluationResult& result);
 
 }  // namespace allot

@@ -171,7 +171,7 @@ std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds) {
   if (!isDuration(result.seconds())) return "has a duration that cannot be";
   if (!countsCanBe(result.counts()) || !promptsCanBe(result)) return "has counts that cannot be";
-  if (!answersCanBe(result)) return "has answers that cannot be";
+  if (!answersArePossible(result)) return "has answers that cannot be";
   const Measure measure = measureOf(result.unit());
   if (measure == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";

@@ -24,7 +24,7 @@ Result<std::string> findNamedPath(const std::string& key, const std::string& pat
                   "above the experiment file");
 }
 
-Status bringInProfile(v1::Experiment* experiment, const std::string& experiment_file) {
+Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file) {
   std::string* const named =
       experiment->mutable_spec()->mutable_attention()->mutable_prefill_profile();
   if (named->empty() || isProfileText(*named)) return {};

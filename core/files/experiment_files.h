@@ -15,6 +15,6 @@ Result<std::string> findNamedPath(const std::string& key, const std::string& pat
 // Replaces the name in spec.attention.prefillProfile by the profile, so that workers find
 // everything in the stored experiment. Does nothing if the profile is already there. kUsage names
 // the file.
-Status bringInProfile(v1::Experiment* experiment, const std::string& experiment_file);
+Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file);
 
 }  // namespace allot

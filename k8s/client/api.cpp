@@ -41,7 +41,7 @@ ApiError refusal(const HttpAnswer& answer, const std::string& request) {
   int seconds = 0;
   const char* end = answer.retry_after.data() + answer.retry_after.size();
   if (std::from_chars(answer.retry_after.data(), end, seconds).ec == std::errc() && seconds > 0) {
-    error.retry_after = believable(seconds);
+    error.retry_after = cappedRetryAfter(seconds);
   }
   return error;
 }

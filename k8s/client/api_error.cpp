@@ -22,7 +22,7 @@ Error ApiError::error() const {
   return {ErrorCode::kUsage, message};
 }
 
-std::chrono::seconds believable(int64_t retry_after) {
+std::chrono::seconds cappedRetryAfter(int64_t retry_after) {
   return std::chrono::seconds(std::min(retry_after, kLongestRetryAfter));
 }
 
@@ -47,7 +47,7 @@ ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::str
                   (error.reason.empty() ? "" : " " + error.reason) +
                   (text.empty() ? "" : ": " + text);
   const int64_t wait = numberAt(status, {"details", "retryAfterSeconds"});
-  if (wait > 0) error.retry_after = believable(wait);
+  if (wait > 0) error.retry_after = cappedRetryAfter(wait);
   return error;
 }
 

@@ -53,7 +53,7 @@ inline tl::unexpected<ApiError> noAnswer(std::string reason, std::string message
 ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::string_view request);
 
 // Returns the seconds of a Retry-After header, at most five minutes.
-std::chrono::seconds believable(int64_t retry_after);
+std::chrono::seconds cappedRetryAfter(int64_t retry_after);
 
 // Returns a server's text for use in a sentence: one line, at most 2048 bytes.
 std::string serverText(std::string_view text);

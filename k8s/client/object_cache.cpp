@@ -57,7 +57,7 @@ std::vector<std::string> ObjectCache::replaceAll(std::vector<nlohmann::json> ite
   return changed;
 }
 
-std::string ObjectCache::take(WatchEvent event) {
+std::string ObjectCache::apply(WatchEvent event) {
   if (event.type == EventType::kBookmark) return {};
   std::string key = keyOf(event.object);
   if (key.empty()) return {};

@@ -30,7 +30,7 @@ class ObjectCache {
   // objects.
   std::vector<std::string> replaceAll(std::vector<nlohmann::json> items);
   // Applies an event. Returns the key; "" for a bookmark, which has no object.
-  std::string take(WatchEvent event);
+  std::string apply(WatchEvent event);
 
  private:
   mutable std::mutex mutex_;

@@ -81,7 +81,7 @@ void Reflector::watch(const ListWatch::Step& step) {
       ++counts_.events;
     }
     note(nullptr);
-    const std::string key = objects_.take(std::move(event));
+    const std::string key = objects_.apply(std::move(event));
     if (!key.empty()) changed_(key);
   };
   const auto ended = api_.watch(options_.resource, options_.space,

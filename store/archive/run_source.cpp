@@ -139,7 +139,7 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
       // One that cannot be waits for its refusal.
       const v1::EvaluationUnit& unit = evaluation.result.unit();
       // Nobody has looked at its answers; its scores count without them.
-      if (!answersCanBe(evaluation.result)) evaluation.result.clear_answers();
+      if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
       if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&
           !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));

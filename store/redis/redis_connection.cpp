@@ -340,8 +340,8 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
   return exchange(arguments, 0, std::numeric_limits<size_t>::max());
 }
 
-void RedisConnection::tell(std::string_view command, const Result<RedisReply>& reply,
-                           std::optional<double> seconds) const {
+void RedisConnection::report(std::string_view command, const Result<RedisReply>& reply,
+                             std::optional<double> seconds) const {
   if (observer_ == nullptr) return;
   const RequestOutcome outcome = !reply                    ? RequestOutcome::kUnavailable
                                  : reply->view().isError() ? RequestOutcome::kError
@@ -352,7 +352,7 @@ void RedisConnection::tell(std::string_view command, const Result<RedisReply>& r
 Result<RedisReply> RedisConnection::observed(std::string_view command, const Arguments& arguments) {
   const auto start = Clock::now();
   auto reply = exchange(arguments);
-  tell(command, reply, std::chrono::duration<double>(Clock::now() - start).count());
+  report(command, reply, std::chrono::duration<double>(Clock::now() - start).count());
   return reply;
 }
 
@@ -371,7 +371,7 @@ Result<std::string> RedisConnection::wait(const std::string& stream, const std::
   const std::string block = std::to_string(block_ms);
   const auto reply = exchange({"XREAD", "COUNT", "1", "BLOCK", block, "STREAMS", stream, after},
                               block_ms, kMostWakeUpBytes, ask);
-  tell("XREAD", reply, std::nullopt);
+  report("XREAD", reply, std::nullopt);
   if (!reply) return tl::unexpected(reply.error());
   if (stopped) return "";
   if (reply->isMissing()) return "large";
@@ -394,7 +394,7 @@ Result<RedisReply> RedisConnection::run(const RedisScript& script, const Argumen
     words[1] = script.text;
     answer = exchange(words);
   }
-  tell(script.name, answer, std::chrono::duration<double>(Clock::now() - start).count());
+  report(script.name, answer, std::chrono::duration<double>(Clock::now() - start).count());
   ALLOT_ASSIGN(RedisReply reply, std::move(answer));
   if (reply.view().isError()) {
     auto error = refused(reply.view().text(), script.name);

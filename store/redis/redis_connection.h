@@ -136,8 +136,8 @@ class RedisConnection {
   Result<RedisReply> exchange(const Arguments& arguments);
   // As exchange(), reported to the observer; `command` is the name of the request.
   Result<RedisReply> observed(std::string_view command, const Arguments& arguments);
-  void tell(std::string_view command, const Result<RedisReply>& reply,
-            std::optional<double> seconds) const;
+  void report(std::string_view command, const Result<RedisReply>& reply,
+              std::optional<double> seconds) const;
   // Connects, does the TLS handshake and authenticates.
   Status connect(Deadline deadline);
   // Connects to the first of the host's addresses that answers; the name lookup is included.

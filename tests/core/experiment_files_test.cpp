@@ -37,22 +37,22 @@ TEST_F(NamedFiles, AProfileIsFoundBesideTheExperimentOrAbove) {
   for (const std::string& name :
        {std::string("beside.json"), std::string("above.json"), folder_.path() + "/above.json"}) {
     v1::Experiment experiment = naming(name);
-    const Status brought = bringInProfile(&experiment, file);
+    const Status brought = embedProfile(&experiment, file);
     ASSERT_TRUE(brought) << brought.error().message;
     EXPECT_EQ(profileIn(experiment), text_);
     // Once it is there, no file is asked any more.
-    ASSERT_TRUE(bringInProfile(&experiment, "/nowhere/experiment.yaml"));
+    ASSERT_TRUE(embedProfile(&experiment, "/nowhere/experiment.yaml"));
     EXPECT_EQ(profileIn(experiment), text_);
   }
   v1::Experiment none = naming("");
-  ASSERT_TRUE(bringInProfile(&none, file));
+  ASSERT_TRUE(embedProfile(&none, file));
   EXPECT_EQ(profileIn(none), "");
 }
 
 TEST_F(NamedFiles, WhatIsNoProfileIsRefusedByName) {
   const auto refusalOf = [&](const std::string& name) {
     v1::Experiment experiment = naming(name);
-    const Status brought = bringInProfile(&experiment, folder_.path() + "/experiment.yaml");
+    const Status brought = embedProfile(&experiment, folder_.path() + "/experiment.yaml");
     EXPECT_FALSE(brought) << name;
     if (brought) return std::string();
     EXPECT_EQ(brought.error().exitCode(), 64);

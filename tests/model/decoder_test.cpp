@@ -626,7 +626,7 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
       EXPECT_EQ(after(*prompt), logits[key]) << key;
     }
     EXPECT_LE(prefilled, 5);
-    EXPECT_GE(cache.broughtBack(), 3u);
+    EXPECT_GE(cache.copiesLoaded(), 3u);
     // There is room for four: of six that go round, what is needed last is dropped.
     prefilled = 0;
     future = {"4", "5", "1", "2", "3", "0"};

@@ -307,15 +307,15 @@ TEST(CalibrationWorker, AProfileIsReadAndAnotherRunsPromptsAreItsOwn) {
   EXPECT_LT(profiled.prefill().blocks(), profiled.prefill().dense_blocks());
   EXPECT_EQ(profiled.SerializeAsString(), one.SerializeAsString());
   // Another profile under the same text: nothing that is in memory is taken for it.
-  ASSERT_TRUE(engine->takeUp(reading(profileOf(0))));
+  ASSERT_TRUE(engine->switchTo(reading(profileOf(0))));
   const auto whole = measured(engine.get(), "sale tau=profile denseKeys=0");
   EXPECT_EQ(whole.prefill().blocks(), whole.prefill().dense_blocks());
-  ASSERT_TRUE(engine->takeUp(reading(profileOf(0.25))));
+  ASSERT_TRUE(engine->switchTo(reading(profileOf(0.25))));
   EXPECT_EQ(measured(engine.get(), "sale tau=profile denseKeys=0").SerializeAsString(),
             one.SerializeAsString());
   PrefillProfile strange = profileOf(0.25);
   strange.weights_sha256 = std::string(64, 'f');
-  EXPECT_FALSE(engine->takeUp(reading(strange)));
+  EXPECT_FALSE(engine->switchTo(reading(strange)));
 }
 
 TEST(CalibrationWorker, AProfileOfAnotherModelIsRefusedBeforeTheWeightsAreRead) {

@@ -164,7 +164,7 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
   EXPECT_FALSE(other->rollOut(short_of_one, "x", {0}));
   EXPECT_FALSE(other->rollOut(initialState(e, 8).policy(), "x", {0}));
   // zeroReads is the pool's, which is made with the model.
-  EXPECT_FALSE(other->takeUp(e));
+  EXPECT_FALSE(other->switchTo(e));
 }
 
 // The mean of the values is another answer than none, and costs no reads.
@@ -261,7 +261,7 @@ TEST(Engine, ARepetitionPenaltyIsTheExperiments) {
     return sum;
   };
   EXPECT_GT(right(), 12);
-  ASSERT_TRUE(engine->takeUp(experiment(penalised)));
+  ASSERT_TRUE(engine->switchTo(experiment(penalised)));
   EXPECT_LT(right(), 4);
 }
 
@@ -294,7 +294,7 @@ TEST(Engine, ARepetitionAsksTheSameQuestionsAndDrawsAnew) {
   EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(first.get(), sampled));
   EXPECT_NE(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
   // No reason to load anything again.
-  ASSERT_TRUE(first->takeUp(experiment(again)));
+  ASSERT_TRUE(first->switchTo(experiment(again)));
   EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
 }
 
@@ -585,7 +585,7 @@ TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
     least[dtype] = engine->leastKvBytes();
     const auto prompt = engine->decoder().pool().layer(0).element;
     EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype != "float32");
-    EXPECT_EQ(engine->takeUp(of("float32")).has_value(), dtype == "float32");
+    EXPECT_EQ(engine->switchTo(of("float32")).has_value(), dtype == "float32");
   }
   EXPECT_EQ(results[""], results["bfloat16"]);
   EXPECT_NE(results["bfloat16"], results["float32"]);  // its bytes, for one
@@ -661,7 +661,7 @@ TEST(Engine, ComparesAsTheExperimentSays) {
   const auto engine = load(last, 128);
   v1::EvaluationUnit unit = unitOf("s2anta-sys", 16, 8);
   const auto evaluated = [&](const char* measure, const v1::Experiment& e) {
-    EXPECT_TRUE(engine->takeUp(e));
+    EXPECT_TRUE(engine->switchTo(e));
     unit.set_measure(measure);
     auto result = engine->evaluate(unit);
     EXPECT_TRUE(result) << result.error().message;
@@ -724,7 +724,7 @@ TEST(Engine, AnswersAreKeptAsAskedFor) {
     EXPECT_EQ(answer.readings(0).taken() == asked.answers[0], all.scores(i).score() == 1);
     wrong += all.scores(i).score() < 1 ? 1 : 0;
   }
-  ASSERT_TRUE(engine->takeUp(with("wrong")));
+  ASSERT_TRUE(engine->switchTo(with("wrong")));
   const v1::EvaluationResult some = evaluated();
   EXPECT_EQ(some.answers().answers_size(), static_cast<int>(wrong));
   EXPECT_GT(wrong, 0u);
@@ -732,12 +732,12 @@ TEST(Engine, AnswersAreKeptAsAskedFor) {
   unit.set_measure("fidelity");
   EXPECT_FALSE(evaluated().has_answers());
   unit.set_measure("accuracy");
-  ASSERT_TRUE(engine->takeUp(with("none")));
+  ASSERT_TRUE(engine->switchTo(with("none")));
   EXPECT_FALSE(evaluated().has_answers());
   // Training says nothing but its scores.
   v1::PolicySnapshot policy;
   for (uint32_t l = 0; l < engine->facts().layers(); ++l) policy.add_logits(0);
-  ASSERT_TRUE(engine->takeUp(with("all")));
+  ASSERT_TRUE(engine->switchTo(with("all")));
   EXPECT_TRUE(engine->rollOut(policy, "", {0}));
 }
 
@@ -841,7 +841,7 @@ TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
                            "spec.rollout.questionsPerEpisode=4"});
   const auto policy = initialState(other, 8).policy();
   ASSERT_TRUE(engine->rollOut(policy, "x", {5}));
-  const Status taken = engine->takeUp(other);
+  const Status taken = engine->switchTo(other);
   ASSERT_TRUE(taken) << taken.error().message;
   const auto here = engine->rollOut(policy, "x", {5});
   const auto fresh = load(other, 128)->rollOut(policy, "x", {5});
@@ -853,7 +853,7 @@ TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
        {"spec.seed=8", "spec.task.contextTokens=256", "spec.task.maxNewTokens=9",
         "spec.model.path=elsewhere", "spec.attention.decode=s2anta-q4",
         "spec.attention.decode=quest", "spec.model.kvDtype=float32"}) {
-    const Status refused = engine->takeUp(with({change}));
+    const Status refused = engine->switchTo(with({change}));
     ASSERT_FALSE(refused) << change;
     EXPECT_EQ(refused.error().code, ErrorCode::kFenced) << change;
   }

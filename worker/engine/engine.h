@@ -53,7 +53,7 @@ class Engine final : public EpisodeEngine {
 
   // Switches to another experiment, which must use the loaded model, questions and prompts.
   // kFenced, without any change, if it needs others: only a new process can work for it.
-  Status takeUp(const v1::Experiment& next);
+  Status switchTo(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
   const Dataset& dataset() const { return dataset_; }
@@ -155,7 +155,7 @@ class Engine final : public EpisodeEngine {
                                               size_t spare);
   PromptReading promptReading(const Row& row, const Methods& methods) const;
   std::string promptKey(const Row& row, const PromptReading& reading) const;
-  void takeProfile(const PrefillProfile& profile);
+  void applyProfile(const PrefillProfile& profile);
   // Returns how many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void reportMemory();

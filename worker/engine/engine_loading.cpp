@@ -97,7 +97,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->chat_ = std::move(chat);
   engine->dataset_ = std::move(dataset);
   engine->rollout_methods_ = rollout_methods;
-  engine->takeProfile(profile);
+  engine->applyProfile(profile);
   // On a CPU prompts are already in host memory. Several workers may share the host's memory.
   const size_t share = device == Device::kCuda ? freeMemory(Device::kCpu) / 4 : 0;
   engine->prompts_ =
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   return engine;
 }
 
-void Engine::takeProfile(const PrefillProfile& profile) {
+void Engine::applyProfile(const PrefillProfile& profile) {
   tau_.clear();
   for (const auto& layer : profile.tau) {
     for (const double tau : layer) tau_.push_back(static_cast<float>(tau));
@@ -130,7 +130,7 @@ void Engine::takeProfile(const PrefillProfile& profile) {
   profile_digest_ = profile.tau.empty() ? "" : sha256Hex(profileText(profile)).substr(0, 16);
 }
 
-Status Engine::takeUp(const v1::Experiment& next) {
+Status Engine::switchTo(const v1::Experiment& next) {
   const v1::Spec &now = experiment_.spec(), &then = next.spec();
   const auto differs = [](const google::protobuf::Message& a, const google::protobuf::Message& b) {
     return a.SerializeAsString() != b.SerializeAsString();
@@ -164,7 +164,7 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_ASSIGN(methods.prefill,
                prefillMethodOf("spec.attention.prefill", then.attention().prefill()));
   rollout_methods_ = methods;
-  takeProfile(profile);
+  applyProfile(profile);
   experiment_ = next;
   answers_room_ = roomForAnswers(next, facts_.layers());
   chunks_.clear();  // the next experiment may cut them differently

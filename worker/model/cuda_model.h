@@ -3,8 +3,8 @@
 //
 // Owns weights, pool, the kernels' workspace and the activations of a step. LibTorch multiplies
 // matrices, cuda_ops.h does the element-wise operations between them, kernels/ the attention. Used
-// by the decoder (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all units
-// that include at::Tensor.
+// by the decoder (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all
+// units that include at::Tensor.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -110,10 +110,10 @@ class CudaModel {
   // weights' number type. logits: [vocab], float32, on the device. Runs on the current stream.
   [[nodiscard]] std::optional<std::string> logitsOf(const at::Tensor& normed, at::Tensor* logits);
   // Arrays of the last layer whose attention was enqueued: [at least rows, heads or KV heads *
-  // head_dim]. idleValues() is undefined if no means of values are kept.
+  // head_dim]. zeroBudgetValues() is undefined if no means of values are kept.
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
-  const at::Tensor& idleValues() const { return zero_budget_values_; }
+  const at::Tensor& zeroBudgetValues() const { return zero_budget_values_; }
   // [rows] on the host, valid once the step is done.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;

@@ -53,8 +53,9 @@ std::optional<std::string> CudaProbe::call(const StepBatch& batch, int64_t layer
   };
   fill(model_.queries(), config.heads * config.head_dim, &queries_);
   fill(model_.attended(), config.heads * config.head_dim, &attended_);
-  const bool idle = model_.idleValues().defined();
-  if (idle) fill(model_.idleValues(), config.kv_heads * config.head_dim, &zero_budget_values_);
+  const bool idle = model_.zeroBudgetValues().defined();
+  if (idle)
+    fill(model_.zeroBudgetValues(), config.kv_heads * config.head_dim, &zero_budget_values_);
   if (auto why = waited()) return why;
   const bool head_budgets = layerBudgets(batch.schedules, config, layer, &budgets_);
   batch.probe(model_.pool().layer(layer),

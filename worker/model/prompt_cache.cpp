@@ -40,7 +40,7 @@ PromptCache::Entries::iterator PromptCache::latest(const Among& among) {
   return best;
 }
 
-bool PromptCache::bringBack(const std::string& key) {
+bool PromptCache::loadIntoPool(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return false;
   Entry& entry = found->second;
@@ -50,7 +50,7 @@ bool PromptCache::bringBack(const std::string& key) {
   const Stopwatch watch(&seconds_);
   entry.prompt.pages = *pool.allocate(entry.host.size());
   if (pool.load(entry.host, entry.prompt.pages)) {
-    ++brought_back_;
+    ++copies_loaded_;
     return true;
   }
   pool.release(entry.prompt.pages);

@@ -44,7 +44,7 @@ class PromptCache {
     }
     size_t spare = 0;
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (!bringBack(keys[i])) {
+      if (!loadIntoPool(keys[i])) {
         ALLOT_ASSIGN(const std::vector<int32_t>* tokens, ids(i));
         ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens->size())));
         ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(*tokens, readings[i]));
@@ -63,7 +63,7 @@ class PromptCache {
   size_t size() const { return entries_.size(); }
   // Returns the seconds of copying prompts to the host and back, and the number of copies loaded.
   double secondsCopying() const { return seconds_; }
-  uint64_t broughtBack() const { return brought_back_; }
+  uint64_t copiesLoaded() const { return copies_loaded_; }
 
  private:
   struct Entry {
@@ -76,7 +76,7 @@ class PromptCache {
 
   void use(Entry* entry);
   // Returns true if the prompt is in the pool now; false: it has to be prefilled.
-  bool bringBack(const std::string& key);
+  bool loadIntoPool(const std::string& key);
   // Evicts other prompts from the pool until `pages` are free.
   Status makeRoom(size_t pages);
   void leavePool(Entries::iterator entry);
@@ -94,7 +94,7 @@ class PromptCache {
   uint64_t round_ = 0;
   uint64_t uses_ = 0;
   double seconds_ = 0;
-  uint64_t brought_back_ = 0;
+  uint64_t copies_loaded_ = 0;
   Entries entries_;
 };
 
