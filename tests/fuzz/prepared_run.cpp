@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/learning/exact_math.h"
 #include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
@@ -79,6 +80,7 @@ PreparedRun prepare(size_t number) {
   run.run = {experiment, specDigest(experiment), number == 3, 1, {}};
   run.server = std::make_shared<MemoryServer>([] { return kNow; });
   const auto store = openMemoryStore(run.server);
+  run.run.arithmetic = kArithmetic;
   require(store->createRun(run.run).has_value(), "the run cannot be created");
   v1::ModelFacts facts;
   facts.set_layers(kLayers);
