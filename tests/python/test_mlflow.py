@@ -7,7 +7,7 @@ import tempfile
 import allot
 from outcomes import skip
 
-EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "exports", "2141bf4")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-1")
 
 
 def without_mlflow():
@@ -55,33 +55,48 @@ def test_a_run_is_read_back():
     if without_mlflow():
         return
     with Tracking() as tracking:
-        logged, run = tracking.log(EXPORT)
+        files = {}
+        for name in ("export.json", "history.jsonl", "evaluations.jsonl"):
+            with open(os.path.join(EXPORT, name), encoding="utf-8") as file:
+                files[name] = file.read()
+        header = json.loads(files["export.json"])
+        header["desired"] = "finished"
+        files["export.json"] = json.dumps(header)
+        logged, run = tracking.log(tracking.write(files))
         assert logged.artifacts == 0 and logged.params == len(run.data.params)
-        assert logged.metrics == len(run.data.metrics) == 6 + 2 * 4
         updates = allot.read_run(EXPORT).updates
         for name, column in (("reward", "mean_reward"), ("lag_updates", "mean_lag_updates"),
                              ("effective_sample_size_ratio", "effective_sample_size_ratio"),
                              ("step_kl_nats", "step_kl_nats"), ("gradient_norm", "gradient_norm"),
                              ("entropy_nats", "entropy_nats")):
             assert tracking.history(run, name) == list(zip(updates["version"], updates[column]))
-        [first, *_] = tracking.client.get_metric_history(run.info.run_id, "reward")
-        assert first.timestamp == 1795357438837 and first.step == 1
-        # What the aggregator's report has of these cells: 1 of 4, Wilson's.
-        for schedule, version in (("uniform", 0), ("learned", 3)):
-            cell = f"{schedule}.s2anta-sys.B8"
-            for name, value in (("accuracy", 0.25), ("accuracy_low", 0.04558726080970055),
-                                ("accuracy_high", 0.6993581574175981),
-                                ("kv_bytes_share", 0.5138514968770191)):
-                [(step, found)] = tracking.history(run, f"{name}.{cell}")
-                assert step == version and abs(found - value) < 1e-12, (name, found)
-        assert run.data.params["spec.policy.totalBudget"] == "8"
-        assert run.data.params["spec.task.tasks"] == '["niah","multi"]'
+        results = [json.loads(line) for line in files["evaluations.jsonl"].splitlines()]
+        scores = {}
+        for result in results:
+            unit = result["unit"]
+            key = f"{unit['schedule_name']}.{unit['method']}.B{unit['total_budget']}"
+            cell = scores.setdefault((key, int(unit["policy_version"])), [])
+            cell.extend(one["score"] for one in result["scores"])
+        cells = {}
+        for (key, version), cell in scores.items():
+            assert len(cell) == 40
+            cells.setdefault(key, []).append((version, sum(cell) / 40))
+        assert sorted(cells) == ["learned.s2anta-sys.B16", "learned.s2anta-sys.B8"]
+        for key, expected in cells.items():
+            found = tracking.history(run, f"accuracy.{key}")
+            assert [step for step, _ in found] == [step for step, _ in sorted(expected)]
+            for (_, value), (_, mean) in zip(found, sorted(expected)):
+                assert abs(value - mean) < 1e-12, key
+            for (_, low), (_, high) in zip(tracking.history(run, f"accuracy_low.{key}"),
+                                           tracking.history(run, f"accuracy_high.{key}")):
+                assert 0 <= low < high <= 1
         tags = {name: run.data.tags[f"allot.{name}"]
                 for name in ("run_id", "experiment", "state", "episodes", "build")}
-        assert tags == {"run_id": "01M81T8VTBNEAS7YH20WSCR7MT", "experiment": "golden",
-                        "state": "finished", "episodes": "6", "build": ""}
+        assert tags == {"run_id": header["run_id"], "experiment": header["experiment"]["name"],
+                        "state": "finished", "episodes": str(header["state"]["episodes"]),
+                        "build": header["build"]}
         assert run.info.run_name == tags["run_id"] and run.info.status == "FINISHED"
-        assert run.info.start_time == 1795357437865 and run.info.end_time == 1795357439115
+        assert run.info.start_time == int(header["started_unix_ms"])
 
 
 def test_a_second_export_replaces_the_first():
@@ -101,7 +116,7 @@ def test_every_version_repeats_and_the_report():
         "run_id": "R", "experiment": {"name": "golden"}, "started_unix_ms": "1000",
         "desired": "running", "build": "abc",
         "experiment_in_force": {"spec": {"task": {"held_out_questions": 2}, "seed": "3",
-                                         "stop": {"max_gpu_hours": 0.5}}},
+                                         "stop": {"max_worker_hours": 0.5}}},
     }
 
     def answers(version, schedule, scores, repeat=0, **unit):
@@ -137,7 +152,7 @@ def test_every_version_repeats_and_the_report():
         share = accuracy.replace("accuracy", "kv_bytes_share")
         assert tracking.history(run, share) == [(1, 0.5), (2, 0.5)]
         assert run.data.params == {"spec.task.heldOutQuestions": "2", "spec.seed": "3",
-                                   "spec.stop.maxGpuHours": "0.5"}
+                                   "spec.stop.maxWorkerHours": "0.5"}
         assert run.data.tags["allot.state"] == "exported" and run.info.status == "RUNNING"
         assert run.data.tags["allot.build"] == "abc"
 
