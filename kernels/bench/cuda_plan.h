@@ -1,6 +1,6 @@
 #pragma once
-// What allot-bench's GPU part measures: options, the grid of cases, and for each case the fewest bytes
-// and operations, which its times are compared with. Pure functions, any thread; no CUDA.
+// What allot-bench's GPU part measures: options, the grid of cases, and for each case the fewest
+// bytes and operations, which its times are compared with. Pure functions, any thread; no CUDA.
 #include <cstdint>
 #include <optional>
 #include <string>

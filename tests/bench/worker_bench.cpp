@@ -207,10 +207,10 @@ void measure(Bench bench, const std::string& dir) {
   const std::string socket = dir + "/redis.sock";
   auto redis =
       must(ChildProcess::start({"redis-server",
-                           {"--port", "0", "--unixsocket", socket, "--dir", dir, "--appendonly",
-                            "yes", "--appendfsync", "always", "--save", ""},
-                           {}},
-                          dir + "/redis.log"));
+                                {"--port", "0", "--unixsocket", socket, "--dir", dir,
+                                 "--appendonly", "yes", "--appendfsync", "always", "--save", ""},
+                                {}},
+                               dir + "/redis.log"));
   bench.url = "unix:" + socket;
   std::vector<WorkerProcess> workers;
   // Forked before this process has a connection or a thread of its own.

@@ -11,7 +11,7 @@ import yaml
 
 # What a rendering is asked for: components, and these by spec.cluster.
 SETTINGS = {"gpu": "spec.cluster.gpus=1",
-            "models": "spec.cluster.models={claim: models, path: /models}"}
+            "models": "spec.cluster.models={claim: models, mountPath: /models}"}
 COMPONENTS = ("gpu", "disruption-budget", "monitoring", "namespace")
 COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
                 for chosen in itertools.combinations(COMPONENTS, size)]
