@@ -215,7 +215,7 @@ TEST_F(CommandLine, BashCompletesWhatThereIs) {
   EXPECT_EQ(offered("allot show question --bud"), "--budget\n");
   EXPECT_EQ(offered("allot status -o "), "json yaml table\n");
   EXPECT_EQ(offered("allot list --output y"), "yaml\n");
-  EXPECT_EQ(offered("allot export --ou"), "--out --output\n");
+  EXPECT_EQ(offered("allot export --ou"), "--output --out\n");
   EXPECT_EQ(offered("allot run x"), "\n");  // names of files are bash's own
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string text = said({"completion", shell});

@@ -14,9 +14,10 @@ namespace allot::kernels {
 
 inline std::vector<float> normals(size_t count, uint64_t seed, float scale = 1.0f) {
   std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
+  // A distribution refuses the deviation 0.
+  std::normal_distribution<float> normal;
   std::vector<float> list(count);
-  for (float& value : list) value = normal(random);
+  for (float& value : list) value = normal(random) * scale;
   return list;
 }
 
