@@ -27,12 +27,12 @@ Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points) {
 }
 
 // The schedule of the smallest total budget.
-Result<std::vector<double>> drawsOf(const std::string& text, const std::string& file) {
+Result<std::vector<double>> readsOf(const std::string& text, const std::string& file) {
   const auto policy = nlohmann::json::parse(text, nullptr, false);
   try {
     const nlohmann::json& frontier = policy.at("frontier");
     return frontier.empty() ? policy.at("learned_schedule").get<std::vector<double>>()
-                            : frontier.at(0).at("layer_draws").get<std::vector<double>>();
+                            : frontier.at(0).at("layer_reads").get<std::vector<double>>();
   } catch (const nlohmann::json::exception&) {
     return fail(ErrorCode::kData, file + " is no policy.json of a run");
   }
@@ -42,7 +42,7 @@ Status draw(const PlotOptions& options) {
   ALLOT_ASSIGN(const std::string text, readWholeFile(options.file, kMostBytes));
   Plot plot;
   if (options.file.ends_with(".json")) {
-    ALLOT_ASSIGN(const std::vector<double> draws, drawsOf(text, options.file));
+    ALLOT_ASSIGN(const std::vector<double> draws, readsOf(text, options.file));
     plot = schedulePlot(draws);
   } else {
     ALLOT_ASSIGN(const std::vector<CurvePoint> points, curvePointsOf(text, options.file));

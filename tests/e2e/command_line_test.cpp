@@ -278,7 +278,9 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
                   picture.substr(from, picture.find("</title>") - from)}),
             picture);
   EXPECT_THAT(said({"plot", folder + "/copy/policy.json"}), HasSubstr("<rect class=\"f0\""));
-  EXPECT_THAT(refused({"plot", file}), HasSubstr(file + ", line 2: "));
+  const Output damaged = allot({"plot", file});
+  EXPECT_EQ(damaged.status, 65);
+  EXPECT_THAT(damaged.err, HasSubstr(file + ", line 2: "));
   for (const char* name : {"report.html", "curve.csv", "experiment.yaml"}) {
     EXPECT_TRUE(fs::exists(folder + "/copy/" + name)) << name;
     EXPECT_TRUE(fs::exists(folder + "/a/" + name)) << name;
