@@ -176,7 +176,7 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
     shadow.bits = static_cast<int>(bits);
     shadow.scales = dataAs<float>(cache[kScales], "the cache's scales", at::kFloat, device,
                                   {pages, heads, slots});
-    kv.mean_keys = dataAs<float>(cache[kMeanKeys], "the cache's mean keys", at::kFloat, device,
+    kv.mean_keys = dataAs<float>(cache[kMeanKeys], "the cache's mean_keys", at::kFloat, device,
                                  {pages, heads, width});
   }
   if (has(kBounds)) {
