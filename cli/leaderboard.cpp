@@ -90,7 +90,7 @@ json rowJson(const LeaderboardRow& row) {
   return {{"schedule", row.cell.schedule_name},
           {"method", row.cell.method},
           {"version", row.cell.version},
-          {"samples", row.cell.schedule},
+          {"reads", row.cell.schedule},
           {"accuracy", row.accuracy},
           {"ci95", {row.interval.low, row.interval.high}},
           {"n", row.cell.questions()},

@@ -54,6 +54,7 @@ Status checkExport(const v1::RunExport& exported, bool digest_right) {
     return wrong("its format is " + std::to_string(exported.format()) +
                  ", this allot reads format " + std::to_string(archive::kFormat));
   }
+  if (exported.schema() == 0) return wrong("it does not say the schema of its experiment");
   ALLOT_TRY(store::checkRunId(exported.run_id()));
   ALLOT_TRY(checkExperiment(exported.experiment(), "experiment"));
   if (!digest_right) return wrong("experiment_sha256 is not the experiment's");
@@ -91,6 +92,9 @@ Status checkReadable(const std::string& text, const std::string& path) {
   if (tooDeep(text)) return {};  // which is said later
   v1::RunExport exported;
   if (!google::protobuf::util::JsonStringToMessage(text, &exported, options).ok()) return {};
+  // Builds of before the schema was stored did not store their name either: else it is damaged.
+  const bool damaged = exported.schema() == 0 && !exported.build().empty();
+  if (damaged || exported.format() != archive::kFormat) return {};
   return checkSchema(exported.schema(), exported.build(), path + ": the run");
 }
 

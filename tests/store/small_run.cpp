@@ -58,6 +58,7 @@ SmallRun::SmallRun(Store* store, const v1::Origin& origin)
 void SmallRun::begin() {
   spec_.sha256 = specDigest(spec_.experiment);
   spec_.started_unix_ms = 1'900'000'000'123;
+  spec_.build = "allot 0.1.0 (test)";
   spec_.arithmetic = kArithmetic;
   EXPECT_TRUE(store_.createRun(spec_));
   const auto lease = store_.acquireLease("aggregator", 1'000'000);

@@ -125,10 +125,10 @@ TEST_F(Archive, AnExportOfAnotherSchemaIsRefusedWithTheBuildToUse) {
   const std::string path = out_ + "/export.json";
   const nlohmann::json exported = nlohmann::json::parse(readFile(path));
   ASSERT_EQ(exported["schema"], kSpecSchema);
-  const auto refusal = [&](uint32_t schema) {
+  const auto refusal = [&](uint32_t schema, const std::string& build = "allot 9.0 (GNU 20)") {
     nlohmann::json other = exported;
     other["schema"] = schema;
-    other["build"] = "allot 9.0 (GNU 20)";
+    other["build"] = build;
     other["experiment"]["spec"]["model"]["quantised"] = "yes";  // a key that nobody knows here
     write(path, other.dump());
     const auto refused = verify(out_);
@@ -138,9 +138,18 @@ TEST_F(Archive, AnExportOfAnotherSchemaIsRefusedWithTheBuildToUse) {
   };
   EXPECT_THAT(refusal(kNextSchema), HasSubstr("newer build, allot 9.0 (GNU 20): "));
   EXPECT_THAT(refusal(kNextSchema), HasSubstr("use that one"));
-  for (const uint32_t schema : {0u, 2u, kLastDevelopmentSchema}) {
+  for (const uint32_t schema : {2u, kLastDevelopmentSchema}) {
     EXPECT_THAT(refusal(schema), HasSubstr("development build before 0.1.0, allot 9.0 (GNU 20),"));
   }
+  EXPECT_THAT(refusal(0, ""), HasSubstr("development build before 0.1.0, which"));
+  // Damaged: builds that stored their name stored the schema as well.
+  nlohmann::json damaged = exported;
+  damaged.erase("schema");
+  write(path, damaged.dump());
+  const auto refused = verify(out_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kData);
+  EXPECT_THAT(refused.error().message, HasSubstr("does not say the schema"));
 }
 
 TEST_F(Archive, ARunThatHasNotBegunTravels) {
