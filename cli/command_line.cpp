@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/terminal.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 
 namespace allot {
 namespace {

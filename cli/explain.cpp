@@ -9,7 +9,7 @@
 #include "cli/terminal.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 #include "core/telemetry/metric_catalogue.h"
 

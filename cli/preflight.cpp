@@ -16,7 +16,7 @@
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <vector>
 
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

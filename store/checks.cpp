@@ -9,7 +9,7 @@
 
 #include "core/evaluation/answers.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot::store {

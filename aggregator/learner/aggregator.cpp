@@ -11,7 +11,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/worker_beats.h"
 #include "store/checks.h"
 

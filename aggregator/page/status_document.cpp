@@ -10,7 +10,7 @@
 #include "core/printable.h"
 #include "core/refusal_kind.h"
 #include "core/spec/choices.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "core/worker_beats.h"
 

@@ -10,7 +10,7 @@
 #include "core/evaluation/fidelity_table.h"
 #include "core/spec/choices.h"
 #include "core/spec/measure_options.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 
 namespace allot {
 namespace {

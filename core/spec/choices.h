@@ -1,7 +1,7 @@
 #pragma once
 // What an experiment chooses by a word: the enums behind spec.update.optimizer and its like.
 //
-// The tables of words are the spec's too (core/spec/spec_keys.cpp). An experiment file with another
+// The tables of words are the spec's too (core/spec/spec_rules.cpp). An experiment file with another
 // word is refused, and so is a stored run (checkWords in core/spec/spec.h); a word that is
 // missing, since an older build stored the experiment, is what that build did. Each function says
 // which value that is. Pure functions, any thread.

@@ -3,7 +3,7 @@
 //
 // `allot run` checks the section and leaves it aside, nothing stores it, and it is no part of the
 // experiment's digest: all of it may change at any time. Who makes Kubernetes objects (k8s/render)
-// reads it. Its keys are rows as those of the experiment are (core/spec/spec_keys.h). Pure
+// reads it. Its keys are rows as those of the experiment are (core/spec/spec_rules.h). Pure
 // functions, any thread.
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@
 #include "allot/v1/cluster.pb.h"
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 
 namespace allot {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"
 

@@ -19,7 +19,7 @@
 namespace allot {
 
 struct SpecRule;
-const std::vector<SpecRule>& specRules();  // core/spec/spec_keys.h
+const std::vector<SpecRule>& specRules();  // core/spec/spec_rules.h
 
 // 1: the keys of release 0.1.0. Until its tag they may change.
 inline constexpr uint32_t kSpecSchema = 1;

@@ -1,6 +1,6 @@
 #include "core/spec/spec_task.h"
 
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "core/spec/task_catalogue.h"
 

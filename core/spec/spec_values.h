@@ -9,7 +9,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/result.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

@@ -6,7 +6,7 @@
 
 #include "core/spec/cluster_section.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 
 namespace allot {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // The CustomResourceDefinition of kind Experiment, made from the table of keys
-// (core/spec/spec_keys.h).
+// (core/spec/spec_rules.h).
 //
 // What the schema says is what the parser of experiment files says, as far as a schema can: numbers
 // and schedules are left to the operator, since no structural type has both 0.05 and "0.05". Keys

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "core/digest.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "k8s/render/cluster_settings.h"
 #include "k8s/render/yaml_text.h"

@@ -8,7 +8,7 @@
 #include "core/json_text.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "store/archive/archive.h"
 #include "store/archive/archive_files.h"
 #include "store/archive/exact_json.h"

@@ -11,7 +11,7 @@
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "store/checks.h"
 

@@ -14,7 +14,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/spec_schema.h"
 
 namespace allot {
@@ -99,7 +99,7 @@ TEST(Schema, EveryKeySaysWhatItsAbsenceMeant) {
           << rule.path << " is a new key: add the line `1 " << rule.path << "` to " << kGolden
           << ". From the tag v0.1.0 on runs and exports exist that do not have it: set kSpecSchema "
           << "in core/spec/spec_schema.h to " << kNextSchema << ", say in kAdded of "
-          << "core/spec/spec_keys.cpp since which schema there is the key and what builds before "
+          << "core/spec/spec_rules.cpp since which schema there is the key and what builds before "
              "it "
           << "did, and add the line `" << kNextSchema << " " << rule.path << " THAT`";
       continue;

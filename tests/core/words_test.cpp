@@ -9,7 +9,7 @@
 #include "core/run_state.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/worker_beats.h"
 
 namespace allot {

@@ -1,5 +1,5 @@
 // The decoder on a GPU beside the one on the CPU: the same model gives the same logits, and a row's
-// bits do not depend on its batch. Skipped where there is no GPU.
+// bits do not depend on its batch.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,145 +8,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "allot/kernels/cuda_decode.h"
-#include "core/learning/update.h"
-#include "core/spec/spec.h"
-#include "worker/engine/device_choice.h"
-#include "worker/engine/engine.h"
+#include "tests/gpu/decoder_fixture.h"
 #include "worker/model/cuda_products.h"
-#include "worker/model/decoder.h"
-#include "worker/model/host_pages.h"
 #include "worker/model/token_choice.h"
 
 namespace allot {
 namespace {
-
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-constexpr uint32_t kAll = UINT32_MAX;
-// Logits are of the order of 10. Prompts: float32 on both sides, sums in another order.
-constexpr float kPromptTolerance = 2e-3f;
-// Steps: bfloat16 caches on both sides. A key that is computed a little differently may be rounded
-// to the next bfloat16, 2^-8 of it away.
-constexpr float kStepTolerance = 5e-2f;
-// Queries and weights are rounded to bfloat16 in a prompt that is read by blocks, on the GPU alone.
-constexpr float kChosenTolerance = 2.5e-1f;
-
-using Ids = std::vector<int32_t>;
-
-std::vector<std::pair<Ids, Ids>> goldenCases() {
-  std::ifstream file(kFolder + "/golden.json");
-  const auto golden = nlohmann::json::parse(file);
-  std::vector<std::pair<Ids, Ids>> cases;
-  for (const auto& one : golden["logits"]) {
-    cases.emplace_back(one["prompt_ids"].get<Ids>(), one["answer_ids"].get<Ids>());
-  }
-  return cases;
-}
-
-kernels::MethodOptions methodOf(const std::string& text) {
-  kernels::MethodOptions method;
-  const auto wrong = kernels::parseMethod(text, &method);
-  EXPECT_FALSE(wrong) << text << ": " << *wrong;
-  return method;
-}
-
-std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder,
-                              WeightType type = WeightType::kFloat32,
-                              kernels::Element element = kernels::Element::kBFloat16,
-                              ZeroReads zero_reads = ZeroReads::kOff) {
-  auto decoder = Decoder::load(folder,
-                               {.kv_bytes = size_t{256} << 20,
-                                .element = element,
-                                .shadow_bits = {4},
-                                .bounds = true,
-                                .zero_reads = zero_reads},
-                               device, type);
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return decoder ? std::move(*decoder) : nullptr;
-}
-
-// The CPU attends to what its cache holds in a prefill, too; on a GPU a prompt with float32 weights
-// attends to keys that are not rounded yet.
-std::unique_ptr<Decoder> unroundedCpu(const std::string& folder = kFolder) {
-  return load(Device::kCpu, folder, WeightType::kFloat32, kernels::Element::kFloat32);
-}
-
-// A sequence that is decoded by hand: its prompt, pages of its own from the prompt's last on.
-struct Sequence {
-  Sequence(Decoder* decoder, const Prompt& prompt, uint32_t name, SampleSchedule schedule)
-      : decoder_(*decoder), length(prompt.length), name(name), schedule(std::move(schedule)) {
-    KvPool& pool = decoder_.pool();
-    const size_t shared = static_cast<size_t>(length) / static_cast<size_t>(pool.pageSize());
-    own = *pool.allocate(pool.pagesFor(static_cast<size_t>(length) + 200) - shared);
-    pages.assign(prompt.pages.begin(), prompt.pages.begin() + static_cast<std::ptrdiff_t>(shared));
-    if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own[0]);
-    pages.insert(pages.end(), own.begin(), own.end());
-  }
-  ~Sequence() { decoder_.pool().release(own); }
-  Sequence(const Sequence&) = delete;
-  Sequence& operator=(const Sequence&) = delete;
-
-  Decoder& decoder_;
-  Ids pages, own;
-  int32_t length;
-  uint32_t name;
-  uint32_t made = 0;
-  SampleSchedule schedule;
-};
-
-// The next step of the rows: one token to each.
-StepBatch batchOf(const std::vector<Sequence*>& rows, const Ids& tokens,
-                  const std::string& method) {
-  StepBatch batch;
-  batch.method = methodOf(method);
-  batch.seed = 5;
-  for (const Sequence* row : rows) {
-    batch.max_pages = std::max(batch.max_pages, static_cast<int>(row->pages.size()));
-  }
-  batch.page_table.assign(rows.size() * static_cast<size_t>(batch.max_pages), 0);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    Sequence& row = *rows[r];
-    batch.tokens.push_back(tokens[r]);
-    batch.lengths.push_back(++row.length);
-    batch.sequences.push_back(row.name);
-    batch.steps.push_back(++row.made);
-    batch.schedules.push_back(row.schedule);
-    std::copy(row.pages.begin(), row.pages.end(),
-              batch.page_table.begin() +
-                  static_cast<std::ptrdiff_t>(r * static_cast<size_t>(batch.max_pages)));
-  }
-  return batch;
-}
-
-// Feeds one token to each; their logits, [rows, vocab].
-std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, const Ids& tokens,
-                        const std::string& method,
-                        std::vector<kernels::RowStatistics>* statistics = nullptr) {
-  const StepBatch batch = batchOf(rows, tokens, method);
-  const auto logits = decoder->step(batch, statistics);
-  EXPECT_TRUE(logits) << logits.error().message;
-  return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
-}
-
-float largestGap(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size() || a.empty()) return INFINITY;
-  float gap = 0;
-  for (size_t i = 0; i < a.size(); ++i) gap = std::max(gap, std::abs(a[i] - b[i]));
-  return gap;
-}
-
-class DecoderCuda : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const auto why = cudaUnavailable()) GTEST_SKIP() << *why;
-    gpu_ = load(Device::kCuda);
-    ASSERT_TRUE(gpu_);
-  }
-  std::unique_ptr<Decoder> gpu_;
-};
 
 TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
   EXPECT_NE(gpu_->deviceName(), "cpu");
@@ -306,7 +175,7 @@ TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
 // Layers without reads give the mean of their values; what is read beside them is exact.
 TEST_F(DecoderCuda, MeansOfValuesGiveTheLogitsOfTheCpu) {
   const auto with = [](Device device) {
-    return load(device, kFolder, WeightType::kFloat32, kernels::Element::kBFloat16,
+    return load(device, kRecall7m, WeightType::kFloat32, kernels::Element::kBFloat16,
                 ZeroReads::kMeanValue);
   };
   const auto cpu = with(Device::kCpu), gpu = with(Device::kCuda);
@@ -331,8 +200,8 @@ TEST_F(DecoderCuda, MeansOfValuesGiveTheLogitsOfTheCpu) {
 }
 
 TEST_F(DecoderCuda, WindowsOfHeadsWithoutABudgetAreRefused) {
-  const auto decoder =
-      Decoder::load(kFolder, {.zero_reads = ZeroReads::kWindow, .zero_window = 64}, Device::kCuda);
+  const auto decoder = Decoder::load(
+      kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 64}, Device::kCuda);
   ASSERT_FALSE(decoder);
   EXPECT_THAT(decoder.error().message, ::testing::HasSubstr("on the CPU alone"));
 }
@@ -453,40 +322,6 @@ TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
   }
 }
 
-// Prompts that the pool has no room for come back from the host's memory with the bits they had,
-// beside shadows and sums, and to other pages.
-TEST_F(DecoderCuda, PromptsComeBackFromTheHostAsTheyWere) {
-  for (const ZeroReads zero_reads : {ZeroReads::kOff, ZeroReads::kMeanValue}) {
-    const auto decoder = load(Device::kCuda, kFolder, WeightType::kBFloat16,
-                              kernels::Element::kBFloat16, zero_reads);
-    ASSERT_TRUE(decoder);
-    KvPool& pool = decoder->pool();
-    const Ids ids = goldenCases().front().first;
-    const auto prompt = decoder->prefill(ids);
-    ASSERT_TRUE(prompt) << prompt.error().message;
-    const SampleSchedule schedule(static_cast<size_t>(decoder->config().layers), 3);
-    const auto after = [&](const Prompt& of) {
-      Sequence row(decoder.get(), of, 7, schedule);
-      return feed(decoder.get(), {&row}, {9}, "s2anta-q4");
-    };
-    const std::vector<float> before = after(*prompt);
-
-    HostPages host(size_t{64} << 20, pool.bytesPerPage(), pool.hostMemory());
-    const auto copies = host.allocate(prompt->pages.size());
-    ASSERT_TRUE(copies);
-    ASSERT_TRUE(pool.save(prompt->pages, *copies));
-    Prompt other = *prompt;
-    other.pages = *pool.allocate(prompt->pages.size());
-    ASSERT_TRUE(pool.load(*copies, other.pages));
-    // The first ones are overwritten: nothing is read from there.
-    pool.release(prompt->pages);
-    const auto unlike = decoder->prefill(Ids(ids.rbegin(), ids.rend()));
-    ASSERT_TRUE(unlike);
-    EXPECT_EQ(unlike->pages, prompt->pages);
-    EXPECT_EQ(after(other), before);
-  }
-}
-
 // The first time a step is launched kernel by kernel, then as a graph: with the batch growing,
 // shrinking and coming back, and a method between that plans more memory, tokens and counts stay
 // those of steps that bring their logits home, which are never graphs.
@@ -543,7 +378,7 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
 // Weights and products in bfloat16: the same model but for roundings of 2^-9 in every product, and
 // prompts go through another attention (LibTorch's). Answers stay what they were.
 TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
-  const auto narrow = load(Device::kCuda, kFolder, WeightType::kBFloat16);
+  const auto narrow = load(Device::kCuda, kRecall7m, WeightType::kBFloat16);
   ASSERT_TRUE(narrow);
   EXPECT_LT(narrow->weightBytes(), gpu_->weightBytes() * 6 / 10);
   EXPECT_EQ(narrow->weightsDigest(), gpu_->weightsDigest());
@@ -571,102 +406,11 @@ TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
   EXPECT_EQ(narrow->pool().freePages(), narrow->pool().totalPages());
 }
 
-// All of the GPU's memory that is free, while it lives.
-class Hog {
- public:
-  Hog() {
-    for (size_t bytes = size_t{1} << 36; bytes >= size_t{1} << 20; bytes /= 2) {
-      void* block = nullptr;
-      while (cudaMalloc(&block, bytes) == cudaSuccess) blocks_.push_back(block);
-      cudaGetLastError();
-    }
-  }
-  ~Hog() {
-    for (void* block : blocks_) cudaFree(block);
-  }
-  Hog(const Hog&) = delete;
-  Hog& operator=(const Hog&) = delete;
-
- private:
-  std::vector<void*> blocks_;
-};
-
-// A batch whose workspace and activations find no room gets what LibTorch keeps for later; where
-// that does not do, it is answered in parts, with the bits and counts of the whole.
-TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
-  const auto [ids, answer] = goldenCases().front();
-  auto prompt = gpu_->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  struct Answered {
-    std::vector<float> logits;
-    std::vector<kernels::RowStatistics> statistics;
-  };
-  const auto step = [&](size_t count) {
-    std::vector<std::unique_ptr<Sequence>> made;
-    std::vector<Sequence*> rows;
-    for (size_t r = 0; r < count; ++r) {
-      made.push_back(std::make_unique<Sequence>(gpu_.get(), *prompt, static_cast<uint32_t>(r),
-                                                SampleSchedule(8, 20)));
-      rows.push_back(made.back().get());
-    }
-    Answered all;
-    all.statistics.resize(count);
-    all.logits = feed(gpu_.get(), rows, Ids(count, answer.front()), "s2anta-q4", &all.statistics);
-    return all;
-  };
-  const Answered few = step(2);
-  Answered some, many;
-  {
-    const Hog hog;
-    some = step(40);
-    const Hog rest;
-    many = step(160);
-  }
-  const Answered whole = step(160);
-  ASSERT_EQ(many.logits.size(), whole.logits.size());
-  EXPECT_EQ(many.logits, whole.logits);
-  const size_t vocab = whole.logits.size() / 160;
-  EXPECT_TRUE(std::equal(some.logits.begin(), some.logits.end(), whole.logits.begin()));
-  EXPECT_EQ(some.logits.size(), 40 * vocab);
-  EXPECT_TRUE(std::equal(few.logits.begin(), few.logits.end(), whole.logits.begin()));
-  for (size_t r = 0; r < 160; ++r) {
-    EXPECT_EQ(many.statistics[r].unique_rows, whole.statistics[r].unique_rows);
-    EXPECT_EQ(many.statistics[r].key_bytes, whole.statistics[r].key_bytes);
-  }
-  gpu_->release(&*prompt);
-}
-
-// A prompt is not split, since its last bits would then depend on the memory that there is. What it
-// leaves behind where it finds none, such as tables of the rotary embedding, is whole or not there.
-TEST_F(DecoderCuda, APromptThatFindsNoRoomIsSaidAndTheNextIsTaken) {
-  Ids ids;
-  while (ids.size() < 8000) ids.push_back(static_cast<int32_t>(2 + ids.size() % 1000));
-  const auto decoder = load(Device::kCuda);  // which leaves LibTorch's cache empty
-  ASSERT_TRUE(decoder);
-  const size_t free = decoder->pool().freePages();
-  {
-    const Hog hog;
-    const auto refused = decoder->prefill(ids);
-    ASSERT_FALSE(refused) << "there was room";
-    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(refused.error().message,
-                testing::HasSubstr("a prompt of 8000 tokens finds no room in the GPU's memory"));
-  }
-  EXPECT_EQ(decoder->pool().freePages(), free);
-  auto prompt = decoder->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  auto elsewhere = gpu_->prefill(ids);
-  ASSERT_TRUE(elsewhere) << elsewhere.error().message;
-  EXPECT_EQ(prompt->first_logits, elsewhere->first_logits);
-  decoder->release(&*prompt);
-  gpu_->release(&*elsewhere);
-}
-
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
-  const auto shadows = Decoder::load(kFolder, {.shadow_bits = {8}}, Device::kCuda);
+  const auto shadows = Decoder::load(kRecall7m, {.shadow_bits = {8}}, Device::kCuda);
   ASSERT_FALSE(shadows);
   EXPECT_THAT(shadows.error().message, testing::HasSubstr("in 4 bits alone"));
-  const auto large = Decoder::load(kFolder, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
+  const auto large = Decoder::load(kRecall7m, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
   ASSERT_FALSE(large);
   EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
   PromptReading exact;
@@ -674,51 +418,6 @@ TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   const auto read = gpu_->prefill({0, 5, 6, 7}, exact);
   ASSERT_FALSE(read);
   EXPECT_THAT(read.error().message, testing::HasSubstr("does not read prompts by top-k"));
-}
-
-v1::Experiment experiment(const std::vector<std::string>& set) {
-  const std::string path =
-      std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
-  std::ifstream file(path);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  auto parsed = parseExperiment(text, path, set);
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return *parsed;
-}
-
-TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
-  const auto chosen = [&](const std::vector<std::string>& set) {
-    return chooseDevice(experiment(set).spec(), gpu_->config());
-  };
-  EXPECT_EQ(chosen({}), Device::kCuda);
-  EXPECT_EQ(chosen({"spec.model.device=cpu"}), Device::kCpu);
-  EXPECT_EQ(chosen({"spec.evaluation.measures=[fidelity,variance]"}), Device::kCuda);
-  EXPECT_EQ(chosen({"spec.model.dtype=bfloat16"}), Device::kCuda);
-  EXPECT_EQ(chosen({"spec.evaluation.methods=[quest,bernoulli]"}), Device::kCuda);
-  EXPECT_EQ(chosen({"spec.evaluation.methods=[s2anta-q4 bits=3]"}), Device::kCpu);
-  EXPECT_FALSE(chosen({"spec.model.dtype=bfloat16", "spec.evaluation.methods=[s2anta-q4 bits=3]"}));
-}
-
-TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {
-  const auto e = experiment({"spec.model.device=cuda", "spec.task.contextTokens=192",
-                             "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8"});
-  const auto engine = Engine::load(e, {.model_folder = kFolder, .kv_bytes = size_t{256} << 20});
-  ASSERT_TRUE(engine) << engine.error().message;
-  const auto policy = initialState(e, 8).policy();
-  const auto together = (*engine)->rollOut(policy, "x", {0, 1, 2, 3, 4});
-  ASSERT_TRUE(together) << together.error().message;
-  for (const uint64_t ticket : {3, 0, 4}) {
-    const auto alone = (*engine)->rollOut(policy, "x", {ticket});
-    ASSERT_TRUE(alone) << alone.error().message;
-    const v1::EpisodeResult &a = alone->front(), &b = (*together)[ticket];
-    EXPECT_EQ(a.device(), gpu_->deviceName());
-    EXPECT_EQ(a.reward(), b.reward());
-    EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);
-    EXPECT_EQ(a.counts().unique_rows(), b.counts().unique_rows());
-    for (int i = 0; i < a.scores_size(); ++i) {
-      EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
-    }
-  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/model/recall_7m.h"
 #include "worker/model/decoder.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
@@ -20,8 +21,6 @@ namespace {
 
 using kernels::Element;
 
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-
 struct Golden {
   std::string task;
   std::vector<int32_t> prompt, answer;
@@ -29,7 +28,7 @@ struct Golden {
 
 const std::vector<Golden>& golden() {
   static const std::vector<Golden> all = [] {
-    std::ifstream file(kFolder + "/golden.json");
+    std::ifstream file(kRecall7m + "/golden.json");
     const auto parsed = nlohmann::json::parse(file);
     std::vector<Golden> read;
     for (const auto& entry : parsed["logits"]) {
@@ -41,17 +40,17 @@ const std::vector<Golden>& golden() {
 }
 
 const Tokenizer& tokenizer() {
-  static const Tokenizer read = *Tokenizer::load(kFolder + "/tokenizer.json");
+  static const Tokenizer read = *Tokenizer::load(kRecall7m + "/tokenizer.json");
   return read;
 }
 
 std::unique_ptr<Decoder> load(Element element, int page_size = 16) {
-  auto decoder = Decoder::load(kFolder, {.page_size = page_size,
-                                         .kv_bytes = size_t{128} << 20,
-                                         .element = element,
-                                         .shadow_bits = {4},
-                                         .bounds = true,
-                                         .zero_reads = ZeroReads::kMeanValue});
+  auto decoder = Decoder::load(kRecall7m, {.page_size = page_size,
+                                           .kv_bytes = size_t{128} << 20,
+                                           .element = element,
+                                           .shadow_bits = {4},
+                                           .bounds = true,
+                                           .zero_reads = ZeroReads::kMeanValue});
   EXPECT_TRUE(decoder) << decoder.error().message;
   return std::move(*decoder);
 }

@@ -14,24 +14,16 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/model/recall_7m.h"
 #include "tests/temp_folder.h"
 #include "worker/model/cpu_prefill.h"
 #include "worker/model/generation.h"
-#include "worker/model/prompt_cache.h"
 #include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {
 
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 constexpr uint32_t kAll = UINT32_MAX;
-
-kernels::MethodOptions methodOf(const std::string& text) {
-  kernels::MethodOptions method;
-  const auto wrong = kernels::parseMethod(text, &method);
-  EXPECT_FALSE(wrong) << text << ": " << *wrong;
-  return method;
-}
 
 std::vector<std::string> firstWords(const std::string& text, size_t count) {
   std::istringstream stream(text);
@@ -44,13 +36,13 @@ class Recall7m : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     auto decoder = Decoder::load(
-        kFolder, {.kv_bytes = size_t{256} << 20, .shadow_bits = {8, 3, 4}, .bounds = true});
+        kRecall7m, {.kv_bytes = size_t{256} << 20, .shadow_bits = {8, 3, 4}, .bounds = true});
     ASSERT_TRUE(decoder) << decoder.error().message;
     decoder_ = decoder->release();
-    auto tokenizer = Tokenizer::load(kFolder + "/tokenizer.json");
+    auto tokenizer = Tokenizer::load(kRecall7m + "/tokenizer.json");
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
     tokenizer_ = new Tokenizer(std::move(*tokenizer));
-    std::ifstream file(kFolder + "/golden.json");
+    std::ifstream file(kRecall7m + "/golden.json");
     golden_ = new nlohmann::json(nlohmann::json::parse(file));
   }
   static void TearDownTestSuite() {
@@ -455,9 +447,9 @@ TEST_F(Recall7m, TokensOutsideTheVocabularyAreRefused) {
 TEST(Decoder, PositionsThatNobodyUsesTakeNoMemory) {
   const TempFolder folder;
   for (const char* name : {"tokenizer.json", "model.safetensors"}) {
-    std::filesystem::create_symlink(kFolder + "/" + name, folder.path() + "/" + name);
+    std::filesystem::create_symlink(kRecall7m + "/" + name, folder.path() + "/" + name);
   }
-  auto config = nlohmann::json::parse(readFile(kFolder + "/config.json"));
+  auto config = nlohmann::json::parse(readFile(kRecall7m + "/config.json"));
   config["max_position_embeddings"] = 1 << 26;
   folder.write("config.json", config.dump());
   auto decoder = Decoder::load(folder.path(), {.kv_bytes = size_t{64} << 20});
@@ -483,9 +475,9 @@ TEST(Decoder, PositionsThatNobodyUsesTakeNoMemory) {
 // The model with one number of one tensor made NaN.
 void writeDamagedModel(const TempFolder& folder, const std::string& tensor) {
   for (const char* name : {"config.json", "tokenizer.json"}) {
-    std::filesystem::copy_file(kFolder + "/" + name, folder.path() + "/" + name);
+    std::filesystem::copy_file(kRecall7m + "/" + name, folder.path() + "/" + name);
   }
-  std::ifstream file(kFolder + "/model.safetensors", std::ios::binary);
+  std::ifstream file(kRecall7m + "/model.safetensors", std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), {});
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -516,7 +508,7 @@ TEST(Decoder, RefusesNumbersThatAreNotFiniteByLayerAndTensor) {
 }
 
 TEST_F(Recall7m, AStepRefusesWhatItCannotDo) {
-  auto plain = Decoder::load(kFolder, {.kv_bytes = size_t{64} << 20});
+  auto plain = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20});
   ASSERT_TRUE(plain);
   auto prompt = (*plain)->prefill({0, 5, 6, 7});
   ASSERT_TRUE(prompt);
@@ -544,132 +536,12 @@ TEST(Decoder, SaysWhenWeightsDoNotFitTheMemory) {
   EXPECT_NE(refused.error().message.find("of memory are free"), std::string::npos);
   // What is free is known here, and recall-7m fits it.
   EXPECT_GT(freeMemory(Device::kCpu), size_t{64} << 20);
-  const auto decoder = Decoder::load(kFolder, {.kv_bytes = 0});
+  const auto decoder = Decoder::load(kRecall7m, {.kv_bytes = 0});
   ASSERT_TRUE(decoder) << decoder.error().message;
   EXPECT_GT((*decoder)->pool().totalPages(), 100u);
-  const auto narrow = Decoder::load(kFolder, {}, Device::kCpu, WeightType::kBFloat16);
+  const auto narrow = Decoder::load(kRecall7m, {}, Device::kCpu, WeightType::kBFloat16);
   ASSERT_FALSE(narrow);
   EXPECT_NE(narrow.error().message.find("spec.model.dtype: "), std::string::npos);
-}
-
-// The pool holds two prompts, and what is asked for is known: what is asked for last makes room.
-// The host holds two copies, and what comes back from there is what was prefilled.
-TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
-  for (const KvPoolOptions& options :
-       {KvPoolOptions{.page_size = 16}, KvPoolOptions{.page_size = 16,
-                                        .shadow_bits = {3, 8},
-                                        .bounds = true,
-                                        .zero_reads = ZeroReads::kMeanValue}}) {
-    auto probe = Decoder::load(kFolder, options);
-    ASSERT_TRUE(probe);
-    const size_t page_bytes = (*probe)->pool().bytesPerPage();
-    KvPoolOptions small = options;
-    small.kv_bytes = 12 * page_bytes;  // two prompts of five pages
-    auto decoder = Decoder::load(kFolder, small);
-    ASSERT_TRUE(decoder);
-    PromptCache cache(decoder->get(), 10 * page_bytes);
-    std::map<std::string, std::vector<int32_t>> ids;
-    for (int32_t i = 0; i < 6; ++i) ids[std::to_string(i)] = std::vector<int32_t>(5 * 16, 7 + i);
-    int prefilled = 0;
-    std::vector<std::string> future;
-    const auto get = [&](const std::string& key) {
-      const auto tokens = [&](size_t) -> Result<const std::vector<int32_t>*> {
-        ++prefilled;
-        return &ids.at(key);
-      };
-      const auto next = [&](const std::string& of) {
-        return static_cast<uint64_t>(std::find(future.begin(), future.end(), of) - future.begin());
-      };
-      const auto prompts = cache.get(
-          {key}, {PromptReading()}, tokens, [](size_t) { return size_t{1}; }, next);
-      EXPECT_TRUE(prompts);
-      return prompts ? prompts->front() : nullptr;
-    };
-    // The step after a prompt: its logits are the same bits wherever its pages have been.
-    const auto after = [&](const Prompt& prompt) {
-      StepBatch batch;
-      batch.tokens = {9};
-      batch.lengths = {prompt.length + 1};
-      batch.sequences = {1};
-      batch.steps = {0};
-      auto own = (*decoder)->pool().allocate(1);
-      EXPECT_TRUE(own);
-      batch.method.method = kernels::Method::kDense;
-      const std::vector<uint32_t> all((*decoder)->config().layers, UINT32_MAX);
-      batch.schedules = {all};
-      batch.page_table = prompt.pages;
-      batch.page_table.push_back(own->front());
-      batch.max_pages = static_cast<int>(batch.page_table.size());
-      std::vector<kernels::RowStatistics> statistics(1);
-      const auto logits = (*decoder)->step(batch, &statistics);
-      EXPECT_TRUE(logits);
-      std::vector<float> copy(logits->begin(), logits->end());
-      (*decoder)->pool().release(*own);
-      return copy;
-    };
-    std::map<std::string, std::vector<float>> first, logits;
-    for (const char* key : {"0", "1", "2", "3"}) {
-      future = {"0", "1", "2", "3"};
-      const Prompt* prompt = get(key);
-      ASSERT_NE(prompt, nullptr);
-      first[key] = prompt->first_logits;
-      logits[key] = after(*prompt);
-    }
-    EXPECT_EQ(prefilled, 4);
-    // In the pool: 0, which comes next, and 3; on the host 1 and 2.
-    for (const char* key : {"0", "1", "2", "3"}) EXPECT_TRUE(cache.contains(key)) << key;
-    for (const char* key : {"0", "1", "3", "2", "1"}) {
-      future = {"0", "1", "3", "2"};
-      const Prompt* prompt = get(key);
-      ASSERT_NE(prompt, nullptr);
-      EXPECT_EQ(prompt->first_logits, first[key]) << key;
-      EXPECT_EQ(after(*prompt), logits[key]) << key;
-    }
-    EXPECT_LE(prefilled, 5);
-    EXPECT_GE(cache.copiesLoaded(), 3u);
-    // There is room for four: of six that go round, what is needed last is dropped.
-    prefilled = 0;
-    future = {"4", "5", "1", "2", "3", "0"};
-    ASSERT_NE(get("4"), nullptr);
-    ASSERT_NE(get("5"), nullptr);
-    EXPECT_EQ(prefilled, 2);
-    EXPECT_TRUE(cache.contains("1"));
-    EXPECT_FALSE(cache.contains("0"));
-  }
-}
-
-TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
-  auto decoder = Decoder::load(kFolder, {.page_size = 16, .kv_bytes = size_t{2} << 20});
-  ASSERT_TRUE(decoder);
-  const size_t pages = (*decoder)->pool().totalPages();
-  ASSERT_GE(pages, 12u);
-  PromptCache cache(decoder->get());
-  const std::vector<int32_t> ids(5 * 16, 7);  // 5 pages
-  bool refuse = false;
-  const auto tokens = [&](size_t) -> Result<const std::vector<int32_t>*> {
-    if (refuse) return badInput("not this one");
-    return &ids;
-  };
-  const auto spare = [](size_t) { return size_t{1}; };
-  const auto get = [&](const std::vector<std::string>& keys) {
-    return cache.get(keys, std::vector<PromptReading>(keys.size()), tokens, spare);
-  };
-  ASSERT_TRUE(get({"1"}));
-  ASSERT_TRUE(get({"2"}));
-  ASSERT_TRUE(get({"1"}));
-  ASSERT_TRUE(get({"3", "1"}));
-  EXPECT_TRUE(cache.contains("1"));
-  EXPECT_FALSE(cache.contains("2"));
-  EXPECT_TRUE(cache.contains("3"));
-  const auto tooMany = get({"4", "5", "6", "7"});
-  ASSERT_FALSE(tooMany);
-  EXPECT_NE(tooMany.error().message.find("--kv-memory"), std::string::npos);
-  // Tokens are asked for only where there is something to prefill; their error ends the call.
-  refuse = true;
-  const auto refused = get({"8"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "not this one");
-  EXPECT_FALSE(cache.contains("8"));
 }
 
 }  // namespace

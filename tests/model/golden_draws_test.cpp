@@ -15,6 +15,7 @@
 #include "core/learning/questions.h"
 #include "tests/kernels/recall_states.h"
 #include "tests/model/drawn_rows.h"
+#include "tests/model/recall_7m.h"
 #include "worker/model/generation.h"
 #include "worker/model/head_schedule.h"
 
@@ -27,13 +28,6 @@ const std::string kSource = ALLOT_SOURCE_DIR;
 const std::string kFile = kSource + "/tests/golden/draws.json";
 constexpr uint64_t kSeed = 0xfedcba9876543210;
 constexpr int kPage = 16;
-
-kernels::MethodOptions methodOf(const std::string& text) {
-  kernels::MethodOptions method;
-  const auto wrong = kernels::parseMethod(text, &method);
-  EXPECT_FALSE(wrong) << text << ": " << *wrong;
-  return method;
-}
 
 template <typename T>
 std::string digestOf(const std::vector<T>& values) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/model/recall_7m.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
 
@@ -52,26 +53,19 @@ TEST(HeadSchedule, AnEntryIsEachOfItsHeads) {
 
 // ---- Through recall-7m: 8 layers of 8 heads over 2 KV heads.
 
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 constexpr int kWindow = 24;
 
-kernels::MethodOptions methodOf(const std::string& text) {
-  kernels::MethodOptions method;
-  EXPECT_EQ(kernels::parseMethod(text, &method), std::nullopt) << text;
-  return method;
-}
-
 std::unique_ptr<Decoder> load(ZeroReads zero_reads) {
-  auto decoder = Decoder::load(kFolder, {.kv_bytes = size_t{64} << 20,
-                                         .shadow_bits = {4},
-                                         .zero_reads = zero_reads,
-                                         .zero_window = kWindow});
+  auto decoder = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20,
+                                           .shadow_bits = {4},
+                                           .zero_reads = zero_reads,
+                                           .zero_window = kWindow});
   EXPECT_TRUE(decoder) << decoder.error().message;
   return decoder ? std::move(*decoder) : nullptr;
 }
 
 std::vector<int32_t> promptIds() {
-  std::ifstream file(kFolder + "/golden.json");
+  std::ifstream file(kRecall7m + "/golden.json");
   return nlohmann::json::parse(file)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
 }
 
@@ -93,7 +87,7 @@ struct Written {
 
 Written write(Decoder* decoder, const std::vector<GenerationRow>& rows, const std::string& method,
               const AttentionProbe& probe = nullptr) {
-  static const auto tokenizer = Tokenizer::load(kFolder + "/tokenizer.json");
+  static const auto tokenizer = Tokenizer::load(kRecall7m + "/tokenizer.json");
   Written written;
   GenerationOptions options{.method = methodOf(method),
                             .seed = 3,
@@ -278,7 +272,8 @@ TEST(ZeroReadsDecoder, AWindowIsReadAndCounted) {
 }
 
 TEST(ZeroReadsDecoder, NoWindowIsRefused) {
-  const auto decoder = Decoder::load(kFolder, {.zero_reads = ZeroReads::kWindow, .zero_window = 0});
+  const auto decoder =
+      Decoder::load(kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 0});
   ASSERT_FALSE(decoder);
   EXPECT_THAT(decoder.error().message, HasSubstr("has 1 position or more, not 0"));
 }

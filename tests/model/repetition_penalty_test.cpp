@@ -7,26 +7,26 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tests/model/recall_7m.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {
 
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 constexpr int kTokens = 12;
 constexpr size_t kLength = 60;  // of each prompt its end: the reference reads it again and again
 
 class RepetitionPenalty : public testing::Test {
  protected:
   void SetUp() override {
-    auto decoder = Decoder::load(kFolder, {.kv_bytes = size_t{64} << 20});
+    auto decoder = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20});
     ASSERT_TRUE(decoder) << decoder.error().message;
     decoder_ = std::move(*decoder);
-    auto tokenizer = Tokenizer::load(kFolder + "/tokenizer.json");
+    auto tokenizer = Tokenizer::load(kRecall7m + "/tokenizer.json");
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
     tokenizer_.emplace(std::move(*tokenizer));
-    std::ifstream file(kFolder + "/golden.json");
+    std::ifstream file(kRecall7m + "/golden.json");
     const nlohmann::json golden_values = nlohmann::json::parse(file);
     for (const auto& golden : golden_values["logits"]) {
       const auto ids = golden["prompt_ids"].get<std::vector<int32_t>>();

@@ -16,6 +16,7 @@
 #include "core/files/experiment_files.h"
 #include "core/spec/spec.h"
 #include "tests/temp_folder.h"
+#include "tests/worker/recall_experiment.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/sale_calibration.h"
 
@@ -27,18 +28,15 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 const std::string kExperiment = ALLOT_SOURCE_DIR "/experiments/recall-prefill/experiment.yaml";
-const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 const std::string kDigest = "bbb4c234cc3bb8f4241ee514e48c0f311e56f368ac9af6bd0708b8b71b385cab";
 constexpr int64_t kLayers = 8, kHeads = 8;
 
-v1::Experiment experiment(const std::vector<std::string>& set) {
-  auto parsed = parseExperiment(readFile(kExperiment), kExperiment, set);
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
+v1::Experiment prefillExperiment(const std::vector<std::string>& set) {
+  return experiment(set, "recall-prefill");
 }
 
 std::unique_ptr<Engine> load(const v1::Experiment& of) {
-  auto engine = Engine::load(of, {.model_folder = kModel, .kv_bytes = size_t{128} << 20});
+  auto engine = Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20});
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? std::move(*engine) : nullptr;
 }
@@ -54,8 +52,8 @@ PrefillProfile profileOf(double tau, double other = 0, int64_t layer = -1, int64
 class Calibration : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    engine_ = load(experiment({"spec.task.contextTokens=448", "spec.task.trainQuestions=2",
-                               "spec.task.heldOutQuestions=8"}))
+    engine_ = load(prefillExperiment({"spec.task.contextTokens=448", "spec.task.trainQuestions=2",
+                                      "spec.task.heldOutQuestions=8"}))
                   .release();
   }
   static void TearDownTestSuite() { delete engine_; }
@@ -273,10 +271,11 @@ TEST_F(Calibration, EachHeadOfEachLayerIsReadByItsOwnThreshold) {
 // ---- the worker ----
 
 v1::Experiment reading(const PrefillProfile& profile) {
-  v1::Experiment of = experiment({"spec.task.contextTokens=320", "spec.task.heldOutQuestions=4",
-                                  "spec.attention.prefillProfile=x.json",
-                                  "spec.evaluation.prefills=[dense, sale denseKeys=0 tau=profile, "
-                                  "sale denseKeys=0 tau=0.25]"});
+  v1::Experiment of =
+      prefillExperiment({"spec.task.contextTokens=320", "spec.task.heldOutQuestions=4",
+                         "spec.attention.prefillProfile=x.json",
+                         "spec.evaluation.prefills=[dense, sale denseKeys=0 tau=profile, "
+                         "sale denseKeys=0 tau=0.25]"});
   of.mutable_spec()->mutable_attention()->set_prefill_profile(profileText(profile));
   return of;
 }
@@ -321,7 +320,7 @@ TEST(CalibrationWorker, AProfileIsReadAndAnotherRunsPromptsAreItsOwn) {
 TEST(CalibrationWorker, AProfileOfAnotherModelIsRefusedBeforeTheWeightsAreRead) {
   const TempFolder folder;  // a model without weights
   for (const char* name : {"config.json", "tokenizer.json"}) {
-    fs::copy(kModel + "/" + name, folder.path() + "/" + name);
+    fs::copy(kRecall7m + "/" + name, folder.path() + "/" + name);
   }
   const auto refusalOf = [&](const PrefillProfile& profile, const std::string& model) {
     const auto engine = Engine::load(reading(profile), {.model_folder = model});
@@ -336,7 +335,7 @@ TEST(CalibrationWorker, AProfileOfAnotherModelIsRefusedBeforeTheWeightsAreRead) 
   EXPECT_THAT(refusalOf(layers, folder.path()), HasSubstr("the profile is for 7 layers"));
   EXPECT_THAT(refusalOf(heads, folder.path()), HasSubstr("8 layers of 9 heads"));
   model.weights_sha256 = std::string(64, 'f');
-  EXPECT_THAT(refusalOf(model, kModel), HasSubstr("is of another model (ffffffffffff)"));
+  EXPECT_THAT(refusalOf(model, kRecall7m), HasSubstr("is of another model (ffffffffffff)"));
 }
 
 // ---- the commands ----
@@ -483,7 +482,7 @@ TEST_F(CalibrateCommand, ItHelps) {
 }
 
 TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
-  fs::create_directory_symlink(kModel, at("a model: #1"));
+  fs::create_directory_symlink(kRecall7m, at("a model: #1"));
   const Output done =
       allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
              "192", "--prompts", "1", "--output", at("p.json")});

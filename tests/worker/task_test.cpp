@@ -1,6 +1,6 @@
 // Datasets: that they fit, that their answers are right, and what is said when nothing fits.
 #include "worker/tasks/task.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 
 #include <gmock/gmock.h>

@@ -7,7 +7,7 @@
 
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "worker/model/head_schedule.h"
 
 namespace allot {

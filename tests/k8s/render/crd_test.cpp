@@ -8,7 +8,7 @@
 
 #include "core/spec/cluster_section.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_keys.h"
+#include "core/spec/spec_rules.h"
 #include "k8s/render/yaml_text.h"
 #include "tests/readme.h"
 

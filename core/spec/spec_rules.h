@@ -81,6 +81,9 @@ SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 // Sets it to a value of the rule, given as in a file.
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
+// SpecRule::default_value of a key that must be given.
+inline constexpr const char* kRequired = "required";
+
 constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of layers
 // The surrogate keeps (3 * entries)^2 / 2 numbers with every update.

@@ -1,0 +1,237 @@
+#include "core/evaluation/evaluation_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/spec/choices.h"
+#include "tests/core/evaluation_results.h"
+
+namespace allot {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
+  v1::Experiment e = gridOf(32, {"dense", "santa", "vattention epsilon=0.1 delta=0.1", "bernoulli",
+                                 "bernoulli values=s2anta-sys"});
+  for (const char* kind : {"uniform", "oneHot"}) {
+    e.mutable_spec()->mutable_evaluation()->add_schedules()->set_kind(kind);
+  }
+  for (uint32_t budget : {6u, 12u}) e.mutable_spec()->mutable_evaluation()->add_budgets(budget);
+  std::map<std::string, int> cells;  // by method
+  for (const auto& unit : planEvaluation(e, threeLayers())) {
+    ++cells[unit.method()];
+    EXPECT_EQ(unit.measure(), "accuracy");
+    if (unit.total_budget() > 0) continue;
+    EXPECT_TRUE(unit.schedule().empty());
+    EXPECT_EQ(unit.schedule_name(), unit.method() == "dense" ? "dense" : "adaptive");
+  }
+  EXPECT_EQ(cells, (std::map<std::string, int>{{"dense", 1},
+                                               {"santa", 8},
+                                               {"vattention epsilon=0.1 delta=0.1", 1},
+                                               {"bernoulli", 1},
+                                               {"bernoulli values=s2anta-sys", 8}}));
+}
+
+TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
+  v1::Experiment e = gridOf(64, {"dense", "s2anta-sys"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->add_schedules()->set_kind("oneHot");
+  evaluation->add_budgets(6);
+  const std::vector<std::string> densely = [&] {
+    std::vector<std::string> ids;
+    for (const auto& unit : planEvaluation(e, threeLayers())) ids.push_back(unit.unit_id());
+    return ids;
+  }();
+  for (const char* prefill : {"dense", "sale tau=0.1", "s2anta-sys"}) {
+    evaluation->add_prefills(prefill);
+  }
+  std::vector<std::string> ids;
+  std::map<std::string, int> cells;  // by what tables call their methods
+  for (const auto& unit : planEvaluation(e, threeLayers())) {
+    if (unit.prefill().empty()) ids.push_back(unit.unit_id());
+    if (unit.chunk() == 0) ++cells[methodsName(unit)];
+    if (methodsName(unit) == "sale tau=0.1 + dense") {
+      EXPECT_EQ(unit.schedule_name(), "adaptive");
+    }
+    // Sampled prompts need the layers' draws, whatever answers read.
+    if (unit.prefill() == "s2anta-sys") {
+      EXPECT_EQ(unit.schedule_size(), 3);
+    }
+  }
+  EXPECT_EQ(ids, densely);  // as it was before there were others
+  EXPECT_EQ(cells, (std::map<std::string, int>{{"dense", 1},
+                                               {"s2anta-sys", 4},
+                                               {"sale tau=0.1 + dense", 1},
+                                               {"sale tau=0.1 + s2anta-sys", 4},
+                                               {"s2anta-sys + dense", 4},
+                                               {"s2anta-sys + s2anta-sys", 4}}));
+  EXPECT_TRUE(checkGrid(e, 3));
+  // 10 + 8 cells of methods and prefills a layer and one, times 25,000 chunks.
+  e.mutable_spec()->mutable_task()->set_held_out_questions(800'000);
+  const Status large = checkGrid(e, 3);
+  ASSERT_FALSE(large);
+  EXPECT_NE(large.error().message.find("2 methods and 3 prefills with 4 schedules and budgets each "
+                                       "(the model has 3 layers) are 18 cells"),
+            std::string::npos)
+      << large.error().message;
+  // Fidelity compares answers' attention with dense.
+  evaluation->clear_measures();
+  evaluation->add_measures("fidelity");
+  for (const auto& unit : planEvaluation(e, threeLayers())) EXPECT_NE(unit.method(), "dense");
+}
+
+TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
+  v1::Experiment e = gridOf(100, {"dense", "santa"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_measures("fidelity");
+  evaluation->clear_schedules();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->clear_budgets();
+  evaluation->add_budgets(6);
+  for (const uint32_t each : {1u, 7u, 24u, 32u}) {
+    evaluation->set_chunk_questions(each);
+    std::map<std::pair<std::string, std::string>, std::set<uint32_t>> asked;
+    size_t questions = 0;
+    for (const auto& unit : planEvaluation(e, threeLayers())) {
+      EXPECT_EQ(unit.first_question(), unit.chunk() * each);
+      EXPECT_LE(unit.question_count(), each);
+      for (uint32_t i = 0; i < unit.question_count(); ++i) {
+        asked[{unit.measure(), unit.method()}].insert(unit.first_question() + i);
+      }
+      questions += unit.question_count();
+    }
+    const uint32_t compared = (64 + each - 1) / each * each;  // whole chunks
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), compared);
+    EXPECT_THAT(asked, testing::SizeIs(3)) << each;
+    EXPECT_THAT((asked[{"accuracy", "dense"}]), testing::SizeIs(100));
+    EXPECT_THAT((asked[{"accuracy", "santa"}]), testing::SizeIs(100));
+    EXPECT_THAT((asked[{"fidelity", "santa"}]), testing::SizeIs(compared));
+    EXPECT_EQ(questions, 200 + compared);  // each once
+  }
+}
+
+TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
+  v1::Experiment e = gridOf(kMostChunkQuestions, {"dense", "santa", "top-k", "bernoulli"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  for (const char* kind : {"uniform", "oneHot", "explicit"}) {
+    evaluation->add_schedules()->set_kind(kind);
+  }
+  for (int l = 0; l < 3; ++l) evaluation->mutable_schedules(2)->add_samples(1);
+  for (const uint32_t budget : {6u, 12u}) evaluation->add_budgets(budget);
+  const size_t cells = planEvaluation(e, threeLayers()).size();
+  const uint32_t most = static_cast<uint32_t>(kMostUnits / cells);
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions);
+  EXPECT_TRUE(checkGrid(e, 3));
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions + 1);
+  const Status refused = checkGrid(e, 3);
+  ASSERT_FALSE(refused);
+  const std::string units = std::to_string((most + 1) * cells);
+  EXPECT_THAT(
+      refused.error().message,
+      testing::HasSubstr(std::to_string(cells) + " cells, times " + std::to_string(most + 1) +
+                         " chunks of 32 held-out questions " + units + " units"));
+  evaluation->add_measures("fidelity");  // on two chunks, and not of dense
+  EXPECT_THAT(checkGrid(e, 3).error().message,
+              testing::HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
+}
+
+TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {
+  v1::Experiment e = gridOf(150, {"dense", "santa", "vattention epsilon=0.1 delta=0.1"});
+  e.mutable_spec()->mutable_evaluation()->add_schedules()->set_kind("uniform");
+  e.mutable_spec()->mutable_evaluation()->add_budgets(6);
+  e.mutable_spec()->mutable_evaluation()->add_measures("fidelity");
+  std::vector<std::string> fidelity;
+  std::map<std::string, uint32_t> questions;
+  for (const auto& unit : planEvaluation(e, threeLayers())) {
+    questions[unit.measure() + " " + unit.method()] += unit.question_count();
+    if (unit.measure() == "fidelity") fidelity.push_back(unit.unit_id());
+    EXPECT_EQ(versionOfUnit(unit.unit_id()), 0u);
+  }
+  EXPECT_THAT(fidelity,
+              ElementsAre("v000000/c0000/santa/uniform/6/fidelity",
+                          "v000000/c0000/vattention epsilon=0.1 delta=0.1/adaptive/0/fidelity",
+                          "v000000/c0001/santa/uniform/6/fidelity",
+                          "v000000/c0001/vattention epsilon=0.1 delta=0.1/adaptive/0/fidelity"));
+  EXPECT_EQ(questions,
+            (std::map<std::string, uint32_t>{{"accuracy dense", 150},
+                                             {"accuracy santa", 150},
+                                             {"accuracy vattention epsilon=0.1 delta=0.1", 150},
+                                             {"fidelity santa", 64},
+                                             {"fidelity vattention epsilon=0.1 delta=0.1", 64}}));
+}
+
+TEST(EvaluationPlan, FidelityAndVarianceTakeTheQuestionsThatTheyAreGiven) {
+  v1::Experiment e = gridOf(150, {"dense", "santa"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->add_budgets(6);
+  // Asked for, and in whole chunks of 32; 0: the parameter is left out.
+  for (const auto& [asked, measured] : std::map<uint32_t, uint32_t>{
+           {0, 64}, {1, 32}, {32, 32}, {33, 64}, {129, 150}, {1000, 150}, {1'000'000, 150}}) {
+    evaluation->clear_measures();
+    const std::string questions_asked = asked > 0 ? " questions=" + std::to_string(asked) : "";
+    evaluation->add_measures("fidelity" + questions_asked);
+    evaluation->add_measures("variance questions=100");
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), measured) << asked;
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kVariance), 128u);
+    std::map<std::string, uint32_t> questions;
+    for (const auto& unit : planEvaluation(e, threeLayers())) {
+      questions[unit.measure() + " " + unit.method()] += unit.question_count();
+      EXPECT_TRUE(unit.unit_id().ends_with("/" + unit.measure()));
+    }
+    EXPECT_EQ(questions, (std::map<std::string, uint32_t>{{"fidelity santa", measured},
+                                                          {"variance santa", 128}}));
+    EXPECT_TRUE(checkGrid(e, 3));
+  }
+}
+
+TEST(EvaluationPlan, TellsTheVersionInTheIdOfAUnit) {
+  EXPECT_EQ(versionOfUnit("v000012/c0001/dense/dense/0"), 12u);
+  EXPECT_EQ(versionOfUnit("v1234567/c0001/dense/dense/0"), 1234567u);
+  for (const char* id :
+       {"", "v", "v/", "/", "v12", "12/", "v-1/", "v1x/", "v99999999999999999999/"}) {
+    EXPECT_EQ(versionOfUnit(id), std::nullopt) << id;
+  }
+}
+
+TEST(EvaluationPlan, CoversEveryQuestionOnceForEveryCell) {
+  v1::Experiment e;
+  auto* spec = e.mutable_spec();
+  spec->mutable_evaluation()->add_measures("accuracy");
+  spec->mutable_policy()->set_total_budget(8);
+  spec->mutable_task()->set_held_out_questions(70);
+  for (const char* kind : {"uniform", "oneHot", "explicit"}) {
+    spec->mutable_evaluation()->add_schedules()->set_kind(kind);
+  }
+  for (uint32_t n : {5u, 0u, 1u}) {
+    spec->mutable_evaluation()->mutable_schedules(2)->add_samples(n);
+  }
+  for (const char* method : {"dense", "santa"}) spec->mutable_evaluation()->add_methods(method);
+  for (uint32_t budget : {6u, 12u}) spec->mutable_evaluation()->add_budgets(budget);
+  v1::PolicySnapshot policy;
+  for (int l = 0; l < 3; ++l) policy.add_logits(0);
+  std::map<std::string, std::set<uint32_t>> questions;
+  std::set<std::string> ids;
+  for (const auto& unit : planEvaluation(e, policy)) {
+    EXPECT_TRUE(ids.insert(unit.unit_id()).second);
+    for (uint32_t i = 0; i < unit.question_count(); ++i) {
+      const std::string cell =
+          unit.method() + " " + unit.schedule_name() + " " + std::to_string(unit.total_budget());
+      EXPECT_TRUE(questions[cell].insert(unit.first_question() + i).second);
+    }
+  }
+  // dense; uniform and three oneHot at two budgets each; one explicit
+  EXPECT_EQ(questions.size(), 1u + 2 * 4 + 1);
+  EXPECT_TRUE(questions.contains("santa explicit-00 6"));
+  for (const auto& [cell, asked] : questions) EXPECT_EQ(asked.size(), 70u) << cell;
+  policy.set_version(5);
+  EXPECT_TRUE(planEvaluation(e, policy).empty());
+}
+
+}  // namespace
+}  // namespace allot
