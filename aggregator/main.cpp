@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
 #include <random>
 #include <thread>
 
@@ -119,7 +118,7 @@ int main(int argc, char** argv) {
   app.add_flag("--any-port", options.telemetry.options.any_port,
                "Take any free port if --port is taken");
   app.add_option("--lease-ms", options.lead.lease_ms,
-                 "After so many ms of silence another aggregator may take over [15000]")
+                 "Milliseconds of silence after which another aggregator may take over [15000]")
       ->check(CLI::Range(uint64_t{100}, uint64_t{3'600'000}));
   app.add_flag("--stay", options.lead.stay,
                "Do not exit at the run's end: go on when it does; take up edits of the experiment "

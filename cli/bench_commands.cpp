@@ -1,5 +1,4 @@
 // allot bench.
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,5 @@
 // allot calibrate.
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "cli/child_process.h"
 #include "cli/commands.h"

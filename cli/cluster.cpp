@@ -64,7 +64,7 @@ Error kubectlError(const std::string& doing, const std::string& text) {
   return {code, "kubectl failed " + doing + ": " + (said.empty() ? "it said nothing" : said)};
 }
 
-// What stands at a path of keys, or null: kubectl's answers come from whoever made the objects.
+// Returns the value at a path of keys, or null: kubectl's answers hold what others wrote.
 const json& at(const json& document, std::initializer_list<const char*> path) {
   static const json kNothing;
   const json* value = &document;

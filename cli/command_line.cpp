@@ -69,7 +69,7 @@ std::vector<const CLI::App*> shownCommands(const CLI::App* app) {
   return shown;
 }
 
-// Hidden ones, too: whoever writes `allot metods` means one.
+// Hidden ones, too: `allot metods` means one of them.
 std::vector<std::string> namesOf(const CLI::App* app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {

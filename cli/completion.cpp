@@ -1,5 +1,4 @@
 // Completion of shells, made of the tree of commands (cli/command_line.h).
-#include <algorithm>
 #include <sstream>
 
 #include "cli/command_line.h"

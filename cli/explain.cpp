@@ -1,7 +1,5 @@
 #include "cli/explain.h"
 
-#include <algorithm>
-#include <functional>
 #include <string_view>
 
 #include "allot/kernels/method.h"

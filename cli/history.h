@@ -1,7 +1,6 @@
 #pragma once
 // RunHistory: serves the runs in a folder over HTTP: a list, a comparison of their curves, and each
 // run's page and report. Needs neither Redis nor a cluster. One thread.
-#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>

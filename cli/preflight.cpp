@@ -125,7 +125,7 @@ json cellsJson(const v1::Experiment& experiment, const json& facts) {
   if (!spec.has_update()) return cells;
   const uint64_t most = spec.update().max_updates();
   const uint64_t every = spec.evaluation().every_updates();
-  // Every so many updates, and after the last one whatever its number.
+  // Every everyUpdates updates, and after the last one whatever its number.
   const uint64_t times = every == 0 ? 1 : most / every + (most % every > 0 ? 1 : 0);
   state.mutable_policy()->set_version(most);
   addGroups(groupsOf(planEvaluation(experiment, state.policy())), times, &cells);

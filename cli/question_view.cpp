@@ -84,7 +84,7 @@ void QuestionView::add(const v1::EvaluationResult& result) {
     for (const v1::Answer& answer : result.answers().answers()) {
       if (answer.question() == choice_.question) cell.answer = answer;
     }
-    // Those of one question are alike, but for how short they were cut.
+    // Prompts of one question are equal, except for the length at which they were cut.
     if (cell.answer &&
         (!asked_ || cell.answer->prompt_end().size() > asked_->prompt_end().size())) {
       asked_ = cell.answer;

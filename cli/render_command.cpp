@@ -1,6 +1,5 @@
 // allot render, allot crd.
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -8,7 +7,6 @@
 #include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/spec/prefill_profile.h"
-#include "core/spec/spec.h"
 #include "k8s/render/crd.h"
 #include "k8s/render/render.h"
 #include "k8s/render/yaml_text.h"

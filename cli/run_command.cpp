@@ -8,14 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -29,11 +27,8 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/worker_sizes.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
-#include "core/json_text.h"
 #include "core/result.h"
-#include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/evaluation/evaluation_check.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/history_summary.h"
 
 namespace allot {

@@ -8,7 +8,6 @@
 #include "core/evaluation/evaluation_table.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
-#include "core/spec/spec_rules.h"
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
 #include "store/store_room.h"

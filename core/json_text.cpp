@@ -17,7 +17,7 @@ size_t endOfText(std::string_view json, size_t at) {
 struct Extent {
   bool too_deep = false;
   std::string_view member;  // of the outermost level: the last that was named
-  size_t values = 1;        // at most so many; counted up to where it is too deep
+  size_t values = 1;        // an upper bound, counted until the text is too deep
 };
 
 Extent extentOf(std::string_view json) {

@@ -15,7 +15,7 @@
 //     }
 //     return "";  // ends the list of words
 //   }
-// Functions below take any enum with such a wordOf().
+// The functions below take any enum that has wordOf().
 #include <array>
 #include <cstddef>
 #include <optional>

@@ -1,6 +1,5 @@
 #include "kernels/method_parameters.h"
 
-#include <algorithm>
 #include <charconv>
 #include <iterator>
 #include <utility>
@@ -176,8 +175,8 @@ std::vector<Parameter> bernoulliParameters() {
 
 std::vector<Parameter> drawParameters() {
   return {{"exactAbove", drawingMethods(), "keys, never",
-           "a budget of as many draws as keys, or more, is exact attention; never: so many draws "
-           "are made there, too, as in the papers",
+           "keys: a budget of at least as many draws as keys is exact attention; never: draws are "
+           "made there, too, as in the papers",
            [](std::string_view t, MethodOptions* o) {
              o->never_exact = t == "never";
              return o->never_exact || t == "keys";
@@ -190,11 +189,11 @@ std::vector<Parameter> adaptiveParameters() {
       methodsWhere([](const MethodTraits& m) { return m.chosen_by == ChosenBy::kAdaptive; });
   return {
       {"sink", adaptive, "0..65536, 0.0001..0.9",
-       "first keys, always read: so many, or below 1 a share of the row's, rounded up",
+       "first keys, always read: a count, or below 1 a share of the row's keys, rounded up",
        [](std::string_view t, MethodOptions* o) { return readKeys(t, &o->sink, &o->sink_share); },
        [](const MethodOptions& o) { return keys(o.sink, o.sink_share); }},
       {"local", adaptive, "0..65536, 0.0001..0.9",
-       "last keys, always read: so many, or below 1 a share of the row's, rounded up",
+       "last keys, always read: a count, or below 1 a share of the row's keys, rounded up",
        [](std::string_view t, MethodOptions* o) { return readKeys(t, &o->local, &o->local_share); },
        [](const MethodOptions& o) { return keys(o.local, o.local_share); }},
       {"heavy", adaptive, "0..1", "share of the other keys that is read as the heaviest",
@@ -295,7 +294,7 @@ std::vector<Parameter> blockParameters() {
        [](const MethodOptions& o) {
          return std::string(o.scores == KeyScores::kExact ? "exact" : "q4");
        }},
-      {"denseKeys", sale, "0..1000000", "so many keys are read whole",
+      {"denseKeys", sale, "0..1000000", "rows of up to this many keys are read whole",
        [](std::string_view t, MethodOptions* o) {
          return readInteger(t, 0, 1000000, &o->dense_keys);
        },

@@ -15,7 +15,7 @@ enum class RequestOutcome {
 class StoreObserver {
  public:
   virtual ~StoreObserver() = default;
-  // Reports a request. command: a script's name or a Redis command, of which there are a few dozen.
+  // Reports a request. command: a script's name or a Redis command, one of a few dozen.
   // seconds: until the answer; nothing for a read that waits in the server.
   virtual void requested(std::string_view command, RequestOutcome outcome,
                          std::optional<double> seconds) = 0;

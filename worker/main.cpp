@@ -352,8 +352,8 @@ int main(int argc, char** argv) {
                  "MiB of the host's memory for copies of prompts that the GPU has no room for [a "
                  "quarter of what is free; on a CPU 0]");
   app.add_option("--rows", options.rows_at_once,
-                 "Questions that are answered at once where there are so many, by taking several "
-                 "episodes [64 on a CPU, 512 on a GPU, where a step has 256]")
+                 "Most questions that are answered at once, by taking several episodes [64 on a "
+                 "CPU, 512 on a GPU, where a step has 256]")
       ->check(CLI::Range(uint32_t{1}, uint32_t{4096}));
   app.add_flag("--allow-code-execution", options.allow_code_execution,
                "Graders may run programs that the model writes (suite humaneval), in a sandbox");

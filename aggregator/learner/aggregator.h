@@ -141,7 +141,7 @@ class Aggregator {
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;
   HistorySample history_;
-  std::vector<uint64_t> history_to_read_;  // versions of it; so many have been:
+  std::vector<uint64_t> history_to_read_;  // its versions; the first history_read_ are read
   size_t history_read_ = 0;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   uint64_t counted_through_ =
@@ -161,7 +161,7 @@ class Aggregator {
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<uint64_t> held_tickets_;
-  uint64_t next_ticket_ = 0;  // at least so many have been handed out
+  uint64_t next_ticket_ = 0;  // at least this many have been handed out
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
   uint64_t last_reissue_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// AggregatorEvents: what an Aggregator tells whoever watches it (metrics). Called on its thread;
+// AggregatorEvents: what an Aggregator reports to its observer (metrics). Called on its thread;
 // each call must be short.
 #include "allot/v1/policy.pb.h"
 #include "core/refusal_kind.h"

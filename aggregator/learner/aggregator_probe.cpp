@@ -13,7 +13,7 @@
 namespace allot {
 namespace {
 
-// A device's name comes from workers, who may say anything: so many get a series of their own.
+// A device's name comes from workers and may be anything: at most kMostDevices get a series.
 constexpr size_t kMostDevices = 8;
 constexpr size_t kLongestDevice = 64;
 constexpr const char* kOtherDevice = "other";
@@ -200,8 +200,8 @@ void AggregatorProbe::showWorkers(const RunSnapshot& snapshot) {
   set("allot_evaluation_units", static_cast<double>(snapshot.open_units));
 }
 
-// The run's total is known whoever consumed the episodes. What others consumed before is booked on
-// the device that is first heard of here.
+// The run's total is known, although other aggregators may have consumed the episodes. What others
+// consumed before is booked on the device that is first heard of here.
 void AggregatorProbe::showWorkerSeconds(const RunSnapshot& snapshot) {
   std::map<std::string, double> seconds = consumed_seconds_;
   double before = snapshot.state.worker_seconds();

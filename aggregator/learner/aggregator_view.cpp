@@ -19,8 +19,8 @@ constexpr uint64_t kQuietMs = 5'000;
 // So many, and as many as there are workers: then it is not one worker or a stranger alone.
 constexpr size_t kRefusedInARow = 3;
 constexpr uint64_t kLookAtStoreMs = 10'000;
-// A unit that was refused so often, from so many workers, is held back for so long each time: it
-// is not one machine that computes wrongly, and doing it over and over mends nothing.
+// A unit that was refused this often, from this many workers, is held back for this long each time.
+// Not one machine then computes wrongly, and repetition mends nothing.
 constexpr uint64_t kMostRefusals = 3;
 constexpr size_t kMostRefusedWorkers = 2;
 constexpr uint64_t kHoldBackMs = 600'000;

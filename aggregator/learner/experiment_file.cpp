@@ -9,7 +9,6 @@
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/exact_json.h"
 

@@ -140,7 +140,7 @@ json fidelityRows(const std::vector<FidelityPoint>& points,
   for (const FidelityPoint& point : points) {
     json row = view(point);
     row["questions"] = point.questions;
-    // A number here and text in the summary, as whoever reads them knows it.
+    // A number here and text in the summary, as their readers know it.
     for (json& layer : row["layers"]) {
       layer["layer"] = std::stoul(layer["layer"].get<std::string>());
     }

@@ -12,7 +12,7 @@ namespace allot {
 struct RunView {
   // An object of all values that are shown directly: names, counts, curves, workers.
   nlohmann::json facts = nlohmann::json::object();
-  std::vector<CurvePoint> points;  // all points, of which a part is drawn and tabulated
+  std::vector<CurvePoint> points;  // all points; the page draws some of them
   std::vector<FidelityPoint> fidelity;
   std::vector<FidelityPoint> variance;  // of the measure variance
   std::vector<VarianceSlope> slopes;

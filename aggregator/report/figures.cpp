@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <set>
 
 #include "aggregator/report/curve_svg.h"

@@ -5,7 +5,6 @@
 // dashes where there are many lines, tell lines apart as well as colours. All text is escaped, and
 // points that an axis has no place for are left out.
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

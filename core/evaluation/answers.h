@@ -2,7 +2,6 @@
 // Answers that evaluations keep as text (spec.evaluation.answers): their form and their limits.
 // Learning reads only scores. Pure functions, any thread.
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

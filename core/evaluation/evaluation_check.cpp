@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "core/evaluation/answers.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/fidelity_table.h"
 #include "core/spec/choices.h"
 #include "core/spec/measure_options.h"

@@ -178,7 +178,7 @@ void EvaluationTable::addScores(const v1::EvaluationResult& result, const Key& k
       continue;
     }
     if (score.has_other_score()) questions.others.add(score.question(), score.other_score());
-    if (score.question() >> kQuestionBits != 0) continue;  // no run has so many
+    if (score.question() >> kQuestionBits != 0) continue;  // beyond every run
     if (tasks_.size() <= score.question()) tasks_.resize(size_t{score.question()} + 1);
     tasks_[score.question()] = static_cast<uint8_t>(score.task());
   }

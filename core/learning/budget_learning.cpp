@@ -13,11 +13,11 @@
 namespace allot {
 namespace {
 
-// A candidate gives way to one that is expected to be better by so many standard deviations of what
-// is known of their difference.
+// A candidate gives way to another whose expected advantage is this many standard deviations of
+// their difference.
 constexpr double kBetter = 0.5;
-// What is published is better than uniform by so many standard deviations of what a surrogate
-// knows, and of what it and the trial know together.
+// A published schedule is better than uniform by this many standard deviations: of the surrogate
+// alone, and of the surrogate and the trial together.
 constexpr double kBelieved = 1.0, kKnown = 1.25;
 // Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
 constexpr double kMisfit = 0.75;

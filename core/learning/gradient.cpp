@@ -24,7 +24,7 @@ bool stepsByMoments(Optimizer optimizer) {
   return false;
 }
 
-// What Adam's moments have gathered of a constant gradient's after so many steps.
+// Returns the share of a constant gradient that Adam's moment holds after `steps` steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 // Logits and moments that come from outside: no run of ours comes to more, and sums cannot
 // overflow.
 constexpr double kMostLogit = 1e12;
-// Likewise sums of a surrogate's.
+// The same limit for the sums of a surrogate.
 constexpr double kMostEvidence = 1e15;
 
 bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {

@@ -9,7 +9,6 @@
 
 #include "core/digest.h"
 #include "core/learning/questions.h"
-#include "core/spec/choices.h"
 
 namespace allot {
 namespace {

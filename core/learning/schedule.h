@@ -30,7 +30,7 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
                       uint32_t min_per_layer);
 
 // The same for every layer as far as integers go; what remains is spread evenly over the depth.
-// `total` is B; each layer has so many entries, all alike.
+// `total` is B. Each layer has `entries_per_layer` equal entries.
 SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer = 1);
 
 // The learned schedule: what the policy expects of trained_total draws, rounded by largest
@@ -54,10 +54,10 @@ SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
 inline constexpr uint32_t kAllotmentSteps = 128;
 uint32_t allotmentStep(uint32_t free_draws);
 
-// The schedule with the largest sum of value(layer, draws), ties to fewer draws in the later layer.
-// `value` is asked for each layer and each number of draws that it may have, once. What the step
-// does not divide goes to the layer with the most draws (the lowest such).
-// Requires layers > 0 and layers * min_per_layer <= total.
+// Returns the schedule with the largest sum of value(layer, draws). Ties go to fewer draws in the
+// later layer. `value` is called once for each layer and each number of draws that it may have.
+// The remainder of the step goes to the layer with the most draws, the lowest of several.
+// Requires: layers > 0 and layers * min_per_layer <= total.
 SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_layer,
                             const std::function<double(uint32_t layer, uint32_t draws)>& value);
 

@@ -9,8 +9,8 @@
 namespace allot {
 namespace {
 
-// Of the difference of two mean scores of answers between certainty and chance: what the error is
-// taken from before there are differences to take it from, with the weight of so many.
+// The variance of the difference of two mean scores, between certainty and chance. It stands for
+// the error before there are differences, with the weight of kPriorPairs of them.
 constexpr double kAnswerVariance = 0.2;
 constexpr double kPriorPairs = 4;
 

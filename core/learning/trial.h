@@ -3,7 +3,7 @@
 //
 // In every question set one episode answers under the uniform schedule and one under the candidate,
 // so that their difference is free of the questions' difficulty. The candidate is published once
-// the mean of these differences is so many standard errors above 0, and given up once it is kLoses
+// the mean of these differences is enough standard errors above 0, and given up once it is kLoses
 // of them below. The bar is kBeats for the first candidate, as which uniform itself would pass in 7
 // of 100 trials of one look, and sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's
 // chance to pass by luck falls as 1 / k. Where there is a surrogate, which has heard of all

@@ -34,7 +34,8 @@ struct UpdateOutcome {
   v1::IterationRecord record;
 };
 
-// Requires at least one result, each of which passed checkResult.
+// Computes one update.
+// Requires: at least one result, and every result passed checkResult().
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
 

@@ -1,4 +1,5 @@
 #include "core/spec/choices.h"
+#include "allot/kernels/method.h"
 
 #include <algorithm>
 

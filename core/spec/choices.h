@@ -1,15 +1,14 @@
 #pragma once
 // What an experiment chooses by a word: the enums behind spec.update.optimizer and its like.
 //
-// The tables of words are the spec's too (core/spec/spec_rules.cpp). An experiment file with another
-// word is refused, and so is a stored run (checkWords in core/spec/spec.h); a word that is
+// The tables of words are the spec's too (core/spec/spec_rules.cpp). An experiment file with
+// another word is refused, and so is a stored run (checkWords in core/spec/spec.h); a word that is
 // missing, since an older build stored the experiment, is what that build did. Each function says
 // which value that is. Pure functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/random_stream.h"

@@ -3,11 +3,9 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
-#include <algorithm>
 #include <charconv>
 #include <regex>
 
-#include "core/spec/spec.h"
 #include "core/spec/spec_values.h"
 
 namespace allot {

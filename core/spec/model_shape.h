@@ -10,7 +10,7 @@
 namespace allot {
 
 struct ModelShape {
-  // A model of so many layers with one head each, where heads do not matter.
+  // A model of `layers` layers with one head each, if heads do not matter.
   // NOLINTNEXTLINE(google-explicit-constructor)
   ModelShape(uint32_t layers_of, uint32_t kv_heads_of = 1, uint32_t heads_of = 1)
       : layers(layers_of), kv_heads(kv_heads_of), heads(heads_of) {}

@@ -1,10 +1,8 @@
 #include "core/spec/prefill_profile.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "allot/kernels/method.h"
-#include "core/spec/choices.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <numeric>
 
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
@@ -117,7 +115,7 @@ std::vector<SpecRule> taskRules() {
              "the text, the others are read from files. `allot tasks` says what each one is."),
       derived(allowing("tasks of the suite (`allot tasks`)",
                        base("task.tasks", SpecType::kTexts,
-                            "required; [spec.task.suite] where the suite has one task",
+                            "required; the only task of the suite, if it has one",
                             "Kinds of question asked, in equal shares.")),
               SpecType::kTexts),
       integer("task.contextTokens", "512", 16, 1048576,
@@ -233,7 +231,7 @@ std::vector<SpecRule> learningRules() {
       number("generation.topP", "1", {.above_low = true, .high = 1},
              "With a temperature: draw from the likeliest tokens that together have this mass."),
       integer("generation.topK", "0", 0, 1000000,
-              "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
+              "With a temperature: draw from this number of the likeliest tokens; 0 from all."),
       number("generation.repetitionPenalty", "1", {.low = 0.01, .high = 10},
              "Divides the positive logits of tokens that the prompt or the answer so far has, and "
              "multiplies their negative ones, before the temperature does anything; the SANTA "
@@ -289,7 +287,7 @@ std::vector<SpecRule> updateRules() {
               SpecType::kChoice),
       live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
                    "Episodes averaged into one policy step; learner santa takes all that are "
-                   "there, once there are so many. Leave out the whole section update to "
+                   "there once they are this many. Leave out the whole section update to "
                    "learn nothing and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
@@ -331,8 +329,8 @@ std::vector<SpecRule> measuringRules() {
   return {
       live(integer(
           "evaluation.everyUpdates", "25", 0, 1000000,
-          "Measure held-out accuracy after every so many updates; 0 measures only before the "
-          "first and after the last.")),
+          "Updates between two measurements of held-out accuracy; 0 measures only before the first "
+          "and after the last.")),
       derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
                       "Total budgets at which each schedule and method is measured: the x axis of "
                       "the accuracy curve."),
@@ -382,9 +380,10 @@ std::vector<SpecRule> measuringRules() {
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
-      live(number("stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
-                  "End once episodes and evaluations took so many worker hours, summed over all "
-                  "workers; evaluations that are open then are withdrawn. Empty: never.")),
+      live(number(
+          "stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
+          "End once episodes and evaluations took this number of worker hours, summed over all "
+          "workers; evaluations that are open then are withdrawn. Empty: never.")),
   };
 }
 

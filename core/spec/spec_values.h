@@ -4,10 +4,8 @@
 //
 // Part of core/spec: spec.cpp reads spec with it, cluster_section.cpp spec.cluster. Pure functions,
 // any thread.
-#include <cstdint>
 #include <string>
 
-#include "allot/kernels/method.h"
 #include "core/result.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"

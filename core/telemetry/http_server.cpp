@@ -12,7 +12,6 @@
 #include <boost/beast/http.hpp>
 #include <list>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 

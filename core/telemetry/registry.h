@@ -12,7 +12,6 @@
 #include <prometheus/registry.h>
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>

@@ -18,7 +18,7 @@ constexpr size_t kLongestNamePart = 200;
 constexpr size_t kDigits = 16;
 constexpr std::chrono::hours kSilence{1};
 
-// Whole characters of the text, at most so many bytes.
+// Returns whole characters of the text, at most `most` bytes.
 std::string cut(const std::string& text, size_t most) {
   if (text.size() <= most) return text;
   constexpr std::string_view kEllipsis = "...";

@@ -8,7 +8,6 @@
 // kept, sent back, never compared.
 #include <chrono>
 #include <functional>
-#include <random>
 #include <string>
 
 #include "k8s/client/api_error.h"

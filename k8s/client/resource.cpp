@@ -1,6 +1,5 @@
 #include "k8s/client/resource.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 namespace allot::kube {

@@ -1,7 +1,6 @@
 #include "k8s/client/server_access.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>

@@ -311,8 +311,8 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
   return {};
 }
 
-// Those of the Secret that is there, or new ones. Never others in place of what is there: Redis and
-// whoever speaks to it know those.
+// Returns the accounts of the existing Secret, or new ones. Existing ones are never replaced: Redis
+// and its clients know them.
 Result<TextMap> Controller::accounts(const Observed& observed) {
   const ObjectName name = kube::nameOf(observed.object);
   const auto secret = api_.get(kSecrets, {name.space, accountsName(name.name)});

@@ -1,7 +1,6 @@
 #include "k8s/operator/experiment_status.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 
 #include "k8s/client/api_error.h"

@@ -2,8 +2,6 @@
 
 #include <openssl/evp.h>
 
-#include <array>
-
 #include "store/redis/acl.h"
 
 namespace allot {

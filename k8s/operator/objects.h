@@ -20,7 +20,7 @@ Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 struct ObjectOptions {
   std::string registry =
       {};                // of images, where the experiment names none; "": manifests' own default
-  std::string tag = {};  // likewise
+  std::string tag = {};  // "": the default, too
   uint32_t workers = 1;
   bool exports = false;  // with the Job that exports the run
 };

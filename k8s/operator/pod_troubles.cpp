@@ -26,7 +26,7 @@ bool isOf(const json& pod, const std::string& component) {
   return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
 }
 
-// On its way out, or gone and replaced but for its record, as an evicted one is.
+// Returns true if the pod ends, or if only its record is left, as of an evicted pod.
 bool isOver(const json& pod) {
   const std::string phase = textAt(pod, {"status", "phase"});
   return memberAt(pod, {"metadata", "deletionTimestamp"}) != nullptr || phase == "Succeeded" ||
@@ -109,7 +109,7 @@ PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component
       if (textAt(condition, {"type"}) != "PodScheduled") continue;
       if (textAt(condition, {"status"}) != "False") continue;
       if (textAt(condition, {"reason"}) == "SchedulingGated") {
-        take(1, "Queued", "whoever queues pods, as Kueue does, has not let them start yet", &found);
+        take(1, "Queued", "a queue of pods, such as Kueue, has not let them start yet", &found);
       } else {
         take(2, "Unschedulable", textAt(condition, {"message"}), &found);
       }

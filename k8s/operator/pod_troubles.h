@@ -14,7 +14,7 @@ struct PodTrouble {
 
 // The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store,
 // export): one that ended because of its input, then images that cannot be had, then pods without a
-// node, then those that are queued. Pods that are gone but for their record are passed over.
+// node, then those that are queued. Pods of which only the record is left are skipped.
 // What a container that has been running again for half a minute ended with before is no news.
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);

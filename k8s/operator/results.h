@@ -5,7 +5,6 @@
 // be exported within a day goes, and an event says so. Pure; any thread.
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "k8s/operator/experiment_status.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels' parts of allot-bench, and what all of its parts print and write. Each part reads its
-// own command line, of which argv[0] is its name, and returns the exit code. One thread.
+// The kernels' parts of allot-bench, and the output that all parts share. Each part reads its own
+// command line, whose argv[0] is its name, and returns the exit code. One thread.
 #include <unistd.h>
 
 #include <cstdio>

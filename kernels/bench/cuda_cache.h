@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/bench/cuda_fill.h"

@@ -1,7 +1,6 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/bench/cuda_fill.h"
 

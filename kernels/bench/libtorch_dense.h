@@ -1,7 +1,6 @@
 #pragma once
 // Dense decode attention with LibTorch, for comparison: the only file of kernels/ that needs
 // LibTorch. Owned by one thread.
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -14,7 +14,6 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <utility>
 
 #include "peer_scripts.h"
 

@@ -1,8 +1,6 @@
 #include "allot/kernels/decode.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <limits>

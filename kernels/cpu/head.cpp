@@ -1,5 +1,4 @@
 // Reads of single keys and values for methods.
-#include <cmath>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/methods.h"

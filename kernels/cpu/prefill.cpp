@@ -11,14 +11,13 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cpu/block_products.h"
-#include "kernels/cpu/draws.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/prefill_workspace.h"
+#include "kernels/systematic.h"
 
 namespace allot::kernels {
 namespace {

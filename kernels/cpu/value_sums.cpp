@@ -1,7 +1,6 @@
 #include "kernels/cpu/value_sums.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cpu/key_scores.h"
 

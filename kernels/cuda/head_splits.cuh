@@ -262,7 +262,7 @@ class HeadSplits {
     forChannels([&](int d) { put(d, kByHead && budget_ == 0 ? idleValue(d) : out); });
   }
 
-  // Outputs the sum of the partial sums, of which the thread has kShare, over `total`.
+  // Outputs the sum of the partial sums over `total`; each thread has kShare of them.
   __device__ void putPartialSums(const Channels (&sums)[kShare], float total) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {

@@ -30,7 +30,7 @@ struct CombineKernel {
 // Return the split kernels; null for head sizes other than 64 and 128. by_head: the kernel reads
 // Step::ByHead. head_group: query heads that a warp processes together, headGroupFor(group) or,
 // over the shadow, at most kMaxShadowHeadGroup; kernels without this argument have groups of 4.
-// many: there are so many splits that a warp takes several.
+// many: there are more splits than warps, so that a warp takes several.
 SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many);
 SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group);
 SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);

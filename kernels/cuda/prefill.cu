@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/buffer.h"

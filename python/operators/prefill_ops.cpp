@@ -4,7 +4,6 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "python/operators/workspaces.h"
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <sstream>
 
 namespace allot::bindings {
 namespace {

@@ -1,6 +1,5 @@
 #include <google/protobuf/util/json_util.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 

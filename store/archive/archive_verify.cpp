@@ -1,12 +1,10 @@
 // Verify, import and origins: what computes a run's updates again.
-#include <algorithm>
 #include <chrono>
 #include <unordered_set>
 
 #include "core/learning/exact_math.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
-#include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"
 

@@ -11,7 +11,6 @@
 //
 // An address never contains a password: addresses end up in process lists, logs and manifests.
 #include <string>
-#include <string_view>
 
 #include "core/result.h"
 

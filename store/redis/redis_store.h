@@ -5,7 +5,6 @@
 // Every write of more than one key is one Lua script (store/redis/lua), and therefore atomic.
 // store/README.md describes the keys.
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

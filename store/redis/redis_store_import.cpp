@@ -1,5 +1,4 @@
 // The part of RedisStore that restores a run from an export.
-#include <algorithm>
 #include <functional>
 #include <random>
 

@@ -1,8 +1,6 @@
 // The aggregator: what becomes of results, evaluations, edits and forks.
 #include <malloc.h>
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "aggregator/learner/begin_run.h"
 #include "core/learning/replay.h"

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 #include "tests/sim/fiber.h"

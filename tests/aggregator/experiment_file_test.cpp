@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 #include "tests/sim/forwarding_store.h"
 #include "tests/temp_folder.h"

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <thread>

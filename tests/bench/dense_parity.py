@@ -202,7 +202,7 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", help="its model, task and chat template are what is compared")
     parser.add_argument("--model", help="a Hugging Face folder or a GGUF file in place of spec.model.path")
-    parser.add_argument("--questions", type=int, default=16, help="so many held-out questions [16]")
+    parser.add_argument("--questions", type=int, default=16, help="number of held-out questions [16]")
     parser.add_argument("--first", type=int, default=0, help="from this one on [0]")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer at most [64]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replaces a value of the file")

@@ -100,7 +100,7 @@ def write_questions(count, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gsm8k", type=int, metavar="COUNT", help="write so many questions instead of a model")
+    parser.add_argument("--gsm8k", type=int, metavar="COUNT", help="write this many questions instead of a model")
     parser.add_argument("shape", nargs="?", choices=SHAPES)
     parser.add_argument("to", type=pathlib.Path)
     options = parser.parse_args()

@@ -8,7 +8,7 @@ to find a schedule, a column the number of training answers that were graded unt
 paired; the interval is of the search's luck alone.
 
   LEARNER          a learner of allot with its defaults, by `allot run --synchronous`; the schedule that the last
-                   version of at most so many answers publishes, uniform before the first. reinforce was allot's
+                   version of at most this number of answers publishes, uniform before the first. reinforce was allot's
                    default before additive: the questions of each episode are its own. reinforce+KEY=VALUE sets
                    spec.KEY as well, as in reinforce+rollout.episodesPerQuestionSet=10.
   optuna-tpe       Optuna's TPESampler, CmaEsSampler (with package cmaes) and RandomSampler with their defaults,
@@ -20,7 +20,7 @@ paired; the interval is of the search's luck alone.
   evolution        An evolution strategy, and CMA-ES (with package cmaes) that compares trials with the others of their
   cma-es           question set alone (search_rivals.py). They deploy their mean, rounded. Ten trials make a set.
   pyramidkv        the fixed shape of PyramidKV (Cai et al., arXiv 2406.02069, beta = 20): arithmetic, from almost
-                   twice the mean in the lowest layer to a twentieth of it in the highest, rounded likewise.
+                   twice the mean in the lowest layer to a twentieth of it in the highest, rounded in the same way.
   uniform          the same for every layer.
 
 A seed is spec.repetition, and the sampler's seed. All ask the same 256 training questions, 16 an episode, and
@@ -403,7 +403,7 @@ def searches(text):
         name, settings = parts(word)
         allowed = OF_SEARCH.keys() if name in SAMPLERS else set()
         if name not in [*SAMPLERS, *RIVALS, *FIXED] or not settings.keys() <= allowed:
-            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *RIVALS, *FIXED])}, of which "
+            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *RIVALS, *FIXED])}; "
                                              f"the first {len(SAMPLERS)} may have +episodes=N and +logits=X")
         if not (settings.get("episodes", "1").isdigit() and all(float(value) >= 1 for value in settings.values())):
             raise argparse.ArgumentTypeError(f"{word}: episodes is an integer from 1 on, logits a number from 1 on")

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "core/evaluation/evaluation_check.h"
-#include "core/evaluation/evaluation_plan.h"
-#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/utf8.h"
 

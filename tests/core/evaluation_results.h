@@ -1,6 +1,5 @@
 #pragma once
 // An experiment's evaluation and results of its units, small and made by hand. For tests.
-#include <initializer_list>
 #include <string>
 #include <vector>
 

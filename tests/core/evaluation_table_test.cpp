@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "core/random_stream.h"
 #include "tests/core/evaluation_results.h"

@@ -2,7 +2,6 @@
 // holds the rest of that folder.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "core/spec/spec.h"

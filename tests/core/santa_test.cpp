@@ -5,11 +5,9 @@
 
 #include <algorithm>
 
-#include "core/learning/policy.h"
 #include "core/learning/replay.h"
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
-#include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "tests/core/planted_run.h"
 

@@ -10,8 +10,6 @@
 #include <map>
 #include <sstream>
 
-#include "core/digest.h"
-#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_rules.h"
@@ -115,7 +113,7 @@ TEST(Schema, EveryKeySaysWhatItsAbsenceMeant) {
   }
 }
 
-// Returns the keys of which one could not tell whether they are absent or have this value.
+// Returns the keys whose value before cannot be told from an absent key.
 std::vector<std::string> unclear(const std::vector<SpecRule>& rules) {
   std::vector<std::string> paths;
   for (const SpecRule& rule : rules) {

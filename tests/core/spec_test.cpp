@@ -11,7 +11,6 @@
 #include "allot/v1/cluster.pb.h"
 #include "core/digest.h"
 #include "core/spec/measure_options.h"
-#include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/core/spec_texts.h"
 

@@ -129,10 +129,10 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
 TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
   fs::copy(kExperiment, file_);
   auto process = ChildProcess::start({kAllot,
-                                 {"run", file_, "--dir", run_, "--model", kModel, "--set",
-                                  "spec.task.heldOutQuestions=1000000"},
-                                 {}},
-                                temp_.path() + "/run.log");
+                                      {"run", file_, "--dir", run_, "--model", kModel, "--set",
+                                       "spec.task.heldOutQuestions=1000000"},
+                                      {}},
+                                     temp_.path() + "/run.log");
   ASSERT_TRUE(process);
   const auto worker = [&] {
     return readFile("/proc/" + std::to_string(process->pid()) + "/task/" +

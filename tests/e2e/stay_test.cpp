@@ -14,7 +14,6 @@
 
 #include "cli/child_process.h"
 #include "core/ulid.h"
-#include "store/store.h"
 #include "tests/http_get.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"

@@ -6,7 +6,6 @@
 // it or is refused and counted; a unit is either recorded as planned or open again. One thread.
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "tests/fuzz/prepared_run.h"
 

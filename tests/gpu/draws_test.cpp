@@ -2,9 +2,7 @@
 // CPU's the draws are the CPU's, one by one; elsewhere a weight is within 2^-11 of the CPU's, and a
 // draw may fall on a neighbour.
 #include <cmath>
-#include <set>
 
-#include "kernels/cpu/softmax.h"
 #include "tests/gpu/reference.h"
 
 namespace allot::kernels {

@@ -107,8 +107,8 @@ TEST_P(Edges, EqualScores) {
     expectFinite(run);
     expectOutputsFollowDraws(cache, run, method);
     expectStatisticsFollowDraws(cache, run, method, layout.element);
-    // Every way of estimating the normaliser is exact when no score differs, but for the weight
-    // that 4-bit draws are divided by.
+    // Every way of estimating the normaliser is exact when no score differs, except the weight
+    // that divides 4-bit draws.
     for (int i = 0; i < cache.rows() * cache.shape.heads; ++i) {
       const int r = i / cache.shape.heads;
       if (method.method == Method::kBernoulli) continue;  // of its own scores

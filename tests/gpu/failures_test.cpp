@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tests/gpu/reference.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace allot::kernels {
 namespace {

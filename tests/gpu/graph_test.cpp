@@ -2,7 +2,7 @@
 // memory, beside direct calls on a cache of the same contents.
 #include <cmath>
 
-#include "tests/gpu/reference.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace allot::kernels {
 namespace {

@@ -1,9 +1,8 @@
 // The same results to the bit whatever the batch, its order, the page size, the place in the pool,
 // what was planned and how often it runs.
 #include <cmath>
-#include <numeric>
 
-#include "tests/gpu/reference.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace allot::kernels {
 namespace {
@@ -154,8 +153,8 @@ TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
   }
 }
 
-// So many rows that warps take eight heads of a shadow's codes at once, and four where there are
-// few; silent, exact and sampled rows beside each other, then such heads.
+// With many rows a warp takes eight heads of a shadow's codes at once, with few rows four. Rows
+// without a budget, exact and sampled rows stand beside each other, then such heads of one row.
 TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
   for (const Layout& layout :
        {Layout{Element::kBFloat16, 128, 16, 7, 8}, Layout{Element::kFloat16, 64, 64, 16, 4},

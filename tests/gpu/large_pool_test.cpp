@@ -1,6 +1,6 @@
 // A pool of more than 4 GiB: the same results to the bit whether pages lie before or beyond. Takes
 // 14 GiB of the GPU: shards of this program that run side by side leave it to one of them.
-#include "tests/gpu/reference.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace allot::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // it. Seeds are fixed; z is normal to good approximation (means of 4000 bounded numbers).
 #include <cmath>
 
-#include "tests/gpu/reference.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace allot::kernels {
 namespace {

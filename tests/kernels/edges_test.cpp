@@ -21,7 +21,7 @@ bool isBernoulli(const MethodOptions& m) {
 bool isConvex(const MethodOptions& m) { return !m.exact_weights; }
 Method valueStage(const MethodOptions& m) { return isBernoulli(m) ? m.values : m.method; }
 
-// Draws of one head; at most so many for flash, whose tiles without weight make none.
+// The draws of one head. They are a limit for flash, whose tiles without weight make none.
 uint64_t drawsOf(const MethodOptions& m, uint64_t n, uint64_t budget) {
   const auto tile = static_cast<uint64_t>(tileKeys(m, static_cast<int>(n)));
   const uint64_t tiles = (n + tile - 1) / tile;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <random>
-#include <string>
 
 #include "tests/kernels/moments.h"
 #include "tests/kernels/recall_caches.h"

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 
 #include "allot/kernels/philox.h"
-#include "kernels/cpu/draws.h"
 #include "kernels/cpu/key_scores.h"
 #include "tests/kernels/fixture.h"
 

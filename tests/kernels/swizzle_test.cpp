@@ -145,7 +145,7 @@ TYPED_TEST(CodeTiles, ReadsFindTheirKeysAndMeetInNoBank) {
   EXPECT_EQ(chunkConflicts(plain), 2);  // the twin
 }
 
-// Lines of a head group's heads, of which lane 4 g + t writes those of head `apart` t.
+// The lines of a head group: lane 4 g + t writes those of head `apart` t.
 template <int kHeadGroup>
 void expectLinesApart(int apart) {
   using Scores = ScoreLayout<kSplitKeys, kHeadGroup>;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/evaluation/answers.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy.h"
 #include "core/spec/choices.h"
 #include "core/spec/measure_options.h"

@@ -1,5 +1,4 @@
 // The part of Ledger that looks back once nothing moves any more.
-#include <algorithm>
 #include <cmath>
 
 #include "core/learning/policy.h"

@@ -2,7 +2,6 @@
 // Archive: a fixture with a small run in memory and a folder to export it to.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>

@@ -1,6 +1,5 @@
 #include "tests/store/redis_server.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

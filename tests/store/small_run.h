@@ -2,8 +2,6 @@
 // SmallRun: a run made in a store without processes, for tests of what reads runs: three layers if
 // nothing else is said, updates of three results, some of them of older policies and from workers
 // with unpleasant names.
-#include <memory>
-#include <string>
 
 #include "store/store.h"
 

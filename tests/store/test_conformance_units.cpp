@@ -1,9 +1,6 @@
 // Evaluation units, and the news that wakes who waits for them.
 #include <gmock/gmock.h>
 
-#include <limits>
-
-#include "core/digest.h"
 #include "core/evaluation/answers.h"
 #include "tests/store/conformance_suite.h"
 

@@ -1,12 +1,10 @@
 // What a worker with nothing or much to do asks of a real Redis, and units of an older build.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
-#include "core/spec/spec.h"
 #include "store/redis/redis_connection.h"
 #include "store/store_observer.h"
 #include "tests/store/conformance.h"

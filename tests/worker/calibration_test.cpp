@@ -13,8 +13,6 @@
 #include <thread>
 
 #include "cli/child_process.h"
-#include "core/files/experiment_files.h"
-#include "core/spec/spec.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/recall_experiment.h"
 #include "worker/engine/engine.h"

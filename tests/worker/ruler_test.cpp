@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <regex>
-#include <set>
 
 #include "core/spec/task_catalogue.h"
 #include "worker/tasks/graders.h"

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <string>
-#include <vector>
 
 #include "allot/kernels/cuda_decode.h"
 #include "allot/kernels/method.h"

@@ -7,15 +7,12 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
-#include "core/spec/spec.h"
 #include "worker/engine/engine_settings.h"
-#include "worker/engine/fidelity.h"
 #include "worker/engine/read_counts.h"
 
 namespace allot {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/evaluation/answers.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"

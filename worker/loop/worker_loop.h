@@ -11,7 +11,6 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <random>
 #include <string>
 
 #include "core/result.h"

@@ -61,7 +61,7 @@ __device__ uint64_t blockMax(uint64_t value) {
   return value;
 }
 
-// Which tokens are left: all above `cut`, and of those at it the first so many by id.
+// The tokens that are left: all above `cut`, and the first `ties` of those at it, by id.
 struct Kept {
   uint32_t cut = 0;  // an order
   uint64_t ties = 0;

@@ -149,8 +149,9 @@ class Decoder {
                                                        const kernels::PagedKv& kv,
                                                        const kernels::DecodeInputs& in,
                                                        const kernels::DecodeOutputs& out);
-  // Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score of
-  // the row and head: [rows * heads] lists, which begin at the oldest key that the row attends to.
+  // Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score
+  // of the row and head: [rows * heads] lists, which begin at the oldest key that the row attends
+  // to.
   [[nodiscard]] std::optional<std::string> tileSums(const kernels::PagedKv& kv,
                                                     const kernels::DecodeInputs& in, uint32_t tile,
                                                     std::vector<std::vector<double>>* masses);

@@ -6,7 +6,6 @@
 
 #include "core/digest.h"
 #include "worker/model/gguf_blocks.h"
-#include "worker/model/json_file.h"
 
 namespace allot {
 namespace {

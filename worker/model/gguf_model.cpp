@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 
 #include "core/spec/model_catalogue.h"
-#include "worker/model/json_file.h"
 
 namespace allot {
 namespace {

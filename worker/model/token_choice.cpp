@@ -10,7 +10,7 @@
 namespace allot {
 namespace {
 
-// Logits are scanned in blocks, most of which hold no candidate.
+// Logits are scanned in blocks, since most blocks hold no candidate.
 constexpr size_t kBlock = 64;
 
 struct Candidate {

@@ -2,7 +2,6 @@
 // TokenChoice: chooses the next token from the logits. Pure functions, any thread.
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace allot {
 

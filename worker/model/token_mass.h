@@ -2,7 +2,6 @@
 // The arithmetic of TokenChoice, for host and device. A mass is a token's unnormalised probability
 // as an integer, so that sums do not depend on their order. Pure functions, any thread. Private to
 // worker/model/.
-#include <cmath>
 #include <cstdint>
 
 #include "allot/kernels/philox_streams.h"

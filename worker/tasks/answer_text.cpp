@@ -1,7 +1,6 @@
 #include "worker/tasks/answer_text.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/utf8.h"
 

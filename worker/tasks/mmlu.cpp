@@ -3,7 +3,6 @@
 // archive with test/ and val/ in it, or JSON lines with `question`, `choices` and `answer`.
 // Prompts: the SANTA paper, Appendix O, which asks the 1531 questions of val/.
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "core/spec/choices.h"

@@ -3,8 +3,6 @@
 //
 // Holds references to its constructor's arguments, which outlive it. Otherwise stateless; any
 // thread.
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "worker/model/tokenizer.h"

@@ -1,7 +1,7 @@
 -- roles: worker
 -- keys: 1 tickets rw, 2 reissue w, 3 workers r
--- Up to `count` reissued tickets (the lowest), or else as many new ones, all of them below the limit.
--- shared: no more than a live worker's part of so many, and that part in equal pieces; 0: no matter.
+-- Returns up to `count` reissued tickets (the lowest), or else that many new ones, all below the limit.
+-- shared: at most a live worker's part of this number, in equal pieces; 0: no such bound.
 -- from: reissued tickets below it have counted or never will, and are forgotten.
 -- ARGV: 1 count 2 limit 3 shared 4 from
 local count = tonumber(ARGV[1])

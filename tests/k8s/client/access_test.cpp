@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-
 #include "k8s/client/api.h"
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"

@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "k8s/client/api_error.h"
-#include "k8s/operator/pod_troubles.h"
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/experiments.h"
 
