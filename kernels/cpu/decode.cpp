@@ -1,6 +1,7 @@
 #include "allot/kernels/decode.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -39,6 +40,7 @@ struct Scratch {
   std::vector<double> totals;          // [group]
   std::vector<const void*> addresses;  // of selected value rows
   std::vector<uint64_t> group_rows;    // bits: values, then keys that some head of the group reads
+  std::vector<uint64_t> chosen_rows;   // bits of isSound(), all 0 between its calls
   Selection selection;
   double sampling_seconds = 0;
   int failed_item = -1;
@@ -84,6 +86,7 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
     grow(scratch.block_weights, length / kBlock);
     grow(scratch.totals, heads);
     grow(scratch.group_rows, 2 * (length / 64 + 1));
+    grow(scratch.chosen_rows, length / 64 + 1);
     scratch.selection.rows.reserve(length);
     scratch.selection.weights.reserve(length);
     scratch.selection.counts.reserve(length);
@@ -97,6 +100,27 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
 }
 
 namespace {
+
+// Returns true if the selection is what kernels/cpu/methods.h asks of a method: distinct rows of
+// the head's keys, finite weights, and the draws of the method table.
+[[maybe_unused]] bool isSound(Draws draws, const Head& head, const Selection& chosen,
+                              std::vector<uint64_t>* bits) {
+  const auto& rows = chosen.rows;
+  bool sound = chosen.weights.size() == rows.size() && chosen.counts.size() == rows.size();
+  uint64_t counted = 0;
+  size_t marked = 0;
+  for (; sound && marked < rows.size(); ++marked) {
+    const int row = rows[marked];
+    if (row < head.first || row >= head.n || ((*bits)[row / 64] >> (row % 64) & 1)) break;
+    (*bits)[row / 64] |= uint64_t{1} << (row % 64);
+    counted += std::max(chosen.counts[marked], 1u);
+    sound = std::isfinite(chosen.weights[marked]);
+  }
+  sound = sound && marked == rows.size() && counted <= chosen.draws;
+  for (size_t i = 0; i < marked; ++i) (*bits)[rows[i] / 64] = 0;
+  if (draws == Draws::kS) return sound && chosen.draws == head.budget;
+  return sound && (draws != Draws::kAtMostS || chosen.draws <= head.budget);
+}
 
 // What is done for one query head.
 enum class Way {
@@ -128,8 +152,9 @@ class GroupRun {
     first_ = in.first(n_);
     stride_ = paddedLength(n_);
     first_head_ = kv_head * group_;
-    select_ = kSelect[static_cast<size_t>(options.method == Method::kBernoulli ? options.values
-                                                                               : options.method)];
+    const Method chooser = options.method == Method::kBernoulli ? options.values : options.method;
+    select_ = kSelect[static_cast<size_t>(chooser)];
+    draws_ = traitsOf(chooser).draws;
     exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
   }
 
@@ -340,6 +365,7 @@ class GroupRun {
       select_(at, &chosen);
     }
     if (chosen.sets_lse && !(chosen.lse <= std::numeric_limits<float>::max())) return false;
+    assert(isSound(draws_, at, chosen, &s_.chosen_rows));
     s_.addresses.resize(chosen.rows.size());
     for (size_t i = 0; i < chosen.rows.size(); ++i) {
       s_.addresses[i] = rowAddress(kv_, kv_.values, at.pages, kv_head_, chosen.rows[i]);
@@ -362,6 +388,7 @@ class GroupRun {
   int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
   int first_ = 0, n_ = 0;  // the keys are first_..n_-1
   SelectFunction select_ = noSelect;
+  Draws draws_ = Draws::kNone;   // that select_ promises
   bool exact_from_all_ = false;  // a budget for every key is exact attention
 };
 

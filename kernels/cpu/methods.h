@@ -71,7 +71,7 @@ struct Head {
 };
 
 // A method's choice: out = sum_i weights_i v_{rows_i}. Rows are positions in the sequence,
-// distinct, in any order.
+// distinct, in any order; weights are finite. decode.cpp asserts this, and the number of draws.
 struct Selection {
   std::vector<int32_t> rows;
   std::vector<float> weights;    // in the output, of all draws of the row

@@ -4,10 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
+#include "kernels/cpu/methods.h"
 #include "tests/kernels/moments.h"
 
 namespace allot::kernels {
+namespace {
+
+std::function<void(Selection*)> fault;  // of the method "broken"
+
+}  // namespace
+
+void selectBroken(const Head& head, Selection* selection) {
+  selectUniform(head, selection);
+  fault(selection);
+}
+
 namespace {
 
 TEST(MethodFromOutside, IsAMethodLikeAnyOther) {
@@ -51,6 +64,30 @@ double largestZOver(double factor) {
 TEST(MethodFromOutside, KeepsItsPromise) { EXPECT_LT(largestZOver(1.0), 5.2); }
 
 TEST(MethodFromOutside, ABiasWouldBeSeen) { EXPECT_GT(largestZOver(1.1), 5.2); }
+
+// The step ends where a method breaks its word, and not as wrong outputs or counts.
+TEST(MethodFromOutsideDeathTest, ItsSelectionIsHeldToWhatMethodsPromise) {
+  Cache cache({.lengths = {100}, .head_dim = 16, .seed = 3});
+  cache.budgets = {8};
+  fault = [](Selection*) {};
+  EXPECT_EQ(cache.run(methodOf("broken")).out, cache.run(methodOf("uniform")).out);
+  const std::vector<std::function<void(Selection*)>> faults = {
+      [](Selection* s) { s->rows[1] = s->rows[0]; },
+      [](Selection* s) { s->rows[0] = -1; },
+      [](Selection* s) { s->rows[0] = 100; },
+      [](Selection* s) { s->weights[0] = NAN; },
+      [](Selection* s) { s->weights[0] = INFINITY; },
+      [](Selection* s) { s->weights.pop_back(); },
+      [](Selection* s) { s->counts.pop_back(); },
+      [](Selection* s) { ++s->counts[0]; },
+      [](Selection* s) { ++s->draws; },
+      [](Selection* s) { --s->draws; },
+  };
+  for (size_t i = 0; i < faults.size(); ++i) {
+    fault = faults[i];
+    EXPECT_DEATH(cache.run(methodOf("broken")), "isSound") << i;
+  }
+}
 
 }  // namespace
 }  // namespace allot::kernels

@@ -90,6 +90,7 @@ TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
   eachPart([](const uint8_t* bytes, size_t size, uint8_t m) {
     EXPECT_EQ(std::count(bytes, bytes + size, m), static_cast<std::ptrdiff_t>(size));
   });
+  ASSERT_TRUE(pool->allocate(3));  // the lowest
   pool->copyPage(0, 2);
   for (int64_t layer = 0; layer < 3; ++layer) {
     const auto from = partsOf(pool->layer(layer), 0), to = partsOf(pool->layer(layer), 2);
@@ -111,6 +112,30 @@ TEST(KvPool, RefusesWhatItCannotHold) {
   EXPECT_NE(refused({.page_size = 24, .bounds = true}).find("24"), std::string::npos);
   EXPECT_EQ(refused({.page_size = 24}), "");
   EXPECT_NE(refused({.kv_bytes = 1000}).find("--kv-memory"), std::string::npos);
+}
+
+TEST(KvPoolDeathTest, TakesOnlyPagesThatAreAllocated) {
+  auto pool = KvPool::create(config(), {.page_size = 32, .kv_bytes = 600 << 10});
+  ASSERT_TRUE(pool) << pool.error().message;
+  const std::vector<int32_t> pages = *pool->allocate(2);
+  const auto beyond = static_cast<int32_t>(pool->totalPages());
+  std::vector<uint8_t> copy(pool->bytesPerPage());
+  EXPECT_TRUE(pool->save({pages[0]}, {copy.data()}));
+  for (const int32_t page : {int32_t{-1}, beyond - 1, beyond}) {
+    EXPECT_DEATH(pool->release({page}), "areAllocated") << page;
+    EXPECT_DEATH(pool->copyPage(page, pages[0]), "areAllocated") << page;
+    EXPECT_DEATH(pool->copyPage(pages[0], page), "areAllocated") << page;
+    EXPECT_DEATH((void)pool->save({page}, {copy.data()}), "areAllocated") << page;
+    EXPECT_DEATH((void)pool->load({copy.data()}, {page}), "areAllocated") << page;
+  }
+  EXPECT_DEATH(pool->release({pages[0], pages[0]}), "areAllocated");
+  EXPECT_DEATH(pool->copyPages(pages, {pages[0]}), "Assertion");
+  EXPECT_DEATH((void)pool->save(pages, {copy.data()}), "Assertion");
+  EXPECT_DEATH((void)pool->load({copy.data()}, pages), "Assertion");
+  EXPECT_DEATH((void)pool->layer(-1), "Assertion");
+  EXPECT_DEATH((void)pool->layer(3), "Assertion");
+  pool->release(pages);
+  EXPECT_EQ(pool->freePages(), pool->totalPages());
 }
 
 }  // namespace

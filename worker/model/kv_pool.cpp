@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -125,6 +126,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   layout.pages = static_cast<int64_t>(std::min<size_t>(kv_bytes / page_bytes, INT32_MAX));
   ALLOT_ASSIGN(pool.memory_, pool.place_.reserve(pool.layers_ * pool.bytesOfLayer()));
   pool.free_.resize(pool.totalPages());
+  pool.allocated_.resize(pool.totalPages());
   // The lowest page is allocated first, so that memory use follows the need.
   for (size_t i = 0; i < pool.free_.size(); ++i) {
     pool.free_[i] = static_cast<int32_t>(pool.free_.size() - 1 - i);
@@ -137,14 +139,26 @@ std::optional<std::vector<int32_t>> KvPool::allocate(size_t count) {
   std::vector<int32_t> pages(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
   std::reverse(pages.begin(), pages.end());
+  for (const int32_t page : pages) allocated_[page] = true;
   return pages;
 }
 
+bool KvPool::areAllocated(const std::vector<int32_t>& pages) const {
+  return std::all_of(pages.begin(), pages.end(), [&](int32_t page) {
+    return page >= 0 && static_cast<size_t>(page) < totalPages() && allocated_[page];
+  });
+}
+
 void KvPool::release(const std::vector<int32_t>& pages) {
+  for (const int32_t page : pages) {
+    assert(areAllocated({page}));
+    allocated_[page] = false;
+  }
   free_.insert(free_.end(), pages.rbegin(), pages.rend());
 }
 
 void KvPool::copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to) {
+  assert(from.size() == to.size() && areAllocated(from) && areAllocated(to));
   place_.copy_pages(parts(), from, to);
 }
 
@@ -164,10 +178,12 @@ std::vector<PagePart> KvPool::parts() const {
 }
 
 Status KvPool::save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const {
+  assert(host.size() == pages.size() && areAllocated(pages));
   return place_.move_pages(parts(), pages, host, true);
 }
 
 Status KvPool::load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages) {
+  assert(host.size() == pages.size() && areAllocated(pages));
   return place_.move_pages(parts(), pages, host, false);
 }
 
@@ -182,6 +198,7 @@ size_t KvPool::bytesOfLayer() const {
 }
 
 kernels::PagedKv KvPool::layer(int64_t layer) const {
+  assert(layer >= 0 && static_cast<size_t>(layer) < layers_);
   std::array<uint8_t*, kParts> parts{};
   uint8_t* next = memory_.get() + static_cast<size_t>(layer) * bytesOfLayer();
   for (size_t i = 0; i < kParts; ++i) {

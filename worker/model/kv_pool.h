@@ -6,7 +6,6 @@
 // if these were asked for (defined in allot/kernels/paged_kv.h). The address space is reserved at
 // once and becomes memory as pages are first written, so that a generous limit costs nothing. The
 // steps are 2 MiB if the system has such pages. On a GPU all memory is allocated at the start.
-// the decoder; one thread.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -76,18 +75,21 @@ class KvPool {
 
   // Returns nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
+  // Requires, as of all lists of pages below: the pages are allocated.
   void release(const std::vector<int32_t>& pages);
   // Copies all layers of pages, with shadows, bounds and sums.
-  // Requires: no page is in both lists.
+  // Requires: lists of one length, and no page is in both.
   void copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to);
   void copyPage(int32_t from, int32_t to) { copyPages({from}, {to}); }
   // Copies all layers of pages[i] to host[i] (bytesPerPage() bytes of hostMemory() each), and back.
   // kIo.
+  // Requires: lists of one length.
   Status save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const;
   Status load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages);
   HostPages::Reserve hostMemory() const { return place_.reserve_host; }
 
   // Returns the layer's arrays, in the memory of the place.
+  // Requires: the model has the layer.
   kernels::PagedKv layer(int64_t layer) const;
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
@@ -117,6 +119,7 @@ class KvPool {
 
   size_t bytesOfLayer() const;
   std::vector<PagePart> parts() const;
+  bool areAllocated(const std::vector<int32_t>& pages) const;
 
   KvPlace place_;
   std::shared_ptr<uint8_t> memory_;
@@ -124,6 +127,7 @@ class KvPool {
   kernels::PagedKv layout_;                  // the shapes; no pointers
   std::array<size_t, kParts> part_bytes_{};  // of one page and layer; 0: not there
   std::vector<int32_t> free_;
+  std::vector<bool> allocated_;  // by page
 };
 
 }  // namespace allot
