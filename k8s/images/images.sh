@@ -111,6 +111,18 @@ gather() {
   chmod -R u+rwX,go+rX,go-w "$root/etc" "$root/opt" "$root/usr" "$root/var"
 }
 
+# write_sbom NAME ROOT: the image's bill of materials, beside its archive.
+write_sbom() {
+  local headers=()
+  case $1 in
+    aggregator) headers=(libboost-dev libcli11-dev libexpected-dev libjs-chart.js libspdlog-dev nlohmann-json3-dev) ;;
+    operator | worker*) headers=(libboost-dev libcli11-dev libexpected-dev libspdlog-dev nlohmann-json3-dev) ;;
+  esac
+  k8s/images/sbom.py "$1" "$version" "$(git describe --always --dirty --abbrev=10 --exclude='*' 2>/dev/null || echo unknown)" \
+    "$2" "${headers[@]}" >"$work/sbom"
+  mv "$work/sbom" "$out/allot-$1.cdx.json"
+}
+
 description_of() {
   case $1 in
     worker) echo "Decodes with stochastic sparse attention and grades the answers (CPU)" ;;
@@ -127,6 +139,7 @@ build_image() {
   image=$(image_of "$name")
   root=$work/$name
   gather "$name" "$root"
+  write_sbom "$name" "$root"
   before=$(buildah images -q "$image" 2>/dev/null || true)
   # The same files make the same image, whenever and wherever: all times are 0.
   buildah bud --quiet --isolation chroot --timestamp 0 -f "k8s/images/$name.Containerfile" \
