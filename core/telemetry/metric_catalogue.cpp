@@ -216,9 +216,9 @@ const std::vector<MetricInfo>& metricCatalogue() {
        kCounter,
        "aggregator",
        {"device"},
-       "Time that workers spent on consumed episodes, since the run began; GPU-hours are this over "
-       "3600 where the device is a GPU. What another process consumed before is booked on the "
-       "device that this one first heard of; at most 8 devices, then other."},
+       "Time that workers spent on consumed episodes, since the run began; GPU worker hours are "
+       "this over 3600 where the device is a GPU. What another process consumed before is booked "
+       "on the device that this one first heard of; at most 8 devices, then other."},
 
       // --- aggregator: held-out evaluation
       {"allot_evaluation_accuracy_ratio",

@@ -143,10 +143,10 @@ def unreachable():
                 thresholds=RED_ABOVE_ZERO)
 
 
-def gpu_hours():
+def gpu_worker_hours():
     seconds = gauge("allot_worker_seconds_total", f"{RUN}, device", 'device!="cpu"')
-    return stat("GPU-hours", "Time that GPUs spent on consumed episodes since the run began; 0 "
-                "where workers have none.", f"sum({seconds}) / 3600 or vector(0)", "GPU-hours",
+    return stat("GPU worker hours", "Time that workers with a GPU spent on consumed episodes since the run "
+                "began; 0 if no worker has one.", f"sum({seconds}) / 3600 or vector(0)", "hours",
                 "suffix: h", decimals=1)
 
 
@@ -172,7 +172,7 @@ def experiment_head():
                    "take; allot status says which.", gauge("allot_experiment_edit_refused"),
                    "refused", thresholds=RED_ABOVE_ZERO,
                    mappings=[{"type": "value", "options": names}])
-    return [(4, [(3, made) for made in (state(), updates, reward, gain, workers(), gpu_hours(),
+    return [(4, [(3, made) for made in (state(), updates, reward, gain, workers(), gpu_worker_hours(),
                                         refused, unreachable())])]
 
 
@@ -312,7 +312,7 @@ def fleet_head():
                  f'sum({gauge("allot_evaluation_units", RUN)}) or vector(0)', "units")
     restarts = stat("Restarts", "Processes that began again under the same address, in the time "
                     "range shown.", f"sum({BEGAN_AGAIN}[$__range])) or vector(0)", "restarts")
-    return [(4, [(3, made) for made in (running, workers(), episodes, tokens, gpu_hours(), units,
+    return [(4, [(3, made) for made in (running, workers(), episodes, tokens, gpu_worker_hours(), units,
                                         restarts, unreachable())])]
 
 
