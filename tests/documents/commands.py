@@ -20,14 +20,14 @@ import sys
 import tempfile
 import time
 
-PROGRAMS = ("allot", "build/", "./run", "kubectl", "cmake", "python", "pip", "export ", "source ", "mlflow",
+PROGRAMS = ("allot ", "build/", "./run", "kubectl", "cmake", "python", "pip", "export ", "source ", "mlflow",
             "CMAKE_PREFIX_PATH=", "docker", "ALLOT_")
 # What a command needs, by the first pattern that it matches. Everything else is run.
 NEEDS = (
     ("a registry", r"--registry|\./run images"),
     ("a cluster", r"kubectl|--context|redis://redis:|--component"),
     ("a GPU", r"build/cuda|--preset cuda|build/cuda|h200\.json"),
-    ("the network", r"pip install|python3? -m venv|mlflow|--mlflow|\./run smollm2|\[mlflow\]"),
+    ("the network", r"pip install|python3? -m venv|mlflow|\./run smollm2"),
     ("files of one's own", r"Llama-3\.1|HumanEval|models/Llama|dense\.jsonl|samples_a|backup/models"),
     ("the whole test suite", r"\./run (test|check|demo|fuzz|mutants|python|bench|monitor)"),
     ("a shell's own file", r"source <\(|~/\."),

@@ -164,10 +164,8 @@ TEST_F(Dense, RecordedStates) {
   const char* named = std::getenv("ALLOT_SOURCE_DIR");
   const std::string folder = named ? named : ALLOT_SOURCE_DIR;
   const auto blocks = readRecallStates(folder + "/tests/golden/recall_states.bin");
-  if (blocks.empty()) GTEST_SKIP() << "no recorded states in " << folder;
-  int done = 0;
+  ASSERT_FALSE(blocks.empty()) << "no recorded states in " << folder;
   for (const RecallBlock& block : blocks) {
-    if (block.head_dim != 64 && block.head_dim != 128) continue;
     const int n = block.length(block.steps - 1);
     const Layout layout{Element::kBFloat16, static_cast<int>(block.head_dim), 16,
                         static_cast<int>(block.heads / block.kv_heads),
@@ -181,9 +179,7 @@ TEST_F(Dense, RecordedStates) {
     cache.write();
     Gpu gpu(cache, layout.element);
     expectDense(cache, layout.element, gpu.run(kDense));
-    ++done;
   }
-  if (done == 0) GTEST_SKIP() << "the recorded states have other head sizes";
 }
 
 }  // namespace
