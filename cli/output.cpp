@@ -27,7 +27,7 @@ void emit(const json& value, YAML::Emitter* out) {
   } else if (value.is_array()) {
     *out << YAML::Flow << YAML::BeginSeq << YAML::EndSeq;
   } else if (value.is_string()) {
-    // In quotes, whatever it says: true, 12 and ~ are no strings in YAML.
+    // Strings are always quoted: without quotes true, 12 and ~ are not strings in YAML.
     *out << YAML::DoubleQuoted << value.get_ref<const std::string&>();
   } else if (value.is_null()) {
     *out << YAML::Null;

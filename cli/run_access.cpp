@@ -162,14 +162,14 @@ Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
     ALLOT_ASSIGN(const bool open, access.tryOpen(choice));
     if (open) break;
     if (access.kind_ == Kind::kFiles) return openFiles(access.folder_);
-    if (std::chrono::steady_clock::now() > end) return access.stillTaken();
+    if (std::chrono::steady_clock::now() > end) return access.folderIsBusy();
     std::this_thread::sleep_for(milliseconds(50));
   }
   access.source_ = std::make_unique<StoreSource>(access.store_.get(), access.run_id_);
   return access;
 }
 
-tl::unexpected<Error> RunAccess::stillTaken() const {
+tl::unexpected<Error> RunAccess::folderIsBusy() const {
   if (FolderLock::holderOf(folder_) == FolderLock::Holder::kCommand) {
     return fail(ErrorCode::kUnavailable,
                 "another allot command is at work in " + folder_ + ": wait for it");

@@ -1,10 +1,11 @@
 #pragma once
-// RunAccess: the run that a command is about, opened for the duration of the command. One thread.
+// RunAccess: the run that a command is about, opened for the duration of the command. Used by one
+// thread.
 //
 // The source depends on the choice:
-//  - a folder in which `allot run` is alive: its redis-server;
-//  - a folder whose run has ended: a temporary redis-server on its data, or the run's files if the
-//    data is write-protected;
+//  - a folder that a running `allot run` holds: its redis-server;
+//  - a folder whose run has ended: a temporary redis-server on its data. Its exported files if the
+//    folder is write-protected, or if the data is gone;
 //  - an exported folder: its files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
@@ -23,10 +24,10 @@ namespace allot {
 
 // The command line's choice of a run.
 struct RunChoice {
-  std::string folder;      // "": runs/latest, unless redis is given
+  std::string folder;      // "": runs/latest, unless redis or context is given
   std::string redis;       // URL
-  std::string run;         // with redis: run id
-  std::string experiment;  // with redis or context: its newest run
+  std::string run;         // run id; with redis or context
+  std::string experiment;  // with redis or context: chooses this experiment's newest run
   std::string context;     // a cluster, see ClusterChoice
   std::string name_space;  // with context
   std::string redis_server = "redis-server";
@@ -35,12 +36,12 @@ struct RunChoice {
 // A redis-server on a folder's data.
 class LocalRedis {
  public:
-  // Starts it and waits until it answers.
+  // Starts a redis-server on the data of `folder` and waits until it answers.
   static Result<LocalRedis> start(const std::string& program, const std::string& folder,
                                   const std::string& run_id);
   LocalRedis(LocalRedis&&) noexcept = default;
   LocalRedis& operator=(LocalRedis&&) = delete;
-  ~LocalRedis();  // stops it in good order
+  ~LocalRedis();  // sends SIGTERM, and SIGKILL after 10 s
 
   const std::string& socket() const { return socket_; }
 
@@ -51,32 +52,32 @@ class LocalRedis {
   std::optional<ChildProcess> process_;
 };
 
-// Waits until the server answers the store's requests. Returns an error at once if `server` has
-// ended.
+// Waits up to 60 s until `store` can read from `server`. Returns early if `server` has ended or the
+// error is not kUnavailable.
 Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log);
 
 class RunAccess {
  public:
   enum class Kind {
-    kLive,    // a folder in which `allot run` is alive
+    kLive,    // a folder that a running `allot run` holds
     kEnded,   // a folder whose run has ended
     kRemote,  // --redis or --context
-    kFiles,   // an exported folder: no store
+    kFiles,   // exported files, without a store
   };
 
-  // Opens the run. account: for the store of a cluster.
+  // Opens the run. `account` is the Redis account to use with --context, and ignored otherwise.
   static Result<RunAccess> open(const RunChoice& choice,
                                 StoreAccount account = StoreAccount::kReader);
 
-  // Returns a command's outcome, with the reason if the connection to the cluster ended.
+  // Returns `outcome`, or the error of the connection to the cluster if that has ended.
   Status explained(Status outcome);
 
   Kind kind() const { return kind_; }
   const std::string& runId() const { return run_id_; }
-  const std::string& folder() const { return folder_; }  // absolute; "" with --redis
+  const std::string& folder() const { return folder_; }  // absolute; "" with --redis, --context
   RunSource& source() { return *source_; }
   Store* store() { return store_.get(); }  // null for files
-  // Returns the store. kUsage for files: "import them first".
+  // Returns the store. For exported files kUsage, with the `allot import` command to run first.
   Result<Store*> needStore();
   // Returns the arguments that name this run on another command line: "runs/x", "--redis URL --run
   // ID", or for a cluster "--context CTX --experiment NAME ...".
@@ -90,15 +91,17 @@ class RunAccess {
   Status openRemote(const RunChoice& choice);
   static Result<RunAccess> openFolder(const RunChoice& choice);
   static Result<RunAccess> openFiles(const std::string& folder);
-  // Returns true once `allot run` or a temporary redis-server answers.
+  // Makes one attempt to open the folder's store. Returns false if the caller must try again, or
+  // must read the files if kind_ is kFiles.
   Result<bool> tryOpen(const RunChoice& choice);
-  tl::unexpected<Error> stillTaken() const;
+  tl::unexpected<Error> folderIsBusy() const;
 
   Kind kind_ = Kind::kFiles;
   std::string run_id_;
   std::string folder_;
   std::string remote_;  // arguments that name the store and the run
-  // Destroyed from the last to the first: each needs the ones before it.
+  // Members are destroyed in reverse order: the store goes before its server, and the server before
+  // the lock.
   std::optional<FolderLock> lock_;
   std::optional<LocalRedis> server_;
   std::optional<ClusterStore> cluster_;
@@ -106,7 +109,8 @@ class RunAccess {
   std::unique_ptr<RunSource> source_;
 };
 
-// Opens the run and does the command's work on it. If the connection ended, the error says why.
+// Opens the run and calls `work` with it. Returns the connection's error if the connection to the
+// cluster has ended.
 template <typename Work>
 Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) {
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));

@@ -1,13 +1,15 @@
 #pragma once
-// What a report shows beyond the live page: accuracy by task, against the KV cache read and by
-// layer, fidelity and variance. Pure functions, any thread.
+// The figures and tables of a report that the live page does not have: accuracy by task, against
+// bytes read and with one layer at a single draw; sparse prefills; fidelity; variance. Pure
+// function, any thread.
 #include <string>
 
 #include "aggregator/page/run_view.h"
 
 namespace allot {
 
-// Sections of HTML for the report's page, each only where the view has something for it.
+// Returns the HTML sections of these figures and tables. Omits those without data; "" if there are
+// none.
 std::string figuresHtml(const RunView& view);
 
 }  // namespace allot

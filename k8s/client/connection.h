@@ -1,8 +1,8 @@
 #pragma once
 // Connection: one HTTP/1.1 connection to the API server, with or without TLS.
 //
-// Calls block until an answer is there or a deadline has passed. One thread uses it. interrupt()
-// may come from any other thread; it ends the current request and all later ones.
+// Calls block until the answer has arrived or a deadline has passed; the lookup of a host name may
+// exceed the deadline. One thread uses it, except interrupt() and interrupted(), for any thread.
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/status.hpp>
@@ -19,22 +19,23 @@
 namespace allot::kube {
 
 struct Limits {
-  std::chrono::milliseconds connect{5000};   // with the TLS handshake
-  std::chrono::milliseconds request{30000};  // from sending it to reading the whole answer
-  size_t response_bytes = size_t{64} << 20;
-  size_t line_bytes = size_t{8} << 20;  // of a line of a watch
+  std::chrono::milliseconds connect{5000};  // with lookup and TLS handshake
+  // All of ask(). Of stream() the time until the header, or all of an answer that is not 200.
+  std::chrono::milliseconds request{30000};
+  size_t response_bytes = size_t{64} << 20;  // of an answer that is no stream
+  size_t line_bytes = size_t{8} << 20;       // of the longest line of a watch; Api enforces it
 };
 
 struct HttpRequest {
   boost::beast::http::verb method = boost::beast::http::verb::get;
   std::string target;
-  std::string content_type = {};  // empty without a body
+  std::string content_type = {};  // empty: `body` is not sent
   std::string body = {};
 };
 
 struct HttpAnswer {
   int status = 0;
-  std::string retry_after;  // the header's text
+  std::string retry_after;  // of the header; empty if absent
   std::string body;
 };
 
@@ -45,19 +46,20 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Returns the whole answer, of any status. Connects if needed. If the server has closed the idle
-  // connection, the request is sent once more on a new one, except a POST, which might count twice.
+  // Returns the whole answer, of any status. Connects if needed. If a reused connection ends before
+  // a byte of the answer has arrived, the request is sent again on a new one. A POST is not, since
+  // it could take effect twice. stream() does the same.
   Reply<HttpAnswer> ask(const HttpRequest& request, const std::string& token);
 
-  // Reads a streamed answer and passes its bytes to `take`. Ends when the server ends it, `take`
-  // fails, or `limit` is over ("Timeout", for a silent server as well as for an endless stream).
+  // Sends the request and passes the body of a 200 answer to `take` as it arrives. Returns when the
+  // server ends the stream, `take` fails, interrupt() is called or `limit` has passed ("Timeout").
   // With a status other than 200 it returns the whole answer, and `take` is not called. A stream
-  // that did not reach its end uses up the connection.
+  // that was cut off closes the connection; the next request opens a new one.
   using Take = std::function<Reply<void>(std::string_view bytes)>;
   Reply<HttpAnswer> stream(const HttpRequest& request, const std::string& token,
                            std::chrono::milliseconds limit, const Take& take);
 
-  // May be called from any thread, any number of times.
+  // Ends the current request and all later ones. Any thread, any number of times.
   void interrupt();
   bool interrupted() const;
 

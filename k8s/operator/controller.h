@@ -46,8 +46,9 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // Waits for news, at most `wait`, and does what is due: what takes longer than a few seconds is
-  // left to the next turns.
+  // Waits up to `wait` for changed Experiments, unless some are queued already. Lists the objects
+  // if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the others
+  // stay queued for the next turn.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {

@@ -105,13 +105,15 @@ int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 // Returns the splits of a step.
 int64_t splitsOf(const CudaOptions& options, Shape shape);
 
-// A distribution of times in milliseconds.
+// Order statistics of times in milliseconds, without interpolation: the median of an even number is
+// the lower of the two in the middle.
 struct Timing {
   double median = 0;
   double p10 = 0;
   double p90 = 0;
   int samples = 0;
 };
+// Requires: at least one time.
 Timing summarise(std::vector<double> milliseconds);
 
 // Returns what limits a step, judged by its figures (kLimitRule).

@@ -83,14 +83,15 @@ json questionJson(const PeerQuestion& question) {
           {"samples", question.samples}};
 }
 
-// What is read of an answer, with no type but its own; anything else is an error.
-json checked(const json& said) {
+// Checks a peer's answer. Returns it with `way` a string and `graph` a boolean, by default "" and
+// false. Returns {"error": ...} if the peer reports an error or ms is not a finite number above 0.
+json checkAnswer(const json& said) {
   if (const std::string why = stringOf(said, "error"); !why.empty()) return {{"error", why}};
   const auto ms = said.find("ms");
   if (ms == said.end() || !ms->is_number() || !(ms->get<double>() > 0) ||
       !std::isfinite(ms->get<double>())) {
     return {{"error",
-             "its answer has neither ms, a number above 0, nor error, a text: " + dumped(said)}};
+             "its answer needs \"ms\" (a number above 0) or \"error\" (a text): " + dumped(said)}};
   }
   json answer = said;
   answer["way"] = stringOf(said, "way");
@@ -206,7 +207,7 @@ json Peer::ask(const PeerQuestion& question) {
     }
   }
   const json said = absence_.empty() ? next(limits_.answer) : json();
-  if (absence_.empty()) return checked(said);
+  if (absence_.empty()) return checkAnswer(said);
   stop();
   return {{"error", absence_}};
 }

@@ -1,55 +1,64 @@
 #pragma once
-// Attention by heavy keys and a uniform sample of the tail, whose size follows from an error bound:
-// the common part of vattention and adaptive-denominator (vAttention, ICLR 2026, Algorithm 2).
-// Private to kernels/cpu. Pure functions, any thread.
+// Attention over all heavy keys and a uniform sample of the others. The sample size follows from an
+// error bound. vattention and adaptive-denominator share this code (vAttention, ICLR 2026,
+// Algorithm 2). Private to kernels/cpu. Pure functions, any thread.
 //
 // Keys that are not masked are split into
 //   I_f   always read: the first `sink`, the last `local`, and of the keys between them the
-//         ceil(heavy * count) with the largest scores. Scores are q.k, or q.k~ if the options name
-//         a shadow; ties go to the older key. Shares are rounded up; the authors' public code
-//         rounds sink and local down.
+//         ceil(heavy * count) with the largest scores. Keys are ranked by q.k, or by the score of
+//         their shadow if the options name one; ties go to the older key. Shares are rounded up;
+//         the authors' public code rounds sink and local down.
 //   tail  the other n_s keys
-// With e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample:
-//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys gives estimates of D = sum e_j and
-//      N = sum r_j over all keys, and of the tail's spread.
-//   2. A BudgetRule computes b from these; b0 <= b <= n_s and b <= maxBudget.
+// s_j is the exact score of key j, v_j its value, and m the largest score that was read. With
+// e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample:
+//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys estimates D = sum e_j over all keys and the
+//      standard deviation of e_j over the tail. If the rule uses values, it also estimates
+//      N = sum r_j and the standard deviation of r_j.
+//   2. A BudgetRule computes b from these. b is at least b0 and at most n_s. maxBudget, unless it
+//      is 0, limits b even below b0.
 //   3. A new sample of b keys, uniform without replacement, gives
-//      o^ = (N_f + n_s/b sum r_j) / (D_f + n_s/b sum e_j).
-// The sample is new because b depends on the pilot. A pilot that misses the large keys asks for few
-// keys; as a part of the sample it would also lower the sums. Given b, a new sample's sums are
-// unbiased. If b0 or b reaches n_s, every key is read and o^ is exact. No pilot is drawn if b0 or
-// maxBudget alone decides b.
+//      o^ = (N_f + n_s/b sum r_j) / (D_f + n_s/b sum e_j), with sums N_f, D_f over I_f and the
+//      others over the sample.
+// The sample is new because b depends on the pilot. If the pilot misses the large keys, b is too
+// small; a sample that contained this pilot would also have too small sums. Given b, the sums of a
+// new sample are unbiased. If b = n_s, every key is read and o^ is exact. No pilot is drawn if b0
+// is at least n_s or maxBudget: b is then the smaller of these two.
 //
-// Why at least 32 pilots: keys that a pilot misses do not raise b. A set of keys that makes up a
-// share f of the tail is missed with probability (1 - f)^b0. Measured over 720 synthetic cases of
-// 120 to 4000 keys (flat to Pareto weights, heavy 0.05, exact and 4-bit scores), vattention exceeds
-// epsilon significantly more often than delta in 45 cases with 2 pilots, and in none with 8 (at
-// worst as often as delta) or 32 (at worst 0.44 times as often). 8 pilots read 43 % of the value
-// rows in the mean, 32 read 51 %. With fewer heavy keys, 0.01 or 0.02, 8 pilots fail in 47 and 23
-// cases, 32 in 10 each. The guarantee, like the central limit theorem, needs the heavy keys outside
-// of the tail. With heavy = 0 one key of the tail may have most of the weight, and 32 pilots fail
-// in 30 cases.
+// Why a pilot has at least 32 keys: keys that a pilot misses do not raise b. A set of keys that
+// makes up a share f of the tail is missed with probability (1 - f)^b0 or less. vattention was
+// measured over 720 synthetic cases of 120 to 4000 keys, with flat to Pareto weights, exact and
+// 4-bit scores. A case fails if the error exceeds epsilon significantly more often than delta.
+//   keys of a pilot                                   2    8    32
+//   failed cases, heavy = 0.05                       45    0     0
+//   failed cases, heavy = 0.02                            23    10
+//   failed cases, heavy = 0.01                            47    10
+//   worst rate of errors over delta, heavy = 0.05         1.0   0.44
+//   value rows read, heavy = 0.05                         43 %  51 %
+// The guarantee rests on the central limit theorem for sums over the tail, and so needs the heavy
+// keys outside of the tail. With heavy = 0 one key of the tail may have most of the weight, and
+// pilots of 32 keys fail in 30 cases.
 #include "kernels/adaptive_rule.h"
 #include "kernels/cpu/methods.h"
 
 namespace allot::kernels {
 
-// A rule for b.
+// Computes the sample size b of a method.
 struct BudgetRule {
   bool uses_values = false;  // the pilot's value rows are read
-  // Returns how many keys of the tail to sample, before limits; infinity: all.
+  // Returns b before its limits; infinity: all keys of the tail.
   double (*rows)(const PilotEstimate&, const MethodOptions&) = nullptr;
 };
 
-// The rules of the two methods; see their files.
+// The rules of method_vattention.cpp and method_adaptive_denominator.cpp.
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);
 
 // Selects I_f and a sample of the tail by the rule.
 void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection);
 
-// Returns z with P(Z > z) = tail for a standard normal Z. The relative accuracy is 1e-13 for tail
-// in 1e-300 .. 1 - 1e-3 (absolute near 0.5, where z is 0). Requires: 0 < tail < 1.
-double normalUpperQuantile(double tail);
+// Returns z with P(Z > z) = probability for a standard normal Z. The relative error is below 1e-13
+// for probabilities of 1e-300 .. 1 - 1e-3; near 0.5, where z is 0, that is the absolute error.
+// Requires: 0 < probability < 1.
+double normalUpperQuantile(double probability);
 
 }  // namespace allot::kernels

@@ -1,15 +1,15 @@
 #pragma once
 // Device code that writes keys and values into the cache, with the 4-bit shadow, the mean key, the
-// bounds and the sums of values: kernels/cpu/paged_kv.cpp and shadow.cpp to the bit. One warp
-// writes one position of one KV head. The shadow needs the mean key of a sequence that starts, so
-// that appends of more than one position are three launches.
+// bounds and the sums of values. Results are bit-identical to kernels/cpu/paged_kv.cpp, shadow.cpp
+// and value_sums.cpp. A new sequence's mean key must be complete before its shadow is written, so
+// an append of several positions launches appendKernel, meanKeyKernel and shadowKernel in turn.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
 
 constexpr int kAppendThreads = 128;
 
-struct Append {
+struct Append {  // the kernels' arguments
   void* keys;
   void* values;
   uint8_t* codes;  // null: no shadow
@@ -21,13 +21,13 @@ struct Append {
   const float* new_keys;
   const float* new_values;
   const int32_t* page_table;
-  const int32_t* starts;
+  const int32_t* starts;  // [rows] position of the first new key
   int rows;
   int count;
   int max_pages;
-  unsigned long long* wrong;
-  double* value_sums;  // null: none
-  void* bounds;        // null: none
+  unsigned long long* wrong;  // the least error so far, as report() writes it
+  double* value_sums;         // null: none
+  void* bounds;               // null: none
 };
 
 __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head) {
@@ -35,7 +35,7 @@ __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head
                           static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// Returns the position's vector in the pool, or -1 after reporting an error.
+// Returns the index of the position's vector of this KV head in the pool; -1 after an error report.
 __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
   if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     report(in, Wrong::kLength, row, kv_head);
@@ -51,14 +51,14 @@ __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_
          (position & ((1 << in.page_shift) - 1));
 }
 
-// kDim / 32 elements of a position a lane.
+// One key or value that a warp holds; each lane has kDim / 32 consecutive elements.
 template <int kDim, typename T>
 struct LaneRow {
   static constexpr int kOwn = kDim / 32;
   T element[kOwn];
 
-  // Returns false if the cache cannot hold one of the numbers.
-  __device__ bool take(const float* from, int lane) {
+  // Converts this lane's floats to T. Returns false to all lanes if T cannot hold a lane's number.
+  __device__ bool convert(const float* from, int lane) {
     bool good = true;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -79,8 +79,8 @@ struct LaneRow {
   }
 };
 
-// Writes codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half
-// the differences to the mean key.
+// Writes codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` is half
+// of the key minus the mean key, since their difference may overflow; of the key alone without one.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
                                    const float* mean_key, int64_t row, int lane) {
@@ -95,14 +95,14 @@ __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key
   for (int i = 16; i > 0; i /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, i));
   const bool zero = largest < 1e-30f;
   const float inverse = __fdiv_rn(7.0f, largest);
-  uint32_t codes = 0;  // a byte each
+  uint32_t codes = 0;  // kOwn codes, one in each byte
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int code = zero ? 8 : static_cast<int>(rintf(__fmul_rn(halves[i], inverse))) + 8;
     codes |= static_cast<uint32_t>(code) << (8 * i);
   }
-  // A word of the tile holds features 8v .. 8v + 3 in its low nibbles and the next four in its
-  // high ones.
+  // The 32-bit word v of a key holds elements 8v .. 8v + 3 in the low nibbles of its bytes, and
+  // 8v + 4 .. 8v + 7 in the high ones.
   constexpr int kLanesOfFour = 4 / kOwn;
   if (kLanesOfFour == 2) {
     const uint32_t other = __shfl_down_sync(kAll, codes, 1);
@@ -124,7 +124,7 @@ __device__ inline float* meanKeyOf(const Append& in, int row, int kv_head, int d
   return in.mean_keys + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
 }
 
-// Writes keys and values, and the shadow if the append is of one position.
+// Writes keys and values; for appends of one position also the shadow and a new mean key.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
   waitForKernelBefore();
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_cons
   const int64_t at = poolRow(in, row, kv_head, static_cast<int64_t>(in.starts[row]) + i);
   if (at < 0) return;
   LaneRow<kDim, T> key, value;
-  const bool keys_good = key.take(in.new_keys + item * kDim, lane);
-  const bool values_good = value.take(in.new_values + item * kDim, lane);
+  const bool keys_good = key.convert(in.new_keys + item * kDim, lane);
+  const bool values_good = value.convert(in.new_values + item * kDim, lane);
   if (!keys_good || !values_good) {
     if (lane == 0) report(in, keys_good ? Wrong::kValue : Wrong::kKey, row, kv_head);
     return;
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_cons
   if (in.codes) writeShadow(in, key, mean_key, at, lane);
 }
 
-// Writes the mean key of every sequence that starts. Sums are in double precision, where sums of 8-
-// or 11-bit numbers are exact unless they differ by 2^20 or more.
+// Writes the mean key of every new sequence. Sums are in double precision. For bfloat16 and float16
+// they are exact unless magnitudes differ by a factor of 2^20 or more.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(1024) meanKeyKernel(const __grid_constant__ Append in) {
   constexpr int kPartialSums = 1024 / kDim;
@@ -199,7 +199,7 @@ __host__ __device__ constexpr int touchedTiles(int count) {
   return (count + kSubtileKeys - 2) / kSubtileKeys + 1;
 }
 
-// Writes PagedKv::bounds of the tiles of the new positions, a warp a tile. Runs after appendKernel.
+// Writes PagedKv::bounds of the new positions' tiles, one warp per tile. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_constant__ Append in) {
   constexpr int kOwn = kDim / 32;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
   if (at < 0) return;
   T* bounds = static_cast<T*>(in.bounds) + at / kSubtileKeys * (2 * kDim) + lane * kOwn;
   T low[kOwn], high[kOwn];
-  // The bounds of a page's earlier use are dropped by the first key of a tile.
+  // The first key of a tile overwrites the bounds of the page's previous user: they are not loaded.
 #pragma unroll
   for (int i = 0; i < kOwn && from % kSubtileKeys != 0; ++i) {
     low[i] = bounds[i];
@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
   }
 }
 
-// Writes PagedKv::value_sums as kernels/cpu/value_sums.cpp does: a block a row and KV head, a
-// thread a channel, position after position. Runs after appendKernel.
+// Writes PagedKv::value_sums as kernels/cpu/value_sums.cpp does: one block per row and KV head, one
+// thread per channel, which adds positions in order. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ Append in) {
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ 
   }
 }
 
-// Computes kernels::meanValues.
+// Arguments of meansKernel, which computes kernels::meanValues.
 struct Means {
   const double* value_sums;
   int64_t pages;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kDim) meansKernel(const __grid_constant__ Mean
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
   const int n = in.lengths[row];
   float mean = 0;
-  // The step reports a wrong length or page.
+  // A wrong length or page gives 0 here; the decode step that reads the mean reports it.
   if (n > 0 && n <= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     const int page =
         in.page_table[static_cast<int64_t>(row) * in.max_pages + (n - 1 >> in.page_shift)];

@@ -48,7 +48,7 @@ Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
 // Reads an exported folder. Every line is checked: kData names file and line. One thread.
 class ArchiveReader final : public RunSource {
  public:
-  // kUsage if there is no export.
+  // Opens the folder's files. kUsage if it has no export.json.
   static Result<std::unique_ptr<ArchiveReader>> open(const std::string& folder);
 
   Result<RunHead> readHead() override;

@@ -136,10 +136,10 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
     if (evaluations.empty()) break;
     evaluations_read_ = evaluations.back().entry_id;
     for (Evaluation& evaluation : evaluations) {
-      // One that cannot be waits for its refusal.
       const v1::EvaluationUnit& unit = evaluation.result.unit();
-      // Nobody has looked at its answers; its scores count without them.
+      // The store's answers are not validated yet. Impossible ones are dropped; the scores count.
       if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
+      // Skips results newer than the head, and impossible ones, which the aggregator will refuse.
       if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&
           !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));

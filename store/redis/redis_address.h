@@ -2,14 +2,14 @@
 // RedisAddress: the address of a Redis server and the account to use. Pure functions, except
 // readPassword, which reads one file; any thread.
 //
-// redis://[user@]host:port[?password-file=/path]     host: a name, an address, [::1]
+// redis://[user@]host:port[?password-file=/path]     host: a name, or an IPv4 or [IPv6] address
 // rediss://[user@]host:port[?...]                    the same over TLS; further options:
-//     ca=/path          trust what this file signed, instead of the system's authorities
-//     cert=/path        show this certificate; needs
-//     key=/path
+//     ca=/path                 trust the CA certificates of this file instead of the system's
+//     cert=/path&key=/path     client certificate and its private key; both or neither
 // unix:/path, unix:///path                           options: user=name, password-file=/path
 //
-// An address never contains a password: addresses end up in process lists, logs and manifests.
+// A user needs a password file. An address with a password is refused: addresses end up in process
+// lists, logs and manifests.
 #include <string>
 
 #include "core/result.h"
@@ -29,7 +29,8 @@ struct RedisAddress {
   std::string key_file;
 };
 
-// Parses an address of these forms; kUsage for others. The message never repeats a possible secret.
+// Parses an address of the forms above. kUsage for others, and for rediss:// in a build without
+// TLS. Messages omit whatever may be a secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // Returns the content of a password file without its line end. kUsage if it is empty, too long or

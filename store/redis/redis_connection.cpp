@@ -285,7 +285,8 @@ Status RedisConnection::send(const Arguments& arguments) {
   return {};
 }
 
-// redisGetReply's loop, with an end in time and in size.
+// Reads until a reply is complete, as redisGetReply does. Drops the connection and returns
+// kUnavailable after the deadline, or a null reply if more than most_bytes wait in the buffer.
 Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes) {
   for (;;) {
     if (redisBufferRead(context_.get()) != REDIS_OK) return broken();
@@ -298,7 +299,7 @@ Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes
     }
     if (Clock::now() > deadline) {
       context_.reset();
-      return unavailable("the answer takes too long");
+      return unavailable("no complete answer within the time-out");
     }
   }
 }

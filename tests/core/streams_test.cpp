@@ -56,17 +56,17 @@ TEST(RunStreams, SchedulesShareNoWordWithAttention) {
 // What the compiler proves rests on this function.
 TEST(RunStreams, DomainsMeetWhereEveryWordDoes) {
   const PhiloxDomain attention = {.sequence = {10, 20}, .step = {1, 9}, .stream = {0, 99}};
-  EXPECT_TRUE(meet(attention, attention));
-  EXPECT_TRUE(meet(attention, {.sequence = {20, 30}, .step = {9, 9}, .stream = {99, 100}}));
-  EXPECT_FALSE(meet(attention, {.sequence = {21, 30}}));
-  EXPECT_FALSE(meet(attention, {.step = {10, 12}}));
-  EXPECT_FALSE(meet(attention, {.stream = {100, 100}}));
+  EXPECT_TRUE(overlap(attention, attention));
+  EXPECT_TRUE(overlap(attention, {.sequence = {20, 30}, .step = {9, 9}, .stream = {99, 100}}));
+  EXPECT_FALSE(overlap(attention, {.sequence = {21, 30}}));
+  EXPECT_FALSE(overlap(attention, {.step = {10, 12}}));
+  EXPECT_FALSE(overlap(attention, {.stream = {100, 100}}));
   PhiloxDomain blocks = attention, others = attention;
   blocks.block = {0, 3};
   others.block = {4, 4};
-  EXPECT_FALSE(meet(blocks, others));
-  EXPECT_TRUE(anyMeet(std::array{blocks, others, attention}));
-  EXPECT_FALSE(anyMeet(std::array{blocks, others}));
+  EXPECT_FALSE(overlap(blocks, others));
+  EXPECT_TRUE(anyOverlap(std::array{blocks, others, attention}));
+  EXPECT_FALSE(anyOverlap(std::array{blocks, others}));
 }
 
 // The list is true: whoever draws has counters in its domain. (Kernels' own tests hold attention's

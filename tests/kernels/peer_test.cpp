@@ -130,7 +130,7 @@ TEST(Peers, ThatAnswerOtherwiseAreSaidTo) {
   for (const char* answer :
        {R"({"ms": "3"})", R"({"ms": -1})", R"({"ms": 0})", R"({"ms": null})", R"({"ms": [1, 2]})",
         R"({"time": 3})", R"({"error": 5})", "{}", R"({"error": ""})"}) {
-    EXPECT_THAT(said(answer), HasSubstr("its answer has neither ms, a number above 0, nor error"))
+    EXPECT_THAT(said(answer), HasSubstr("its answer needs \"ms\" (a number above 0) or \"error\""))
         << answer;
   }
   EXPECT_EQ(said(R"({"error": "dim 64 alone"})"), "dim 64 alone");

@@ -2,16 +2,19 @@
 // SaleCalibration: finds SALE's threshold tau of each head (SALE paper, section 3.3 and Algorithm
 // 2), for `allot calibrate sale`.
 //
-// Prompts are read densely. Beside that, each head runs SALE on the same queries, keys and values,
-// so that no head's error reaches another head's input.
-// tau begins at 0.008, or as the options say. It is halved while the head's error is theta or more:
+// The model prefills each prompt densely. In addition each head runs SALE on the same queries, keys
+// and values, and its output is discarded: no head's error reaches another head.
+// tau starts at first_tau. It is halved while the head's error is theta or more:
 //   Err = (1/n) sum |O - O~|, over a prompt's n queries and the head's channels.
 // A tau of at most 0.0001 becomes 0, which keeps every block. If one prompt lowers a threshold, the
 // prompts before it are measured again. The result satisfies, for each head:
-//   Err < theta on every prompt, and tau is the first one or Err >= theta on one prompt at 2 tau.
-// The state after each step is one JSON value. A calibration that was killed goes on from it, with
-// the same result.
-// Owns only numbers; borrows the decoder for a step. One thread, beside the threads of attention.
+//   Err < theta on every prompt. If tau is not first_tau, one prompt had Err >= theta one halving
+//   before. A tau of 0 has Err = 0 and is not measured.
+// A pair of head and prompt is settled if it was measured at the head's present tau.
+// The state after each step is one JSON value; a killed calibration resumes from it, with the same
+// result.
+// Owns the prompts and a workspace; uses the decoder only during step(). One thread calls it;
+// attention uses `threads` threads.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -36,11 +39,11 @@ double saleTau(double first, int level);
 
 // The measurement of one head on one prompt.
 struct HeadReading {
-  int level = -1;     // at which it was measured; -1: not yet measured
-  double error = 0;   // Err
-  double output = 0;  // (1/n) sum |O|
-  uint64_t blocks = 0;
-  uint64_t dense_blocks = 0;
+  int level = -1;             // halvings of tau when it was measured; -1: not yet measured
+  double error = 0;           // Err
+  double output = 0;          // (1/n) sum |O|
+  uint64_t blocks = 0;        // of keys that were attended to
+  uint64_t dense_blocks = 0;  // the same of dense attention
 };
 
 class SaleCalibration {
@@ -49,16 +52,19 @@ class SaleCalibration {
                   const SaleCalibrationOptions& options);
 
   bool isDone() const { return nextPrompt() == readings_.size(); }
-  // Reads the first unsettled prompt once, for the heads whose threshold is open on it.
+  // Prefills the first prompt that is not settled for every head, and measures the heads for which
+  // it is not. Halves the tau of heads with Err >= theta.
   Status step(Decoder* decoder);
 
-  // Returns the number of (head, prompt) pairs that are settled, and of all pairs.
+  // Returns the number of settled pairs of head and prompt.
   uint64_t settled() const;
+  // Returns the number of all pairs.
   uint64_t pairs() const { return readings_.size() * levels_.size(); }
 
-  // Saves the measurements, and restores them. restore: kData if `state` is not of this
-  // calibration.
+  // Returns the measurements.
   nlohmann::json state() const;
+  // Replaces the measurements by those of `state`. kData if it is malformed or has another number
+  // of prompts or heads.
   Status restore(const nlohmann::json& state);
 
   // [layers][heads]
@@ -77,7 +83,8 @@ class SaleCalibration {
   }
   double tau(int level) const { return saleTau(options_.first_tau, level); }
   size_t nextPrompt() const;
-  // Adds the measurements of a chunk to `sums`, for the open heads of its layer.
+  // Adds the errors, outputs and blocks of one chunk of a prompt in `layer` to `sums`, for the
+  // heads that `open` marks.
   Status measure(const kernels::PagedKv& kv, const kernels::PrefillInputs& in, int64_t layer,
                  const std::vector<char>& open, std::vector<HeadReading>* sums);
 
@@ -91,7 +98,7 @@ class SaleCalibration {
   std::vector<float> sparse_, dense_;  // outputs of one chunk
 };
 
-// The facts of a profile's file, beside its thresholds.
+// The metadata of a profile's file (core/spec/prefill_profile.h): the origin of its thresholds.
 struct ProfileFacts {
   std::string build = {};
   std::string weights_sha256 = {};

@@ -182,8 +182,8 @@ class CudaBackend final : public DecoderBackend {
   bool no_room_ = false;         // for the last step
 };
 
-// Rows first .. first + count - 1.
-StepBatch partOf(const StepBatch& batch, size_t first, size_t count) {
+// Returns the batch of rows first .. first + count - 1, with the same method, layer and seed.
+StepBatch sliceRows(const StepBatch& batch, size_t first, size_t count) {
   StepBatch part = batch;
   const auto cut = [&](auto* list, size_t width) {
     const auto begin = list->begin() + static_cast<std::ptrdiff_t>(first * width);
@@ -354,7 +354,7 @@ Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
     no_room_ = false;
     Status done;
     try {
-      done = count == rows ? step(batch, 0) : step(partOf(batch, first, count), first);
+      done = count == rows ? step(batch, 0) : step(sliceRows(batch, first, count), first);
     } catch (const c10::OutOfMemoryError&) {
       if (count == 1 || batch.probe) throw;
       (void)waited("decode");  // what was enqueued still reads the step's arrays

@@ -352,10 +352,11 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
   out->resize(start + static_cast<size_t>(tensor.elements()));
   float* numbers = out->data() + start;
   toFloat(tensor, numbers);
-  // llama.cpp rotates neighbouring channels, Hugging Face's models channels half a head apart.
-  // Converters therefore interleave the two halves of each head's rows, except for Qwen's models.
-  const bool queries = name.ends_with("q_proj.weight"), keys = name.ends_with("k_proj.weight");
-  if (config.architecture != "LlamaForCausalLM" || (!queries && !keys)) return {};
+  // RoPE rotates pairs of neighbouring channels in llama.cpp, and pairs half a head apart in
+  // Hugging Face's models. Converters therefore interleave the two halves of each head's query and
+  // key rows, except for Qwen's models. This undoes it.
+  const bool is_query = name.ends_with("q_proj.weight"), is_key = name.ends_with("k_proj.weight");
+  if (config.architecture != "LlamaForCausalLM" || (!is_query && !is_key)) return {};
   const int64_t width = shape[1], half = config.head_dim / 2;
   std::vector<float> head(static_cast<size_t>(config.head_dim * width));
   for (int64_t h = 0; h < shape[0] / config.head_dim; ++h) {

@@ -22,7 +22,8 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf);
 // Returns the tokenizer in tokenizer.json's form, so that one reader checks both.
 Result<nlohmann::json> ggufTokenizer(const Gguf& gguf);
 
-// Appends the tensor of a Hugging Face name to `out`, as float32, rows in Hugging Face's order.
+// Appends the tensor with this Hugging Face name to `out`, as float32, rows in Hugging Face's
+// order.
 Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::string& name,
                         const std::vector<int64_t>& shape, std::vector<float>* out);
 

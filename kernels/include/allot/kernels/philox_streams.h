@@ -1,6 +1,6 @@
 #pragma once
-// The domains of Philox counters that a run uses, in one list; the compiler proves that no two of
-// them overlap. Code that needs random numbers under a run's key adds a domain here.
+// Lists the sets of Philox counters ("domains") that a run uses; static_asserts prove that they are
+// disjoint. Code that needs random numbers under a run's key adds a domain here.
 //
 // A counter has four words: (sequence, step, stream, block). Layer l and head h of attention have
 // stream l << 16 | h, below kFirstReservedStream. Later streams belong to core/random_stream.h and
@@ -20,11 +20,11 @@ namespace allot {
 // Sequences with this bit are rows of evaluations; the others are rows of rollouts.
 inline constexpr uint32_t kEvaluationBit = 1u << 31;
 
-// Steps with this bit are positions of a prompt; the others are decode steps. If reading a prompt
-// draws, each row reads it with its own sequence.
+// Steps with this bit are positions of a prompt; the others are decode steps. If a method draws in
+// the prefill, each row of a batch prefills the prompt for itself, with its own sequence.
 inline constexpr uint32_t kPromptBit = 1u << 31;
 
-// The layers and heads that have streams. Steps with more are refused.
+// Limits of layer and head numbers. The kernels refuse models with more.
 inline constexpr uint32_t kStreamLayers = 0xffff;
 inline constexpr int kStreamHeads = 1 << 16;
 inline constexpr uint32_t kFirstReservedStream = kStreamLayers << 16;
@@ -34,7 +34,7 @@ ALLOT_HOST_DEVICE constexpr uint32_t attentionStream(uint32_t layer, uint32_t he
   return layer << 16 | head;
 }
 
-// What core/ draws for. Its streams follow attention's.
+// Purposes for which core/ draws. Their streams come after those of attention.
 enum class Purpose : uint32_t {
   kSchedule = 1,
   kQuestions = 2,
@@ -49,19 +49,19 @@ constexpr uint32_t purposeStream(Purpose purpose) {
 
 inline constexpr uint32_t kTokenStream = UINT32_MAX;  // the choice of tokens
 
-// Blocks of one head's attention, by stage. The draws of value rows begin at 0. Key j of a sample
-// without replacement has word j % 4 of block j / 4, counted from the sample's first block: 2^29
-// keys have room.
+// Blocks of one head's attention. Draws of value rows use blocks from 0. Key j of a pilot or sample
+// without replacement has word j % 4 of block j / 4, counted from its first block: 2^29 keys have
+// room.
 inline constexpr uint32_t kDrawBlocks = 0;
 inline constexpr uint32_t kPilotBlocks = 0;
 inline constexpr uint32_t kSampleBlocks = 1u << 27;
-inline constexpr uint32_t kFeatureBlocks = 1u << 28;  // bernoulli's features of one query
-inline constexpr uint32_t kGroupFeatureBlocks = 2u << 28;
+inline constexpr uint32_t kFeatureBlocks = 1u << 28;       // bernoulli's features of one query
+inline constexpr uint32_t kGroupFeatureBlocks = 2u << 28;  // of a group, in its first head's stream
 inline constexpr uint32_t kEndOfBlocks = 3u << 28;
 
 // ---- The domains ----
 
-// The words first..last.
+// The range first..last of one word, both included.
 struct WordRange {
   uint32_t first = 0;
   uint32_t last = UINT32_MAX;
@@ -76,16 +76,16 @@ struct PhiloxDomain {
   WordRange block = {};
 };
 
-constexpr bool meet(WordRange a, WordRange b) { return a.first <= b.last && b.first <= a.last; }
-constexpr bool meet(const PhiloxDomain& a, const PhiloxDomain& b) {
-  return meet(a.sequence, b.sequence) && meet(a.step, b.step) && meet(a.stream, b.stream) &&
-         meet(a.block, b.block);
+constexpr bool overlap(WordRange a, WordRange b) { return a.first <= b.last && b.first <= a.last; }
+constexpr bool overlap(const PhiloxDomain& a, const PhiloxDomain& b) {
+  return overlap(a.sequence, b.sequence) && overlap(a.step, b.step) &&
+         overlap(a.stream, b.stream) && overlap(a.block, b.block);
 }
 template <size_t N>
-constexpr bool anyMeet(const std::array<PhiloxDomain, N>& domains) {
+constexpr bool anyOverlap(const std::array<PhiloxDomain, N>& domains) {
   for (size_t i = 0; i < N; ++i) {
     for (size_t j = i + 1; j < N; ++j) {
-      if (meet(domains[i], domains[j])) return true;
+      if (overlap(domains[i], domains[j])) return true;
     }
   }
   return false;
@@ -119,26 +119,26 @@ inline constexpr std::array kPhiloxDomains = {
     domainOf("schedules", Purpose::kSchedule),
     domainOf("order of questions", Purpose::kQuestions),
     domainOf("bootstrap", Purpose::kBootstrap),
-    domainOf("keys of repetitions", Purpose::kRepetition),
-    domainOf("what a learner tries", Purpose::kLearner),
+    domainOf("Philox keys of repetitions", Purpose::kRepetition),
+    domainOf("exploration of a learner", Purpose::kLearner),
 };
-static_assert(!anyMeet(kPhiloxDomains), "two domains of Philox counters meet");
+static_assert(!anyOverlap(kPhiloxDomains), "two domains of Philox counters overlap");
 static_assert(attentionStream(kStreamLayers - 1, kStreamHeads - 1) == kAttentionStreams.last);
 static_assert(purposeStream(kLastPurpose) < kTokenStream);
 
-// The draws of one method within a head. A head has one method; only bernoulli's features are drawn
-// in front of another method's value stage.
+// Blocks within one head's stream. One method draws in a head, except that bernoulli draws features
+// before another method draws values; and a pilot comes before a sample. These must be disjoint.
 inline constexpr std::array kHeadDomains = {
     PhiloxDomain{.name = "draws, or pilots and samples",
                  .block = {kDrawBlocks, kFeatureBlocks - 1}},
     PhiloxDomain{.name = "features of a head", .block = {kFeatureBlocks, kGroupFeatureBlocks - 1}},
     PhiloxDomain{.name = "features of a group", .block = {kGroupFeatureBlocks, kEndOfBlocks - 1}},
 };
-static_assert(!anyMeet(kHeadDomains), "two stages of a head draw from the same blocks");
+static_assert(!anyOverlap(kHeadDomains), "two stages of a head draw from the same blocks");
 inline constexpr std::array kSampleDomains = {
     PhiloxDomain{.name = "pilots", .block = {kPilotBlocks, kSampleBlocks - 1}},
     PhiloxDomain{.name = "samples", .block = {kSampleBlocks, kFeatureBlocks - 1}},
 };
-static_assert(!anyMeet(kSampleDomains), "a sample has keys' words of its pilot");
+static_assert(!anyOverlap(kSampleDomains), "a sample and its pilot share blocks");
 
 }  // namespace allot
