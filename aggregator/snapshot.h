@@ -20,7 +20,9 @@ struct RunSnapshot {
   std::optional<v1::ModelFacts> model;
   v1::Experiment experiment;  // in force
   Phase phase = Phase::kStarting;
-  std::string waiting;  // why it does not progress; empty while it does
+  // Aggregator::whyWaiting(): why nothing moves; empty while results arrive or a worker is at work,
+  // after the end, and in snapshots that commands make.
+  std::string waiting;
   std::string last_error;
   v1::AggregatorState state;
   std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
@@ -35,11 +37,11 @@ struct RunSnapshot {
   std::string run_id = {};
   Desired desired = Desired::kRunning;
   Lease lease = {};                               // of the leader
-  std::optional<v1::AggregatorStatus> told = {};  // the leader's own status
+  std::optional<v1::AggregatorStatus> told = {};  // of the process that made this, or as stored
   std::vector<Refusal> refusals = {};             // the newest ones
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
   uint64_t last_update_unix_ms = 0;               // 0: none was made
-  double evaluation_seconds = 0;                  // of workers, for recorded units
+  double evaluation_seconds = 0;                  // of workers, for accepted evaluations
 };
 
 }  // namespace allot

@@ -1,6 +1,7 @@
 #pragma once
 // Changes a run's control record: pause, resume, stop, extend, set. Each function reads the record,
-// checks that the change makes sense, and writes it unless another process was faster. One thread.
+// changes it and writes it, and begins again if another process has written meanwhile. All of them
+// except changeDesired() check that the change makes sense. One thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,8 +13,9 @@
 
 namespace allot {
 
-// Repeats read, `edit` and write until no other process interferes, and returns the written record.
-// An error of `edit` ends it; false: there is nothing to change.
+// Repeats read, `edit` and write while other processes interfere, at most 100 times (then
+// kUnavailable), and returns the record as it then is. An error of `edit` ends it; if `edit`
+// returns false, nothing is written.
 Result<Control> changeControl(Store* store, const std::function<Result<bool>(Control*)>& edit);
 
 // Sets `desired`, in any state of the run.
@@ -25,8 +27,8 @@ struct ControlChange {
   Control now;
 };
 
-// Change the desired state. kUsage if it makes no sense: to pause or stop a finished run, to resume
-// one, ...
+// Change the desired state. kUsage: to pause a run that is over, to stop a finished one, or to
+// resume a finished one that has been evaluated.
 Result<ControlChange> pauseRun(Store* store);
 Result<ControlChange> resumeRun(Store* store);
 Result<ControlChange> stopRun(Store* store);

@@ -168,13 +168,13 @@ bool haveTasks(const Predictions& predictions) {
                      [](const auto& one) { return !one.second.task.empty(); });
 }
 
-// By id alone, to be set beside a file without tasks.
+// Returns the predictions by id alone, for a comparison with a file that names no tasks.
 Result<Predictions> withoutTasks(const Predictions& predictions) {
   Predictions by_id;
   for (const auto& [key, one] : predictions) {
     if (!by_id.try_emplace(one.id, one).second) {
       return badInput("question " + inQuotes(one.id) +
-                      " is one of several tasks in one file, and the other names no tasks");
+                      " is in several tasks of one file, and the other file names no tasks");
     }
   }
   return by_id;

@@ -17,9 +17,10 @@ struct WaitFor {
   std::string state = {};
 };
 
-// Parses "finished", "goal", "update=50", "state=paused". kUsage lists these.
+// Parses "finished", "goal", "update=50", "state=paused". kUsage says what is allowed.
 Result<WaitFor> parseWaitFor(const std::string& text);
-// Parses "90s", "30m", "2h", "1h30m", "1d" into seconds. kUsage for other texts.
+// Parses "90s", "30m", "2h", "1h30m", "1d" into seconds. kUsage for other texts, and
+// for a part of more than 366 days.
 Result<uint64_t> parseSpan(const std::string& text);
 
 struct WaitOutcome {
@@ -29,7 +30,8 @@ struct WaitOutcome {
 };
 
 // Returns the outcome. accuracy: learnedAccuracy() of the run, if the goal is waited for. kNever:
-// not without a person's action. kUsage: a goal that the experiment does not have.
+// the run is over, its processes have ended, or these are exported files. kUsage: a goal that the
+// experiment does not have.
 Result<WaitOutcome> outcomeOf(const WaitFor& wanted, const RunStatus& status,
                               std::optional<double> accuracy);
 

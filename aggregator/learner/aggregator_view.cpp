@@ -117,7 +117,8 @@ uint64_t Aggregator::noteRefusal(const v1::EvaluationResult& result, const std::
   return held ? kHoldBackMs : 0;
 }
 
-// Why the first unit that is held back is; empty if none is.
+// Returns why a unit is held back, the first by id of those that were refused often enough and not
+// accepted since; "" if there is none.
 std::string Aggregator::heldBack() const {
   for (const auto& [unit, refusals] : refused_units_) {
     if (refusals.count < kMostRefusals || refusals.workers.size() < kMostRefusedWorkers) continue;

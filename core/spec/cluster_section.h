@@ -1,10 +1,9 @@
 #pragma once
-// spec.cluster: what only a cluster knows of an experiment, in the same file.
+// spec.cluster: the settings of an experiment file that matter only in a cluster.
 //
-// `allot run` checks the section and leaves it aside, nothing stores it, and it is no part of the
-// experiment's digest: all of it may change at any time. Who makes Kubernetes objects (k8s/render)
-// reads it. Its keys are rows as those of the experiment are (core/spec/spec_rules.h). Pure
-// functions, any thread.
+// `allot run` checks the section and ignores it. The run's store never has it, and it is no part of
+// the experiment's digest: all of it may change at any time. k8s/render reads it. Its keys are rows
+// as those of the experiment are (core/spec/spec_rules.h). Pure functions, any thread.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,7 +21,9 @@ namespace allot {
 const std::vector<SpecRule>& clusterRules();
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 
-// The section of a file whose keys are known ones; of a file without it, the defaults.
+// Reads the section. A key that is not given has its default, except `workers` and the keys whose
+// default follows from others: these stay unset.
+// Requires: the file's keys were checked (checkKeys).
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place);
 
 // An experiment file, or the object that a cluster has of it.
@@ -32,16 +33,17 @@ struct ExperimentObject {
   std::string name_space;  // metadata.namespace; empty: it says none
 };
 
-// As parseExperiment (core/spec/spec.h), with what it leaves aside.
+// As parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
                                                const std::vector<std::string>& overrides = {});
 
-// metadata and status as Kubernetes has them: names of fields are checked, namespace, labels and
-// annotations too; status is taken as it comes.
+// Returns the fields of metadata that checkKeys() accepts.
 const std::vector<std::string>& metadataKeys();
+// Checks that metadata.namespace is a name, and labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
-// "512Mi" -> 536870912; nothing if it is no quantity.
+// Returns the value of a quantity: "512Mi" is 536870912. Nothing for another unit or no number.
+// Requires: the text matches kQuantityPattern.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =
@@ -50,7 +52,7 @@ inline constexpr char kLabelKeyPattern[] =
     "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 inline constexpr char kLabelValuePattern[] = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 inline constexpr uint32_t kMostSeconds = 1000000000;
-// What a toleration may choose by a word.
+// Return the values that a toleration's `operator` and `effect` may have.
 const std::vector<std::string>& tolerationOperators();
 const std::vector<std::string>& tolerationEffects();
 

@@ -48,7 +48,7 @@ Result<std::vector<std::vector<double>>> readTaus(const YamlValue& list, const s
     const std::string where = place + ": tau[" + std::to_string(taus.size()) + "]";
     if (row.kind != YamlValue::Kind::kList || row.items.empty() ||
         row.items.size() != list.items.front().items.size()) {
-      return badInput(where + " is not a list of as many heads as the first layer has");
+      return badInput(where + " is not a list of a number for each head, as many as in tau[0]");
     }
     heads += row.items.size();
     if (heads > kMostProfileHeads) {
@@ -62,7 +62,7 @@ Result<std::vector<std::vector<double>>> readTaus(const YamlValue& list, const s
       layer.push_back(tau);
     }
   }
-  if (taus.empty()) return badInput(place + ": tau is empty; it has a list for each layer");
+  if (taus.empty()) return badInput(place + ": tau is empty; it needs a list for each layer");
   return taus;
 }
 

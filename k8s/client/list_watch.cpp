@@ -39,7 +39,7 @@ ListWatch::ListWatch(Random random) : random_(random), back_off_(std::move(rando
 ListWatch::Step ListWatch::next(TimePoint now) {
   if (now < not_before_) return {.what = Step::What::kWait, .until = not_before_};
   if (resource_version_.empty()) return {.what = Step::What::kList};
-  // Not all at the same time again.
+  // Watches get different timeouts: those that began together do not end together.
   const double share = 1 - kSpread + 2 * kSpread * random_();
   events_ = 0;
   return {.what = Step::What::kWatch,

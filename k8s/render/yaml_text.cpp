@@ -35,7 +35,7 @@ bool isPlain(const std::string& text) {
   return text.find_first_not_of(kInner) == std::string::npos;
 }
 
-// Whether it can stand there as a block after "|" or "|-".
+// Returns true if the text can be written as a block after "|" or "|-".
 bool isBlock(const std::string& text) {
   const size_t breaks = text.size() - text.find_last_not_of('\n') - 1;
   if (text.find('\n') == std::string::npos || text[0] == ' ' || text[0] == '\n' || breaks > 1) {
@@ -43,7 +43,8 @@ bool isBlock(const std::string& text) {
   }
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // Line breaks of Unicode are breaks to YAML 1.1: U+0085, U+2028, U+2029, and a byte-order mark.
+    // U+0085, U+2028 and U+2029 are line breaks to YAML 1.1, and a byte-order mark may not stand
+    // here. Characters that begin with the same byte are refused with them.
     if ((byte < 0x20 && byte != '\n') || byte == 0x7f || byte == 0xc2 || byte == 0xe2 ||
         byte == 0xef) {
       return false;

@@ -1,21 +1,21 @@
 #pragma once
-// The combine kernel (step.h) of methods that draw. Device code, one block a row and query head,
-// which adds up the split kernel's splits in order. Exact and flash heads: a weighted sum of the
-// splits' sums. Sampled heads: draws from the splits' weights, by prefix sums in integers, then the
-// drawn values.
+// The combine kernel (step.h) of dense attention and of methods that draw single keys. Device code,
+// one block a row and query head, which takes the splits in order. Exact heads: a weighted sum of
+// the splits' sums. Flash heads: a weighted mean of their means. Sampled heads: draws from the
+// splits' weights, by prefix sums in integers, then the drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
 // Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score. A split
-// with that max_score keeps all its bits. A split of 2^-24 of its weight (flat scores beside a key
-// that is 16 nats above them) is rounded to 2^-20 of itself, whatever the row's length. A split has
-// at most 2^31 of its own units, so that the total of kMostSplits stays below 2^62.
+// with that max_score keeps all its bits. A split whose max_score is g > kKept lower loses its last
+// g - kKept bits: at g = 24 that is 2^-23 of a split of flat scores. A split has at most 2^31 of
+// its own units, so the total of kMostSplits is at most 2^62.
 constexpr int kKept = 16;
 static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
 // Returns a split's weight in the common unit; its own units are 2^(kKept - gap) of that. If that
-// is less than one, rounds to nearest, which is unbiased in the mean.
+// is less than one, rounds to nearest, ties up. A gap of kKept + 32 or more gives 0.
 __device__ inline uint64_t inUnits(uint32_t weight, float gap) {
   if (gap >= kKept + 32) return 0;
   const int bits = kKept - static_cast<int>(gap);
@@ -91,9 +91,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return passed;
   }
 
-  // What a head's thresholds have in common: the total is budget * step + step_rest. All of them
-  // are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is floor(x
-  // / (2^24 S)).
+  // What a head's thresholds have in common: the total is budget * step + step_rest. Thresholds are
+  // the CPU's, which has them in 128 bits (draws.cpp, method_s2anta_strat.cpp, method_santa.cpp).
+  // Systematic ones use that floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
     double inverse;  // of the budget
@@ -132,7 +132,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   struct Drawn {
     int key;
     uint32_t entry;
-    float log_weight;  // log2 of the weight, in units of exp
+    float log_weight;  // log2 of the key's exp(score), as its rounded weight has it
   };
   __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float max_score) const {
     int low = 0, high = splits_;  // prefix[low] <= threshold < prefix[high]
@@ -148,7 +148,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
 #pragma unroll
     for (int i = 0; i < kSubtiles / 4; ++i) four[i] = subtiles[i];
     const int bits = kKept - static_cast<int>(max_score - own);
-    // The key is the first whose prefix in the split, in the split's units, reaches `target`.
+    // The key is the first up to which the split's weights, with its own, add up to `target`.
     const uint64_t rest = threshold - prefix[low];
     uint64_t target =
         bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));
@@ -270,7 +270,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
       const float scale = sums->top + max_score - static_cast<float>(23 + kKept) +
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
       this->setLse(denominator > 0 ? (scale + log2f(denominator)) * kLn2 : minusInfinity());
-      // Draws may be so light beside what is not drawn that nothing is left.
+      // The denominator is 0 if every drawn key's exact score is -infinity.
       if (tid_ < kDim)
         this->put(tid_, sums->value * (denominator == 0 ? 0.0f : 1.0f / denominator));
     } else {

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels by shape. Each of these functions is in a file of its own, so that the kernels
-// compile in parallel. Private to kernels/cuda; host, any thread.
+// The kernels by shape. These functions are spread over several files, so that the kernels compile
+// in parallel. Private to kernels/cuda; host, any thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -30,14 +30,14 @@ struct CombineKernel {
 // Return the split kernels; null for head sizes other than 64 and 128. by_head: the kernel reads
 // Step::ByHead. head_group: query heads that a warp processes together, headGroupFor(group) or,
 // over the shadow, at most kMaxShadowHeadGroup; kernels without this argument have groups of 4.
-// many: there are more splits than warps, so that a warp takes several.
+// many: a warp takes up to four splits together, which costs at most 3 % (splits_at_once.h).
 SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many);
 SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group);
 SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
 SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // Returns a combine kernel, or null. SplitMode::kExact has none by head: kWeights' attends exactly,
-// too. heads_each: heads for each multiprocessor; if they do not fit at once, blocks are smaller.
+// too. heads_each: heads for each multiprocessor; if too many, blocks are smaller, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
 // Returns the combine kernel of methods that choose keys by scores (SplitMode::kWeights and

@@ -7,8 +7,8 @@ namespace allot::kernels::cuda {
 
 // Queries have 8 bits, and products are of bytes (m16n8k32). A code is a nibble: a byte's low
 // nibble belongs to a channel of the query's first word, its high nibble to one of the second.
-// - Head groups of 8 and 16: low and high nibbles have separate products; those of the high nibbles
-//   are 16 times too large.
+// - Head group of 8: low and high nibbles have separate products; those of the high nibbles are 16
+//   times too large. A head group of 16, which no kernel has today, would do the same.
 // - Head group of 4: columns 2h and 2h + 1 are head h's. The first sums the low nibbles. The second
 //   sums the whole bytes and, with the query's second word negated, the low nibbles, which leaves
 //   the high nibbles. So only low nibbles need to be extracted.
@@ -43,8 +43,8 @@ class ShadowScores {
                           float (&top)[kOfLane]) {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) top[i] = minusInfinity();
-    // The name of the loaded queries is in shared memory: no register is free, and the stack is as
-    // slow as a key.
+    // The name of the loaded queries is in shared memory: no register is free, and local memory
+    // costs as much as loading a key.
     const int name = share.queriesOf(work);
     if (scratch.note() != name) {
       take(work);
@@ -78,7 +78,7 @@ class ShadowScores {
       };
       const bool whole = !step_.in.bias && slot * 64 + 64 <= work.count && slot * 64 >= work.dead;
       const uint32_t at = pipe.await();
-      // Channels 8 (t + 4 v) .. + 7 of keys 4 (g % 4) .. + 3 of tile g / 4 of 32 keys.
+      // This lane has keys 4 (g % 4) .. + 3 of tile g / 4, of the two tiles of 16 keys of a half.
       const uint32_t codes = at + Codes::readBy(lane_.g, lane_.t);
       const uint32_t scales = at + Layout::Tile::kBytes + lane_.g * 16;
 #pragma unroll
@@ -133,7 +133,7 @@ class ShadowScores {
     const int head = kHeadGroup == kSmallHeadGroup ? g / 2 : tile * 8 + g;
     const bool there = hasHead<kHeadGroup>(step_, work, head);
     const float* query = queryOf<kDim, kHeadGroup>(step_, work, there ? head : 0);
-    // All loads are in flight at once; the four lanes of a head have every channel.
+    // All loads are in flight at once; the four lanes of one g together have all channels.
     float4 own[kDim / 32][2];
 #pragma unroll
     for (int v = 0; v < kDim / 32; ++v) {
@@ -150,7 +150,7 @@ class ShadowScores {
     }
     largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
-    // The scale's inverse would not be finite: counts as zero.
+    // An absent head, or a query whose scale's inverse might not be finite, counts as zero.
     const bool zero = !there || largest < 1e-30f;
     const float inverse = 127.0f / largest;
     int total = 0;

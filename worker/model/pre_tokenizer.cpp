@@ -24,11 +24,12 @@ Result<bool> requiredBool(const nlohmann::json& value, const char* key, const st
   return boolMember(value, key, false, where);
 }
 
-// Returns the first construct of a pattern that Oniguruma, its intended engine, and PCRE2 read
-// differently; empty if there is none. GPT-2, Llama-3, Qwen2, DeepSeek and GPT-4o use none of
-// these. Accepted, they would give other ids than the model was trained with.
+// Returns the first of the constructs below, which Oniguruma, the pattern's intended engine, and
+// PCRE2 read differently; "" if the pattern has none of them. GPT-2, Llama-3, Qwen2, DeepSeek and
+// GPT-4o use none. Accepted, they would give other ids than the model was trained with.
 std::string_view unlikeOniguruma(std::string_view pattern) {
-  // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (no \n).
+  // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (PCRE2:
+  // all but \n).
   constexpr std::string_view kEscapes = "wWbBhHRXN";
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -39,7 +40,7 @@ std::string_view unlikeOniguruma(std::string_view pattern) {
     } else if (!in_class) {
       if (pattern.substr(i, 3) == "(?m") return pattern.substr(i, 3);  // . matches \n, or ^ and $
       in_class = pattern[i] == '[';
-      // A bracket that comes first is an ordinary character.
+      // A ] that comes first is an ordinary character.
       if (in_class && pattern.substr(i + 1, 1) == "^") ++i;
       if (in_class && pattern.substr(i + 1, 1) == "]") ++i;
     } else if (pattern[i] == '[' || two == "&&") {  // classes within classes

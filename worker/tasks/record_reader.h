@@ -1,7 +1,8 @@
 #pragma once
 // Reads files of questions record by record: JSON lines, a JSON array, or CSV.
 //
-// The files come from strangers: every fault is reported as a sentence with file and line.
+// The files come from strangers: every fault is reported as a sentence with the file and, for a
+// fault in the text, the line.
 // Functions without state: any thread.
 #include <cstddef>
 #include <functional>
@@ -36,8 +37,8 @@ class JsonRecord {
   Result<std::vector<std::string>> texts(const std::string& field, bool may_be_blank = false) const;
   // Returns a string, which may be blank; "" if it is missing or null.
   Result<std::string> textOrNone(const std::string& field) const;
-  // Returns verbatim answers, blanks included, for graders that compare these: a string, a number
-  // or a list of them. Blank answers are left out; at least one must remain.
+  // Returns the answers as they stand, with blanks at their ends, for graders that compare those: a
+  // string, a number or a list of them. Answers of blanks alone are left out; one must remain.
   Result<std::vector<std::string>> verbatimAnswers(const std::string& field) const;
   // Returns the value, of any type.
   Result<const nlohmann::json*> value(const std::string& field) const;
@@ -51,8 +52,8 @@ class JsonRecord {
 // lines, a byte order mark and CRLF are ignored.
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use);
 
-// Calls `use` with every row of a CSV file (RFC 4180) without a header.
-// Requires: each row has `columns` fields, else it is an error.
+// Calls `use` with every row of a CSV file (RFC 4180), the first included: it has no header. Blank
+// lines are skipped. kUsage if a row has another number of fields than `columns`.
 Status readCsv(
     const std::string& file, size_t columns,
     const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use);
