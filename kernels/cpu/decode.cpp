@@ -119,7 +119,10 @@ namespace {
   sound = sound && marked == rows.size() && counted <= chosen.draws;
   for (size_t i = 0; i < marked; ++i) (*bits)[rows[i] / 64] = 0;
   if (draws == Draws::kS) return sound && chosen.draws == head.budget;
-  return sound && (draws != Draws::kAtMostS || chosen.draws <= head.budget);
+  if (draws == Draws::kNone) return sound;
+  const int tile = tileKeys(*head.options, head.keys());
+  const auto tiles = static_cast<uint32_t>((head.n - 1) / tile - head.first / tile + 1);
+  return sound && chosen.draws <= std::max(head.budget, tiles);
 }
 
 // What is done for one query head.

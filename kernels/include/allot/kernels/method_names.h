@@ -52,7 +52,7 @@ enum class ChosenBy {
 enum class Draws {
   kNone,     // another number, by an error or a threshold
   kS,        // exactly S
-  kAtMostS,  // S or fewer
+  kAtMostS,  // S or fewer, and at least one for each tile
 };
 
 // What the select function reads of a Head. kScores: scores and weights alone, so that it also
