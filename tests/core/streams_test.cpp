@@ -93,8 +93,7 @@ TEST(RunStreams, EveryoneDrawsInTheDomainOfTheList) {
   }
   std::set<uint32_t> sequences;
   for (const uint32_t question : {0u, 1u, 31u, 32u, 999'999u}) {
-    EXPECT_EQ(evaluationSequence(question, 0),
-              kEvaluationBit | question);  // before there were more
+    EXPECT_EQ(evaluationSequence(question, 0), kEvaluationBit | question);
     for (const uint32_t repeat : {0u, 1u, 2u, 99u}) {
       EXPECT_TRUE(within(evaluationSequence(question, repeat), kEvaluationSequences));
       EXPECT_TRUE(sequences.insert(evaluationSequence(question, repeat)).second);
