@@ -260,8 +260,8 @@ Baseline baselineOf(const v1::Update& update);
 StalenessMode modeOf(const v1::Staleness& staleness);
 // Missing: oneHot.
 ScheduleKind kindOf(const v1::Schedule& schedule);
-// Missing: accuracy. A unit is a worker's and a store's word, so
-// that one of another measure is one of accuracy, too, for those who do not refuse it.
+// Missing: accuracy. A unit is a worker's and a store's word, so that one of another measure is one
+// of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
 // In the order of the list; their parameters: core/spec/measure_options.h.
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
