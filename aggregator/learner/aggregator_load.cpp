@@ -7,7 +7,6 @@
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
-#include "store/checks.h"
 
 namespace allot {
 namespace {
