@@ -41,13 +41,6 @@ std::vector<kernels::MethodTraits> allMethods() {
   return methods;
 }
 
-std::string_view methodMeaning(std::string_view name) {
-  for (const kernels::MethodTraits& method : kernels::methodTable()) {
-    if (method.name == name) return method.reads;
-  }
-  return "";
-}
-
 std::string methodsText() {
   TextTable table({"method", "phases", "on a GPU", "promise", "what it reads"});
   for (const kernels::MethodTraits& method : allMethods()) {

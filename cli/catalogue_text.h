@@ -12,9 +12,6 @@ namespace allot {
 // Returns all methods: those of decode, then those of prefill alone.
 std::vector<kernels::MethodTraits> allMethods();
 
-// Returns one sentence on a method of kernels::methodNames(); "" for an unknown name.
-std::string_view methodMeaning(std::string_view name);
-
 // Returns every method with its meaning, then the table of parameters.
 std::string methodsText();
 

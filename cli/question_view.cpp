@@ -133,15 +133,14 @@ const char* QuestionView::noteOn(Kept kept) {
     case Kept::kRight:
       return "right: not kept, for spec.evaluation.answers is wrong; all keeps these, too.";
     case Kept::kNever:
-      return "none: this run keeps no answers, for spec.evaluation.answers is none, or it is from "
-             "before there was that key; `allot fork` begins another run.";
+      return "none: this run keeps no answers, for spec.evaluation.answers is none; `allot fork` "
+             "begins another run.";
     case Kept::kNoRoom:
       return "no room: the answers of a run have 64 MiB, in equal shares for all its evaluation "
              "units, and the questions before it took this one's; evaluations that come less often "
              "(spec.evaluation.everyUpdates) have larger shares.";
     case Kept::kMissing:
-      return "missing: it should be there and is not; a worker of an older build measured it, or "
-             "what was stored in its place is no answer.";
+      return "missing: it should be there and is not; what was stored in its place is no answer.";
   }
   return "";
 }

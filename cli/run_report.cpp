@@ -20,9 +20,9 @@ using nlohmann::json;
 
 constexpr uint64_t kLargestSummary = uint64_t{64} << 20;
 
-// "480", or with repeats "480 x 3". Summaries of older builds have none.
+// Returns "480", or with repeats "480 x 3".
 std::string questionsText(const json& row) {
-  const auto repeats = row.value("repeats", uint64_t{1});
+  const auto repeats = row.at("repeats").get<uint64_t>();
   return std::to_string(row.value("n", uint64_t{0})) +
          (repeats > 1 ? " x " + std::to_string(repeats) : "");
 }
@@ -260,11 +260,10 @@ std::string accuracyText(const json& evaluations) {
   return text;
 }
 
-// Older builds' summaries have the slopes of fidelity alone, and do not say so.
 std::string slopesText(const json& summary, Measure measure, const char* what) {
   std::string text;
   for (const json& row : summary.value("variance_slopes", json::array())) {
-    if (row.value("measure", "fidelity") != wordOf(measure)) continue;
+    if (row.at("measure") != wordOf(measure)) continue;
     text += (text.empty() ? "\n" : "") + formatted("%s: %s falls as S to the power %.2f\n",
                                                    nameOf(row, "method").c_str(), what,
                                                    row.at("slope").get<double>());
@@ -287,7 +286,7 @@ std::string fidelityText(const json& summary) {
         budgeted, "reads_per_layer", "relative error at S a layer", [](const json& row) {
           return std::vector{formatted("%.4f", row.at("relative_error").get<double>())};
         });
-    const std::string layers = budgeted.front().value("agreement_layers", "all-layers");
+    const std::string layers = nameOf(budgeted.front(), "agreement_layers");
     const std::string where = layers == "all-layers" ? "" : ", " + layers + ",";
     text += gridText<double>(
         budgeted, "reads_per_layer", "next token as dense" + where + " at S",

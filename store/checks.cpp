@@ -86,11 +86,6 @@ Status checkTicket(uint64_t ticket) {
   return badInput("ticket " + std::to_string(ticket) + " is beyond 2^53");
 }
 
-Status checkTickets(const std::vector<uint64_t>& tickets) {
-  for (const uint64_t ticket : tickets) ALLOT_TRY(checkTicket(ticket));
-  return {};
-}
-
 Status checkFacts(uint64_t bytes, const std::string& where) {
   if (bytes <= kLargestFacts) return {};
   return fail(ErrorCode::kData, "the model's facts in " + where + " have " + std::to_string(bytes) +
@@ -129,7 +124,7 @@ Status checkCommit(const Commit& commit) {
     if (!results.insert(result_id).second)
       return fault("a commit consumes result " + result_id + " twice");
   }
-  ALLOT_TRY(checkTickets(commit.tickets));
+  for (const uint64_t ticket : commit.tickets) ALLOT_TRY(checkTicket(ticket));
   if (std::set(commit.tickets.begin(), commit.tickets.end()).size() != commit.tickets.size())
     return fault("a commit counts a ticket twice");
   return {};

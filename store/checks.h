@@ -39,7 +39,6 @@ Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
 Status checkControl(const Control& control);
 Status checkTicket(uint64_t ticket);
-Status checkTickets(const std::vector<uint64_t>& tickets);
 // Checks the size of the model's facts. `where` they are is for the message (kData).
 Status checkFacts(uint64_t bytes, const std::string& where);
 Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);

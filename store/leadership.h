@@ -33,8 +33,6 @@ class LeaseStore {
   virtual Status writeState(uint64_t epoch, const v1::AggregatorState& state) = 0;
   virtual Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) = 0;
   virtual Status commit(uint64_t epoch, const Commit& commit) = 0;
-  virtual Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                              const std::vector<uint64_t>& tickets) = 0;
   virtual Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                         const std::string& reason) = 0;
   virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
@@ -69,11 +67,6 @@ class Leadership {
   // the inbox or a ticket has counted before. If the reply was lost, read the policy's digest to
   // learn the outcome.
   Status commit(const Commit& commit) const { return store_->commit(epoch_, commit); }
-  // Counts the tickets of the updates after version `from` and up to `through`. Does nothing unless
-  // ticketsCountedThrough() is still `from`.
-  Status countTickets(uint64_t from, uint64_t through, const std::vector<uint64_t>& tickets) const {
-    return store_->countTickets(epoch_, from, through, tickets);
-  }
   // Removes one entry for good, into a bounded list of refused ones, and counts it under `kind`. A
   // repeated call does not count again.
   Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {

@@ -27,8 +27,8 @@ class RunReader {
   virtual Result<std::optional<PublishedPolicy>> readPolicy() = 0;
   virtual Result<std::optional<v1::AggregatorState>> readState() = 0;
   // Returns the policies of versions first, ..., first + count - 1, ascending, as far as they are
-  // kept. Missing are those that a commit was told to forget, and those of older builds (they are
-  // in the history).
+  // kept. Missing are those that a commit was told to forget and, in an imported run, those before
+  // the import (they are in the history).
   virtual Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) = 0;
   // Leaves out beats that are too large (kLargestBeat) or cannot be decoded.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
@@ -43,9 +43,6 @@ class RunReader {
   virtual Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) = 0;
   // Returns those of these tickets that have counted in an update, ascending.
   virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;
-  // Returns the version up to which countedTickets knows the tickets of all updates. It is less
-  // than the policy's version if an older build made updates.
-  virtual Result<uint64_t> ticketsCountedThrough() = 0;
   virtual Result<uint64_t> nextTicket() = 0;
   virtual Result<uint64_t> inboxSize() = 0;
   // Returns the number of units that are not yet recorded.
@@ -56,7 +53,7 @@ class RunReader {
   virtual Result<std::map<std::string, uint64_t>> readRefusalCounts() = 0;
   // Returns the last refusals, newest first, at most `count`.
   virtual Result<std::vector<Refusal>> readRefusals(size_t count) = 0;
-  // kUsage if this user lacks the permission, as with accounts that an older build made.
+  // kUsage if this user lacks the permission.
   virtual Result<StoreFill> fill() = 0;
 };
 

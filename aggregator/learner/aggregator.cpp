@@ -327,7 +327,6 @@ Status Aggregator::update() {
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());
   if (policies_.size() > options_.policy_window) policies_.pop_front();
-  counted_through_ = state_.policy().version();
   for (auto it = held_.begin(); it != end; ++it) held_tickets_.erase(it->second.result.ticket());
   held_.erase(held_.begin(), end);
   progressed();

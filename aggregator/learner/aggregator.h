@@ -84,7 +84,6 @@ class Aggregator {
   Result<bool> catchUp();
   Result<uint64_t> catchUpOnce();
   Result<uint64_t> readOldPolicies();
-  Result<uint64_t> countOldTickets();
   Result<uint64_t> readSample();
   Status readControl();
   Status collect();
@@ -144,8 +143,6 @@ class Aggregator {
   std::vector<uint64_t> history_to_read_;  // its versions; the first history_read_ are read
   size_t history_read_ = 0;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
-  uint64_t counted_through_ =
-      0;  // the version up to which the store knows the tickets that counted
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
   std::map<std::string, UnitRefusals> refused_units_;                    // by unit id

@@ -7,7 +7,6 @@
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
-#include "store/checks.h"
 
 namespace allot {
 namespace {
@@ -54,7 +53,6 @@ Status Aggregator::tryLoad() {
                                       ": restore all of it from one backup or export");
   }
   ALLOT_TRY(checkLearners(run_.experiment, shapeOf(*model_), *state));
-  ALLOT_ASSIGN(counted_through_, store_.ticketsCountedThrough());
   state_ = *state;
   policies_.clear();
   history_.clear();
@@ -99,13 +97,12 @@ Result<bool> Aggregator::catchUp() {
 Result<uint64_t> Aggregator::catchUpOnce() {
   const uint64_t version = state_.policy().version();
   if (policies_.empty() || policies_.back().version() < version) return readOldPolicies();
-  if (counted_through_ < version) return countOldTickets();
   if (history_read_ < history_to_read_.size()) return readSample();
   if (!evaluations_caught_up_) return readSomeEvaluations();
   return 0;
 }
 
-// The newest ones, ascending. What an older build did not keep is in the history.
+// Reads the newest ones, ascending. Those that an import did not write are in the history.
 Result<uint64_t> Aggregator::readOldPolicies() {
   const uint64_t version = state_.policy().version();
   const uint64_t oldest =
@@ -134,27 +131,6 @@ Result<uint64_t> Aggregator::readOldPolicies() {
                                       " is missing in the history: restore the run from a backup "
                                       "or export");
   }
-  return bytesOf(records);
-}
-
-// Once in a run that an older build began, or went on with.
-Result<uint64_t> Aggregator::countOldTickets() {
-  ALLOT_ASSIGN(const auto records,
-               store_.readHistory(counted_through_, state_.policy().version() - counted_through_));
-  if (records.empty()) {
-    return fail(ErrorCode::kData, "the history ends with update " +
-                                      std::to_string(counted_through_) +
-                                      ": restore the run from a backup or export");
-  }
-  std::vector<uint64_t> tickets;
-  for (const auto& record : records) {
-    for (const auto& result : record.results()) {
-      if (result.ticket() <= store::kLargestNumber) tickets.push_back(result.ticket());
-    }
-  }
-  const uint64_t through = records.back().version();
-  ALLOT_TRY(leadership_->countTickets(counted_through_, through, tickets));
-  counted_through_ = through;
   return bytesOf(records);
 }
 

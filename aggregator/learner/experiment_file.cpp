@@ -65,7 +65,7 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
 
 Result<RunSpec> ExperimentFile::read() { return parse(content(), kSpecSchema); }
 
-Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::string>& content) {
+Result<RunSpec> ExperimentFile::apply(Store* store, const std::optional<std::string>& content) {
   ALLOT_ASSIGN(const auto stored, store->readSpec());
   ALLOT_ASSIGN(const RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
   // A run that was stored with a goal beyond its reach, say, goes on with it.
@@ -77,7 +77,7 @@ Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::st
 
 Result<RunSpec> ExperimentFile::begin(Store* store, bool stay) {
   auto now = content();
-  auto run = takeUp(store, now);
+  auto run = apply(store, now);
   if (run) run_sha256_ = run->sha256;
   if (run || !stay || !isRefusal(run.error())) {
     seen_ = std::move(now);
@@ -95,7 +95,7 @@ Result<RunSpec> ExperimentFile::begin(Store* store, bool stay) {
 Result<std::optional<RunSpec>> ExperimentFile::follow(Store* store) {
   auto now = content();
   if (now == seen_) return std::nullopt;
-  auto run = takeUp(store, now);
+  auto run = apply(store, now);
   if (!run && !isRefusal(run.error())) return tl::unexpected(run.error());
   seen_ = std::move(now);
   const std::string why = run ? "" : run.error().message;

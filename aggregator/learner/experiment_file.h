@@ -49,7 +49,7 @@ class ExperimentFile {
   // The file's bytes; nothing if it cannot be read.
   std::optional<std::string> content() const;
   Result<RunSpec> parse(const std::optional<std::string>& content, uint32_t schema) const;
-  Result<RunSpec> takeUp(Store* store, const std::optional<std::string>& content);
+  Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
 
   const ExperimentFileOptions options_;
   std::optional<std::string> seen_;  // the content that was last taken up or refused

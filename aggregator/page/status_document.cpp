@@ -235,7 +235,7 @@ std::string otherBuilds(const RunSnapshot& snapshot) {
     workers.resize(workers.size() - more);
     if (more > 0) workers.push_back(std::to_string(more) + " more");
     text += (text.empty() ? "" : "; ") + joined(workers) + ": " +
-            (build.empty() ? "an earlier one" : printable(build, kLongestName));
+            (build.empty() ? "an unknown one" : printable(build, kLongestName));
   }
   return text.empty() ? "" : "the aggregator is " + printable(ours, kLongestName) + "; " + text;
 }

@@ -162,7 +162,8 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
       return bad("its questions are not those of its ticket");
     }
   }
-  return behaviour == nullptr ? Status() : checkBehaviour(spec, *behaviour, result);
+  if (behaviour == nullptr) return bad("its policy is too old: it cannot be checked against it");
+  return checkBehaviour(spec, *behaviour, result);
 }
 
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,

@@ -10,8 +10,8 @@
 namespace allot {
 
 // Checks that this run can have produced the result: a worker is untrusted input. kData with the
-// reason otherwise. behaviour: the policy of the version that the result names, if it is at hand;
-// without it the log-probability and the digest are taken on trust.
+// reason otherwise. behaviour: the policy of the version that the result names; null if it is too
+// old to be at hand, which is a reason.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
 

@@ -17,8 +17,7 @@
 namespace allot {
 
 // The newest policies that are at hand to check what a result says of the one it was made under.
-// The aggregator refuses results of older ones, so that whatever it commits has been checked as
-// Replay checks it. Replay itself lets results of older policies pass unchecked.
+// The aggregator and Replay refuse results of older ones.
 inline constexpr uint64_t kPolicyWindow = 1024;
 
 class Replay {

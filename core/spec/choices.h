@@ -2,9 +2,8 @@
 // What an experiment chooses by a word: the enums behind spec.update.optimizer and its like.
 //
 // The tables of words are the spec's too (core/spec/spec_rules.cpp). An experiment file with
-// another word is refused, and so is a stored run (checkWords in core/spec/spec.h); a word that is
-// missing, since an older build stored the experiment, is what that build did. Each function says
-// which value that is. Pure functions, any thread.
+// another word is refused, and so is a stored run (checkWords in core/spec/spec.h). A missing word
+// has the value that the function names. Pure functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -261,8 +260,8 @@ Baseline baselineOf(const v1::Update& update);
 StalenessMode modeOf(const v1::Staleness& staleness);
 // Missing: oneHot.
 ScheduleKind kindOf(const v1::Schedule& schedule);
-// Missing: accuracy, which was the only measure once. A unit is a worker's and a store's word, so
-// that one of another measure is one of accuracy, too, for those who do not refuse it.
+// Missing: accuracy. A unit is a worker's and a store's word, so that one of another measure is one
+// of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
 // In the order of the list; their parameters: core/spec/measure_options.h.
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);

@@ -65,7 +65,7 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place);
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
 // kUsage if a stored experiment chooses by a word that this build does not know, as a newer one's
-// may: what it means here would be another choice. A missing word is an older build's.
+// may: what it means here would be another choice. A missing word is allowed.
 Status checkWords(const v1::Experiment& experiment, const std::string& place);
 
 // Checks what needs the model's shape: minPerLayer * layers <= totalBudget, explicit schedules with

@@ -16,8 +16,7 @@ void deriveSteps(v1::Spec& spec);
 std::optional<SpecProblem> santaProblem(const v1::Spec& spec);
 
 // The first key of a step that the learner does not make, given another value than its default.
-// Only of those that may change while a run goes on, which is how a file of an earlier build is
-// mended.
+// Only of the keys that may change while a run goes on.
 std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec);
 
 }  // namespace allot

@@ -32,7 +32,6 @@ struct ApiError {
   bool conflict() const { return code == 409; }
   bool expired() const { return code == 410; }
   bool invalid() const { return code == 422; }
-  bool tooMany() const { return code == 429; }
   // Returns true if waiting does not help: a person has to provide a token or a role.
   bool refused() const { return code == 401 || code == 403; }
   bool interrupted() const { return code == 0 && reason == "Interrupted"; }

@@ -17,7 +17,6 @@ constexpr int kQueryBlock = 64;
 constexpr int kWideQueries = 192;  // of a thread block without a list
 constexpr int kTileGroups = 4;     // groups of 16 keys, each in one page
 constexpr int kSaleBlock = 32;     // keys
-constexpr int kSaleMostLocal = 7;
 
 // One chunk: the cache, and PrefillInputs, KeyBits and PrefillOutputs.
 struct PromptChunk {

@@ -26,10 +26,8 @@ void MemoryServer::injectIntoInbox(std::string result_id, std::string payload) {
   inbox_.emplace(++last_entry_, std::pair(std::move(result_id), std::move(payload)));
 }
 
-void MemoryServer::forgetPoliciesAndTickets() {
-  policies_.clear();
-  counted_tickets_ = {};
-  tickets_counted_through_ = 0;
+void MemoryServer::forgetOldPolicies() {
+  policies_.erase(policies_.begin(), std::prev(policies_.end()));
 }
 
 MemoryServer MemoryServer::withoutGathered() const {
@@ -240,8 +238,6 @@ Status MemoryStore::commit(uint64_t epoch, const Commit& commit) {
   publish(commit.policy, commit.state);
   if (commit.forget_policy) server_->policies_.erase(*commit.forget_policy);
   for (const uint64_t ticket : commit.tickets) server_->counted_tickets_.insert(ticket);
-  if (server_->tickets_counted_through_ == commit.expected_version)
-    ++server_->tickets_counted_through_;
   for (const auto& [entry_id, result_id] : commit.consumed) {
     server_->seen_.insert(result_id);
     server_->pending_.erase(result_id);
@@ -262,18 +258,6 @@ Result<std::vector<v1::PolicySnapshot>> MemoryStore::readPolicies(uint64_t first
 
 Result<std::vector<uint64_t>> MemoryStore::countedTickets(const std::vector<uint64_t>& tickets) {
   return store::among(tickets, server_->counted_tickets_);
-}
-
-Result<uint64_t> MemoryStore::ticketsCountedThrough() { return server_->tickets_counted_through_; }
-
-Status MemoryStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                                 const std::vector<uint64_t>& tickets) {
-  ALLOT_TRY(store::checkTickets(tickets));
-  ALLOT_TRY(checkEpoch(epoch));
-  if (server_->tickets_counted_through_ != from) return {};
-  for (const uint64_t ticket : tickets) server_->counted_tickets_.insert(ticket);
-  server_->tickets_counted_through_ = through;
-  return {};
 }
 
 Result<std::vector<InboxEntry>> MemoryStore::readInbox(size_t count, uint64_t) {

@@ -30,8 +30,8 @@ class MemoryServer {
   const std::deque<Refusal>& refused() const { return refused_; }
   // Adds bytes to the inbox without pushResult's checks, as a foreign program could do in Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
-  // Removes the data that early builds did not write: policies and tickets.
-  void forgetPoliciesAndTickets();
+  // Removes all policies but the newest, as an import leaves it.
+  void forgetOldPolicies();
   // Makes the next reject() fail: kUnavailable, nothing done.
   void loseNextReject() { lose_reject_ = true; }
   // Sets the answer of fill().
@@ -66,7 +66,6 @@ class MemoryServer {
   std::optional<v1::AggregatorStatus> status_;
   std::map<uint64_t, v1::PolicySnapshot> policies_;  // by version
   TicketSet counted_tickets_;
-  uint64_t tickets_counted_through_ = 0;                           // a version
   std::map<uint64_t, v1::IterationRecord> history_;                // by version
   std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
   uint64_t last_entry_ = 0;
@@ -112,7 +111,6 @@ class MemoryStore final : public Store {
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
-  Result<uint64_t> ticketsCountedThrough() override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Result<uint64_t> inboxSize() override;
@@ -151,8 +149,6 @@ class MemoryStore final : public Store {
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Status commit(uint64_t epoch, const Commit& commit) override;
-  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                      const std::vector<uint64_t>& tickets) override;
   Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,

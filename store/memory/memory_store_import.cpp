@@ -63,7 +63,6 @@ Status MemoryStore::endImport(const RunImage& image) {
         store::importIncomplete("in memory", std::to_string(last) + "-0", version));
   if (image.model) server_->model_ = image.model;
   if (image.state) publish(image.state->policy(), *image.state);
-  server_->tickets_counted_through_ = version;
   server_->next_ticket_ = image.next_ticket;
   for (const auto& unit : image.open_units)
     if (!server_->units_done_.contains(unit.unit_id()))

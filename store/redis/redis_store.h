@@ -35,7 +35,6 @@ class RedisStore final : public Store {
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
-  Result<uint64_t> ticketsCountedThrough() override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Result<uint64_t> inboxSize() override;
@@ -74,8 +73,6 @@ class RedisStore final : public Store {
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Status commit(uint64_t epoch, const Commit& commit) override;
-  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                      const std::vector<uint64_t>& tickets) override;
   Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
@@ -100,7 +97,6 @@ class RedisStore final : public Store {
   // them.
   static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
   // Returns the known tickets of the chunks that contain these tickets.
-  Result<TicketSet> readTickets(const std::vector<uint64_t>& tickets);
   // Translates the reply of a part of an import.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);

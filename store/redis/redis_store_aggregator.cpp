@@ -148,44 +148,20 @@ Result<std::vector<v1::PolicySnapshot>> RedisStore::readPolicies(uint64_t first,
   return policies;
 }
 
-Result<TicketSet> RedisStore::readTickets(const std::vector<uint64_t>& tickets) {
-  TicketSet found;
+Result<std::vector<uint64_t>> RedisStore::countedTickets(const std::vector<uint64_t>& tickets) {
   std::set<uint64_t> numbers;
   for (const uint64_t ticket : tickets) numbers.insert(ticket / TicketSet::kChunkTickets);
-  if (numbers.empty()) return found;
+  TicketSet known;
+  if (numbers.empty()) return store::among(tickets, known);
   std::vector<std::string> words = {"HMGET", key("counted_tickets")};
   for (const uint64_t number : numbers) words.push_back(std::to_string(number));
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({words.begin(), words.end()}));
   size_t i = 0;
   for (const uint64_t number : numbers) {
     const RedisView bits = reply.view()[i++];
-    if (bits.isText()) found.insertChunk(number, std::string(bits.text()));
+    if (bits.isText()) known.insertChunk(number, std::string(bits.text()));
   }
-  return found;
-}
-
-Result<std::vector<uint64_t>> RedisStore::countedTickets(const std::vector<uint64_t>& tickets) {
-  ALLOT_ASSIGN(const TicketSet known, readTickets(tickets));
   return store::among(tickets, known);
-}
-
-Result<uint64_t> RedisStore::ticketsCountedThrough() {
-  ALLOT_ASSIGN(const RedisReply reply,
-               connection_.call({"HGET", key("counted_tickets"), "through"}));
-  if (reply.view().isNil()) return 0;
-  return store::toCount(reply.view().text(), key("counted_tickets"));
-}
-
-Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                                const std::vector<uint64_t>& tickets) {
-  ALLOT_TRY(store::checkTickets(tickets));
-  ALLOT_ASSIGN(TicketSet counted, readTickets(tickets));
-  for (const uint64_t ticket : tickets) counted.insert(ticket);
-  std::vector<std::string> words = {std::to_string(epoch), std::to_string(from),
-                                    std::to_string(through)};
-  store::append(counted, &words);
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::count_tickets, {words.begin(), words.end()}));
-  return fencedStatus(reply, epoch);
 }
 
 Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string_view stream,

@@ -269,7 +269,7 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }
 
-// One that an older build began goes on, though nothing is learned in it.
+// One that has begun goes on, though nothing is learned in it.
 TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNotBegun) {
   run_.experiment.mutable_spec()->mutable_policy()->set_min_per_layer(2);
   run_.sha256 = specDigest(run_.experiment);
@@ -283,8 +283,8 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   EXPECT_FALSE((*worker_->readPolicy()).has_value());
 
   now_ += 20'000;  // the lease runs out
-  auto older = openMemoryStore(server_);
-  Leadership lead(*older, older->acquireLease("older", 1000)->epoch);
+  auto other = openMemoryStore(server_);
+  Leadership lead(*other, other->acquireLease("other", 1000)->epoch);
   const v1::AggregatorState initial = initialState(run_.experiment, kLayers);
   ASSERT_TRUE(lead.publishInitial(initial.policy(), initial));
   now_ += 20'000;

@@ -112,10 +112,10 @@ TEST_F(StatusTest, NamesWorkersOfAnotherBuild) {
   status_.workers[0].set_build("allot 2 (GNU 12)");
   worker("rollout");
   status_.workers[1].set_build("allot 1\x1b (GNU 12)");
-  worker("rollout");  // from before builds were told
+  worker("rollout");  // says none
   worker("failed");
   const std::string expected =
-      "the aggregator is allot 2 (GNU 12); w?[2J: an earlier one; w?[2J: allot 1? (GNU 12)";
+      "the aggregator is allot 2 (GNU 12); w?[2J: an unknown one; w?[2J: allot 1? (GNU 12)";
   EXPECT_THAT(statusText(status_, false), HasSubstr("builds:  " + expected + "\n"));
   const auto json = statusJson(status_);
   EXPECT_EQ(json["build"], "allot 2 (GNU 12)");

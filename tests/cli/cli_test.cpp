@@ -93,7 +93,7 @@ TEST(SocketPath, FitsIntoAnAddress) {
 nlohmann::json summaryRow(const char* method, const char* schedule, int budget, double accuracy) {
   return {{"method", method},     {"schedule", schedule},    {"total_budget", budget},
           {"accuracy", accuracy}, {"ci95", {accuracy, 1.0}}, {"n", 480},
-          {"kv_bytes_share", 0.5}};
+          {"repeats", 1},         {"kv_bytes_share", 0.5}};
 }
 
 TEST(RunReport, SetsManyMethodsSideBySide) {
@@ -112,10 +112,10 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
                           {"reads_per_layer", 2.5},
                           {"relative_error", 0.125},
                           {"agreement", 0.5},
+                          {"agreement_layers", "all-layers"},
                           {"density", 0.1}}};
-  summary["variance_slopes"] = {
-      {{"method", "santa"}, {"slope", -1.004}},  // of a build that knew one measure
-      {{"method", "santa"}, {"slope", -1.1}, {"measure", "variance"}}};
+  summary["variance_slopes"] = {{{"method", "santa"}, {"slope", -1.004}, {"measure", "fidelity"}},
+                                {{"method", "santa"}, {"slope", -1.1}, {"measure", "variance"}}};
   const auto variance = [](const char* method, double value, double rows) {
     return nlohmann::json{{"method", method},
                           {"schedule", "uniform"},
@@ -234,11 +234,10 @@ TEST(RunReport, ASweepThatLearnsNothingSaysNothingOfLearning) {
 
 TEST(MethodsText, HasAMeaningForEveryMethodAndEveryParameter) {
   const std::string text = methodsText();
-  for (const std::string_view name : kernels::methodNames()) {
-    EXPECT_NE(methodMeaning(name), "") << name;
-    EXPECT_THAT(text, HasSubstr("  " + std::string(name) + "  "));
+  for (const kernels::MethodTraits& method : kernels::methodTable()) {
+    EXPECT_NE(method.reads, "") << method.name;
+    EXPECT_THAT(text, HasSubstr("  " + std::string(method.name) + "  "));
   }
-  EXPECT_EQ(methodMeaning("nonsense"), "");
   EXPECT_THAT(text, HasSubstr(kernels::methodParametersMarkdown()));
 }
 

@@ -105,7 +105,7 @@ TEST(Answers, AreKeptAsTheExperimentSays) {
     if (other) graded.set_other_score(*other);
     return isKept(evaluation, graded);
   };
-  EXPECT_FALSE(keeps("", 0, std::nullopt));  // an older build's
+  EXPECT_FALSE(keeps("", 0, std::nullopt));  // missing
   EXPECT_FALSE(keeps("none", 0, std::nullopt));
   EXPECT_TRUE(keeps("wrong", 0, std::nullopt));
   EXPECT_TRUE(keeps("wrong", 0.75, std::nullopt));

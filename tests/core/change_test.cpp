@@ -88,7 +88,7 @@ TEST(SpecChange, EverySettingIsEitherLiveOrRefusedWithReasonAndMend) {
   EXPECT_FALSE(withSettings(before, {"spec.update.learnRate=1"}));
 }
 
-// As an older build may have stored it.
+// As a build may have stored it that did not refuse it.
 TEST(SpecChange, ARunWithAGoalOutOfReachGoesOnAndOthersGetNone) {
   const v1::Experiment good = parsed({"spec.stop.goal=0.5"});
   v1::Experiment old = good;

@@ -63,7 +63,7 @@ TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
       EXPECT_EQ(unit.schedule_size(), 3);
     }
   }
-  EXPECT_EQ(ids, densely);  // as it was before there were others
+  EXPECT_EQ(ids, densely);
   EXPECT_EQ(cells, (std::map<std::string, int>{{"dense", 1},
                                                {"s2anta-sys", 4},
                                                {"sale tau=0.1 + dense", 1},

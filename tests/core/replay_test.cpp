@@ -95,7 +95,9 @@ spec:
     }
     return "";
   }
-  Replay replay() const { return Replay(experiment_, initial_, false); }
+  Replay replay(uint64_t window = kPolicyWindow) const {
+    return Replay(experiment_, initial_, false, window);
+  }
 
   const v1::Experiment experiment_;
   const v1::AggregatorState initial_;
@@ -147,6 +149,14 @@ TEST_P(ReplayBits, NoNumberMayDiffer) {
     Replay replay = this->replay();
     EXPECT_THAT(refusal(&replay, records), HasSubstr(expected));
   }
+}
+
+// The history's results are up to three updates old.
+TEST_P(ReplayBits, APolicyOutsideTheWindowIsRefused) {
+  Replay wide = replay(4), narrow = replay(3);
+  const auto records = history(40);
+  EXPECT_EQ(refusal(&wide, records), "");
+  EXPECT_THAT(refusal(&narrow, records), HasSubstr("its policy is too old"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ReplayBits, testing::Values("adam", "sgd"));

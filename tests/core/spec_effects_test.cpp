@@ -77,7 +77,7 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
             "x.yaml: spec.evaluation.schedules[1]: sums to 10, at which it would be measured, but "
             "that is not in spec.evaluation.budgets, [8, 16]; add it there, or change the list"}}) {
     EXPECT_EQ(refusal(tiny(), idle.set), idle.why);
-    // What an older build has stored is read, whatever it is.
+    // What is stored is read, whatever it is.
     EXPECT_TRUE(parseStoredExperiment(tiny(), "x.yaml", idle.set));
   }
   for (const char* used : {"{learningRate: 0.1, entropyBonus: 0.1, baseline: batch-mean}",

@@ -69,7 +69,7 @@ TEST(Spec, ASuiteDecidesWhatItsKeysAre) {
   EXPECT_EQ(jsonl.prompt_style(), "");
   EXPECT_EQ(parsed(tiny(), {"spec.task={suite: mmlu, path: f}"}).spec().task().prompt_style(),
             "llama");
-  // What means nothing for recall leaves no trace in it: runs of earlier builds go on.
+  // What means nothing for recall leaves no trace in it.
   const v1::Task recall = parsed(tiny()).spec().task();
   EXPECT_EQ(recall.path() + recall.prompt_field() + recall.answers_field() + recall.grader() +
                 recall.prompt_style() + recall.held_out_path(),

@@ -93,8 +93,7 @@ TEST(RunStreams, EveryoneDrawsInTheDomainOfTheList) {
   }
   std::set<uint32_t> sequences;
   for (const uint32_t question : {0u, 1u, 31u, 32u, 999'999u}) {
-    EXPECT_EQ(evaluationSequence(question, 0),
-              kEvaluationBit | question);  // before there were more
+    EXPECT_EQ(evaluationSequence(question, 0), kEvaluationBit | question);
     for (const uint32_t repeat : {0u, 1u, 2u, 99u}) {
       EXPECT_TRUE(within(evaluationSequence(question, repeat), kEvaluationSequences));
       EXPECT_TRUE(sequences.insert(evaluationSequence(question, repeat)).second);
@@ -145,7 +144,7 @@ TEST(RunStreams, RepetitionsAreIndependent) {
     return drawSchedule(even, 8, 0, run, ticket)[0];
   };
   const auto attention = [](const RunStreams& run, uint32_t ticket) -> double {
-    return uniformFloat(philox(run.key, rolloutSequence(ticket, 16, 3), 1, 0, 0)[0]);
+    return philox(run.key, rolloutSequence(ticket, 16, 3), 1, 0, 0)[0];
   };
   const RunStreams parent = repetition(kSeed, 0), fork = repetition(kSeed, 4'711);
   EXPECT_GT(z(parent, parent, schedules), 100);

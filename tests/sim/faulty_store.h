@@ -32,7 +32,6 @@ class FaultyStore final : public Store {
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
-  Result<uint64_t> ticketsCountedThrough() override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Result<uint64_t> inboxSize() override;
@@ -72,8 +71,6 @@ class FaultyStore final : public Store {
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Status commit(uint64_t epoch, const Commit& commit) override;
-  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                      const std::vector<uint64_t>& tickets) override;
   Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,

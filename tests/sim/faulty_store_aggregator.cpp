@@ -88,23 +88,6 @@ Result<std::vector<uint64_t>> FaultyStore::countedTickets(const std::vector<uint
       "countedTickets", [tickets](Store& s) { return s.countedTickets(tickets); });
 }
 
-Result<uint64_t> FaultyStore::ticketsCountedThrough() {
-  return reading<Result<uint64_t>>("ticketsCountedThrough",
-                                   [](Store& s) { return s.ticketsCountedThrough(); });
-}
-
-Status FaultyStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                                 const std::vector<uint64_t>& tickets) {
-  return writing<Status>(
-      "countTickets",
-      [epoch, from, through, tickets, world = &world_](Store& s) {
-        const Status status = Leadership(s, epoch).countTickets(from, through, tickets);
-        world->ledger().wroteUnder(epoch, "countTickets", status);
-        return status;
-      },
-      kSeldom);
-}
-
 // Read when the answer is heard: as with Redis, an answer that is lost does not move the place.
 Result<std::vector<InboxEntry>> FaultyStore::readInbox(size_t count, uint64_t wait_ms) {
   const Effect<Status> nothing = [](Store&) { return Status(); };

@@ -52,11 +52,6 @@ class ForwardingStore : public Store {
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override {
     return inner_->countedTickets(tickets);
   }
-  Result<uint64_t> ticketsCountedThrough() override { return inner_->ticketsCountedThrough(); }
-  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                      const std::vector<uint64_t>& tickets) override {
-    return Leadership(*inner_, epoch).countTickets(from, through, tickets);
-  }
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override {
     return inner_->readInbox(count, wait_ms);
   }

@@ -78,8 +78,6 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(Leadership(store, 1).publishStatus({}));
     ALLOT_NOTE(Leadership(store, 1).resetTickets(0));
     ALLOT_NOTE(Leadership(store, 1).reissueTicket(0));
-    ALLOT_NOTE(store.ticketsCountedThrough());
-    ALLOT_NOTE(Leadership(store, 1).countTickets(0, 0, {7}));
     ALLOT_NOTE(Leadership(store, 1).planUnits({unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.readInbox(1, 1));
   }
@@ -350,7 +348,7 @@ TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
   }
   EXPECT_THAT(passwords, SizeIs(3));
 
-  // Passwords stay; rights that an older build gave become those of this one.
+  // Passwords stay; other rights become those of this build.
   std::ofstream(folder + "/users.acl") << "user worker on";
   ASSERT_TRUE(succeeded(writeAcl(folder)));
   EXPECT_EQ(readFile(folder + "/users.acl"), text);

@@ -49,7 +49,6 @@ TEST_P(StoreConformance, ATicketCountsOnce) {
   ASSERT_TRUE(succeeded(leader.commit(commit)));
   EXPECT_THAT(backend_->open()->countedTickets({kLargest, 513, 512, 1, 7, 7, 511, 0}).value(),
               ElementsAre(0, 7, 511, 512, kLargest));
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 1u);
   commit = commitOf(1, {});
   for (const std::vector<uint64_t>& again :
        {std::vector<uint64_t>{7}, {1, 2, 512}, {8, kLargest}, {3, 3}, {kLargest + 1}}) {
@@ -62,25 +61,6 @@ TEST_P(StoreConformance, ATicketCountsOnce) {
   ASSERT_TRUE(succeeded(leader.commit(commit)));
   EXPECT_THAT(store_->countedTickets({0, 1, 2, 513, 70'000}).value(),
               ElementsAre(0, 1, 513, 70'000));
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 2u);
-}
-
-// What an older build committed is counted afterwards, each slice once, by the leader alone.
-TEST_P(StoreConformance, TicketsOfAnOlderBuildAreCountedAfterwards) {
-  const Leadership leader = lead();
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 0u);
-  EXPECT_TRUE(failsWith(Leadership(*store_, leader.epoch() + 1).countTickets(0, 5, {1}),
-                        ErrorCode::kFenced));
-  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {1, 600})));
-  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {1, 600})));  // repeated
-  ASSERT_TRUE(succeeded(leader.countTickets(5, 9, {2})));
-  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {3})));  // late: nothing
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 9u);
-  EXPECT_THAT(store_->countedTickets({1, 2, 3, 600}).value(), ElementsAre(1, 2, 600));
-  EXPECT_TRUE(failsWith(leader.countTickets(9, 10, {(uint64_t{1} << 53) + 1}), ErrorCode::kUsage));
-  // Commits that do not follow on it leave the mark where it is.
-  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, {}))));
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 9u);
 }
 
 TEST_P(StoreConformance, TicketsAreReissuedAndResetByTheLeaderAlone) {
@@ -110,7 +90,6 @@ TEST_P(StoreConformance, AnImportCountsItsTickets) {
   ASSERT_TRUE(succeeded(store_->endImport(image)));
   EXPECT_THAT(store_->countedTickets({0, 1, 2, 3, 509, 510, 511, 512, 513}).value(),
               ElementsAre(0, 1, 2, 510, 511, 512));
-  EXPECT_EQ(store_->ticketsCountedThrough().value(), 3u);
   EXPECT_THAT(versionsOf(store_->readPolicies(0, 10)), ElementsAre(3));
 }
 

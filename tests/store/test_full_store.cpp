@@ -117,7 +117,6 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"endImport", imported_->endImport(image)},
       {"findOrNameRun", statusOf(findOrNameRun(server_.url(), "other", "01HZ"))},
       {"reissueTicket", Leadership(*run_, epoch_).reissueTicket(3)},
-      {"countTickets", Leadership(*run_, epoch_).countTickets(0, 0, {1})},
       {"agreeOnModel", statusOf(fresh_->agreeOnModel({}))},
   };
   for (const auto& [call, status] : refused) {

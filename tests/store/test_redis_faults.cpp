@@ -567,8 +567,6 @@ TEST_F(RedisFaults, NumbersThatNobodyOfUsStoresAreRefusedWhereTheyAreRead) {
   refused(store->readControl(), "which is beyond 2^53");
   ASSERT_TRUE(raw_.call({"SET", "allot:{run}:tickets", beyond}));
   refused(store->nextTicket(), "which is beyond 2^53");
-  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:counted_tickets", "through", beyond}));
-  refused(store->ticketsCountedThrough(), "which is beyond 2^53");
 }
 
 TEST_F(RedisFaults, AHistoryAheadOfThePolicyStopsTheCommitBeforeItsFirstWrite) {

@@ -1,4 +1,4 @@
-// What a worker with nothing or much to do asks of a real Redis, and units of an older build.
+// What a worker with nothing or much to do asks of a real Redis.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 class CountedRequests final : public StoreObserver {
  public:
@@ -138,37 +137,19 @@ TEST_F(RedisWorker, ABeatHasNoMorePatienceThanItIsGiven) {
   EXPECT_TRUE(succeeded(store->leave("w")));
 }
 
-// An older build keeps no list of what is free, and claims and records past it.
-TEST_F(RedisWorker, UnitsThatAnOlderBuildPlannedAreClaimed) {
+TEST_F(RedisWorker, WhatIsListedAsFreeAndIsNotIsNotClaimed) {
   const auto store = open();
-  const uint64_t epoch = lead(*store);
-  const auto planLikeBefore = [&](const v1::EvaluationUnit& unit, const std::string& group,
-                                  const std::string& claimed_until) {
-    ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", claimed_until, unit.unit_id()}));
-    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_groups", unit.unit_id(), group}));
-    ASSERT_TRUE(
-        raw_.call({"HSET", "allot:{run}:unit_specs", unit.unit_id(), unit.SerializeAsString()}));
-  };
-  const std::string group = "00000000000000000001:0000000000";
-  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
-  planLikeBefore(a, group, "0");
-  planLikeBefore(b, group, "0");
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
+  ASSERT_TRUE(succeeded(Leadership(*store, lead(*store)).planUnits({a, b})));
   const std::string later = std::to_string(
       std::chrono::duration_cast<milliseconds>(
           (std::chrono::system_clock::now() + std::chrono::minutes(5)).time_since_epoch())
           .count());
-  planLikeBefore(c, group, later);  // its worker is at it
-  EXPECT_THAT(claim(*store), ElementsAre(a.unit_id(), b.unit_id()));
-  ASSERT_TRUE(succeeded(store->releaseUnits("w", {a, b})));
-  // Claimed and recorded by an older worker beside this one, which leave the list as it is.
-  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", later, a.unit_id()}));
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", later, a.unit_id()}));  // a worker is at it
   ASSERT_TRUE(raw_.call({"ZREM", "allot:{run}:units", b.unit_id()}));
   EXPECT_THAT(claim(*store), IsEmpty());
-  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", a.unit_id()}));  // given back
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", a.unit_id()}));  // free, not listed
   EXPECT_THAT(claim(*store), ElementsAre(a.unit_id()));
-  EXPECT_EQ(store->pushEvaluation(evaluationOf(c, "old")).value(), PushOutcome::kAccepted);
-  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({c, unit(2, 0, "d")})));
-  EXPECT_THAT(claim(*store), ElementsAre("v2/c0/d"));
 }
 
 }  // namespace

@@ -241,12 +241,6 @@ Call countedTickets(Scene& scene) {
   return
       [tickets = scene.someTickets()](Store& s, Side&) { return text(s.countedTickets(tickets)); };
 }
-Call countTickets(Scene& scene) {
-  return [from = scene.below(3), through = scene.below(4), tickets = scene.someTickets(),
-          epoch = scene.epoch()](Store& s, Side&) {
-    return text(Leadership(s, epoch).countTickets(from, through, tickets));
-  };
-}
 Call readInbox(Scene& scene) {
   return [count = scene.below(5)](Store& s, Side& side) {
     const auto read = s.readInbox(count, 0);
@@ -426,8 +420,6 @@ const std::vector<Kind> kCalls = {
     {"commit", 5, commit},
     {"readPolicies", 2, readPolicies},
     {"countedTickets", 2, countedTickets},
-    {"ticketsCountedThrough", 1, plain(&Store::ticketsCountedThrough)},
-    {"countTickets", 2, countTickets},
     {"readInbox", 6, readInbox},
     {"reopenInbox", 2, plain(&Store::reopenInbox)},
     {"reject", 3, reject},

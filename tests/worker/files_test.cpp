@@ -211,7 +211,7 @@ TEST_F(Files, MmluOfThePublishedFolderIsTheSplitThatIsAskedFor) {
   };
   const std::string data = folder_.path() + "/data";
   EXPECT_THAT(prompt(data, "test"), HasSubstr("Tested?"));
-  EXPECT_THAT(prompt(data, ""), HasSubstr("Tested?"));  // as older builds' runs have it
+  EXPECT_THAT(prompt(data, ""), HasSubstr("Tested?"));  // missing
   EXPECT_THAT(prompt(data, "validation"), HasSubstr("Validated?"));
   EXPECT_THAT(prompt(data + "/val", "test"), HasSubstr("Validated?"));  // named by hand
   EXPECT_EQ(prompt(data + "/val", "validation"),

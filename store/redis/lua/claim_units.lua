@@ -3,9 +3,9 @@
 --       6 free_groups rw, 7 workers r
 -- Claims units of one group. A group is 'version:chunk', both padded with zeros, so that the smaller
 -- string is the older version. The score of a unit is the end of its claim, 0 if none. What is free
--- is listed in free_units as 'group/unit'; that list may be behind (an older build does not keep
--- it), so each unit is looked up before it is taken, and an empty list is filled from the scores.
--- A worker can write anything: a unit that is too large is claimed and not handed out.
+-- is listed in free_units as 'group/unit'. Units of an import and of claims that end are not listed:
+-- an empty list is filled from the scores. A worker can write anything: each unit is looked up
+-- before it is taken, and one that is too large is claimed and not handed out.
 -- ARGV: 1 holder 2 count 3 lease_ms 4 largest unit 5.. warm chunks, padded
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

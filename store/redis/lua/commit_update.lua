@@ -44,9 +44,6 @@ redis.call('SET', KEYS[3], ARGV[6])
 redis.call('HSET', KEYS[8], ARGV[3], ARGV[4])
 if ARGV[8] ~= '' then redis.call('HDEL', KEYS[8], ARGV[8]) end
 for chunk, bits in pairs(chunks) do redis.call('HSET', KEYS[9], chunk, bits) end
-if (redis.call('HGET', KEYS[9], 'through') or '0') == ARGV[2] then
-  redis.call('HSET', KEYS[9], 'through', ARGV[3])
-end
 for i = results, #ARGV, 2 do
   redis.call('SADD', KEYS[6], ARGV[i + 1])
   redis.call('HDEL', KEYS[7], ARGV[i + 1])

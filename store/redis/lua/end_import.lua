@@ -1,7 +1,6 @@
 -- roles: aggregator
 -- keys: 1 import rd, 2 history r, 3 units_done r, 4 model w, 5 policy w, 6 state w, 7 tickets w,
---       8 units w, 9 unit_groups w, 10 unit_specs w, 11 control w, 12 spec rw, 13 policies w,
---       14 counted_tickets w
+--       8 units w, 9 unit_groups w, 10 unit_specs w, 11 control w, 12 spec rw, 13 policies w
 -- Writes the rest of an imported run; spec comes last, because with it the run exists.
 -- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin
 --       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
@@ -29,7 +28,6 @@ if ARGV[12] ~= '' then
   redis.call('SET', KEYS[6], ARGV[15])
   redis.call('HSET', KEYS[13], version, ARGV[13])
 end
-redis.call('HSET', KEYS[14], 'through', version)
 redis.call('SET', KEYS[7], ARGV[16])
 for i = 20, #ARGV, 3 do
   if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 then

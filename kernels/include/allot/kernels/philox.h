@@ -34,11 +34,6 @@ ALLOT_HOST_DEVICE inline std::array<uint32_t, 4> philox(uint64_t key, uint32_t c
   return {c0, c1, c2, c3};
 }
 
-// Returns a number of [0, 1) on a grid of 2^-24, which is exact in float.
-ALLOT_HOST_DEVICE inline float uniformFloat(uint32_t word) {
-  return static_cast<float>(word >> 8) * 0x1.0p-24f;
-}
-
 // Returns a number of [0, 1) on a grid of 2^-53.
 ALLOT_HOST_DEVICE inline double uniformDouble(uint32_t high, uint32_t low) {
   return static_cast<double>((static_cast<uint64_t>(high) << 32 | low) >> 11) * 0x1.0p-53;
