@@ -14,6 +14,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 
 namespace allot {
 
@@ -22,7 +23,7 @@ inline constexpr uint32_t kLayers = 4;
 class AggregatorTest : public testing::Test {
  protected:
   AggregatorTest() {
-    const auto parsed = parseExperiment(R"(
+    const auto parsed = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: test}
@@ -35,9 +36,8 @@ spec:
   update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 4}
   evaluation: {everyUpdates: 2, budgets: [8], schedules: [uniform, learned], methods: [s2anta-sys]}
 )",
-                                        "test");
-    EXPECT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+                                                "test"));
+    run_ = {parsed, specDigest(parsed), false, 1, {}};
     server_ = std::make_shared<MemoryServer>([this] { return now_; });
     worker_ = openMemoryStore(server_);
   }
@@ -81,10 +81,10 @@ spec:
   void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
   void evaluateAll() {
     while (true) {
-      const auto units = worker_->claimUnits({.holder = "w", .count = 100, .lease_ms = 1000});
-      ASSERT_TRUE(units);
-      if (units->empty()) return;
-      for (const auto& unit : *units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
+      const auto units =
+          valueOf(worker_->claimUnits({.holder = "w", .count = 100, .lease_ms = 1000}));
+      if (units.empty()) return;
+      for (const auto& unit : units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
     }
   }
   static v1::EvaluationResult truth(const v1::EvaluationUnit& unit) {
@@ -102,9 +102,8 @@ spec:
   }
   void set(const std::vector<std::string>& settings, std::optional<Desired> desired = {}) {
     Control control = **worker_->readControl();
-    const auto changed = withSettings(control.experiment, settings);
-    ASSERT_TRUE(changed) << changed.error().message;
-    control.experiment = *changed;
+    const auto changed = valueOf(withSettings(control.experiment, settings));
+    control.experiment = changed;
     if (desired) control.desired = *desired;
     ASSERT_TRUE(*worker_->changeControl(control));
   }

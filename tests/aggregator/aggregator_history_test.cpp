@@ -3,6 +3,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -43,8 +44,7 @@ class AggregatorHistoryTest : public AggregatorTest {
       const auto records = worker_->readHistory(after, 1000);
       ASSERT_TRUE(records && !records->empty());
       for (const auto& record : *records) {
-        const Status same = replay.next(record);
-        ASSERT_TRUE(same) << same.error().message;
+        ASSERT_THAT(replay.next(record), succeeds());
       }
       after = records->back().version();
     }
@@ -127,9 +127,8 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
   EXPECT_EQ(refused("stale"), 1u);
   learnUntil(&aggregator, 12);
   std::vector<uint64_t> versions;
-  const auto kept = worker_->readPolicies(0, 100);
-  ASSERT_TRUE(kept);
-  for (const auto& policy : *kept) versions.push_back(policy.version());
+  const auto kept = valueOf(worker_->readPolicies(0, 100));
+  for (const auto& policy : kept) versions.push_back(policy.version());
   EXPECT_THAT(versions, testing::ElementsAre(0, 8, 9, 10, 11, 12));
 }
 
@@ -168,10 +167,8 @@ TEST_F(AggregatorTest, FactsOfAModelThatCannotBeAreRefusedWithASentence) {
   v1::ModelFacts facts;
   facts.set_layers(60'000'000);
   ASSERT_TRUE(worker_->agreeOnModel(facts));
-  const auto ticked = start("a", store.get())->tick();
-  ASSERT_FALSE(ticked);
-  EXPECT_EQ(ticked.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(ticked.error().message, testing::HasSubstr("60000000 layers"));
+  EXPECT_THAT(start("a", store.get())->tick(),
+              isError(ErrorCode::kUsage, testing::HasSubstr("60000000 layers")));
 }
 
 }  // namespace

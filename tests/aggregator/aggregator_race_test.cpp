@@ -6,6 +6,7 @@
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/sim/forwarding_store.h"
 
 namespace allot {
@@ -52,7 +53,7 @@ class LateStore final : public sim::ForwardingStore {
 class AggregatorRaceTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto parsed = parseExperiment(R"(
+    const auto parsed = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: test}
@@ -64,9 +65,8 @@ spec:
   rollout: {questionsPerEpisode: 4}
   update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
 )",
-                                        "test");
-    ASSERT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+                                                "test"));
+    run_ = {parsed, specDigest(parsed), false, 1, {}};
     ASSERT_TRUE(worker_->createRun(run_));
     v1::ModelFacts facts;
     facts.set_layers(4);
@@ -137,8 +137,7 @@ TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesWhileItLoadsIsTakenUp) {
   auto aggregator = start("a", &store);
   beginUpdate(&store, aggregator.get());
   store.afterNextReadState([&] { store.deliver(); });
-  const auto ticked = aggregator->tick();
-  ASSERT_TRUE(ticked) << ticked.error().message;
+  ASSERT_THAT(aggregator->tick(), succeeds());
   EXPECT_EQ(version(), 1u);
 }
 

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -11,17 +12,15 @@ using Grade = std::function<double(const v1::EvaluationUnit&)>;
 class StopTest : public AggregatorTest {
  protected:
   void experiment(const std::vector<std::string>& settings) {
-    const auto changed = withSettings(run_.experiment, settings);
-    ASSERT_TRUE(changed) << changed.error().message;
-    run_.experiment = *changed;
-    run_.sha256 = specDigest(*changed);
+    const auto changed = valueOf(withSettings(run_.experiment, settings));
+    run_.experiment = changed;
+    run_.sha256 = specDigest(changed);
   }
   // Records all open units of one chunk.
   void evaluate(const Grade& grade, double seconds = 0) {
-    const auto units = worker_->listUnits();
-    ASSERT_TRUE(units);
-    for (const auto& unit : *units) {
-      if (unit.chunk() == units->front().chunk()) record(unit, grade(unit), seconds);
+    const auto units = valueOf(worker_->listUnits());
+    for (const auto& unit : units) {
+      if (unit.chunk() == units.front().chunk()) record(unit, grade(unit), seconds);
     }
   }
   void record(const v1::EvaluationUnit& unit, double score, double seconds) {

@@ -6,6 +6,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -104,8 +105,7 @@ TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
   Replay replay(run_.experiment, initialState(run_.experiment, kLayers), false);
   const auto records = *worker_->readHistory(0, 10);
   for (const auto& record : records) {
-    const Status same = replay.next(record);
-    EXPECT_TRUE(same) << same.error().message;
+    EXPECT_THAT(replay.next(record), succeeds());
   }
   EXPECT_EQ(policyDigest(replay.state().policy()), (*worker_->readPolicy())->sha256);
 }
@@ -160,12 +160,11 @@ TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
   Control control = **worker_->readControl();
   control.experiment.mutable_spec()->mutable_staleness()->set_mode("v-trace");
   ASSERT_TRUE(*worker_->changeControl(control));
-  const auto refused = aggregator->tick();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
-            "none, drop, so that a newer build stored it: use that build or a later one");
+  EXPECT_THAT(
+      aggregator->tick(),
+      isError(ErrorCode::kUsage,
+              "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
+              "none, drop, so that a newer build stored it: use that build or a later one"));
 }
 
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
@@ -187,7 +186,7 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
 }
 
 TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
-  const auto parsed = parseExperiment(R"(
+  const auto parsed = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: test}
@@ -200,9 +199,8 @@ spec:
   update: {learner: santa, episodesPerUpdate: 3, maxUpdates: 4}
   evaluation: {everyUpdates: 0}
 )",
-                                      "test");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+                                              "test"));
+  run_ = {parsed, specDigest(parsed), false, 1, {}};
   announceModel();
   const auto aggregator = start("a", worker_.get());
   tick(aggregator.get());
@@ -276,10 +274,8 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   announceModel();
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  const auto refused = aggregator->tick();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("nothing is left to learn"));
+  EXPECT_THAT(aggregator->tick(),
+              isError(ErrorCode::kUsage, testing::HasSubstr("nothing is left to learn")));
   EXPECT_FALSE((*worker_->readPolicy()).has_value());
 
   now_ += 20'000;  // the lease runs out
@@ -289,8 +285,7 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   ASSERT_TRUE(lead.publishInitial(initial.policy(), initial));
   now_ += 20'000;
   auto successor = start("b", store.get());
-  const auto gone_on = successor->tick();
-  EXPECT_TRUE(gone_on) << gone_on.error().message;
+  EXPECT_THAT(successor->tick(), succeeds());
 }
 
 TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
@@ -401,9 +396,7 @@ TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten)
   push(0);
   push(1);
   server_->loseNextReject();
-  const auto away = aggregator->tick();
-  ASSERT_FALSE(away);
-  EXPECT_EQ(away.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
   push(2);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
@@ -420,9 +413,7 @@ TEST_F(AggregatorTest, AfterASuccessorThatHasLeftTheOldOneDoesNotLeadOn) {
   auto second = start("b", second_store.get());
   ASSERT_TRUE(tick(second.get()));
   ASSERT_TRUE(second_store->releaseLease("b"));
-  const auto late = first->tick();
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ErrorCode::kFenced);
+  EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
 }
 
 TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
@@ -434,9 +425,7 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   ASSERT_TRUE(tick(first.get()));
   EXPECT_EQ(version(), 1u);  // the fourth result is held by the first
   auto second = start("b", second_store.get());
-  const auto early = second->tick();
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(second->tick()), ErrorCode::kUnavailable);
   now_ += 20'000;  // the lease runs out
   ASSERT_TRUE(tick(second.get()));
   push(4);
@@ -446,9 +435,7 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   push(6);
   push(7);
   push(8);
-  const auto late = first->tick();
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ErrorCode::kFenced);
+  EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
   EXPECT_EQ(version(), 2u);
 }
 

@@ -9,6 +9,7 @@
 #include "aggregator/learner/aggregator.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/forwarding_store.h"
 #include "worker/loop/worker_loop.h"
@@ -191,9 +192,8 @@ class EvaluationFlow : public testing::Test {
                              .unix_now = [this] { return clock_.now(); },
                              .rest = [this](uint64_t ms) { clock_.sleep(ms); }});
       while (working_ > 0) {
-        const auto more = aggregator.tick();
-        ASSERT_TRUE(more) << more.error().message;
-        if (!*more) break;
+        const auto more = valueOf(aggregator.tick());
+        if (!more) break;
         clock_.sleep(100);
       }
       ASSERT_TRUE(aggregator.tick());

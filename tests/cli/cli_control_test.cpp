@@ -5,6 +5,7 @@
 #include "cli/control.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -14,7 +15,7 @@ using testing::HasSubstr;
 class ControlTest : public testing::Test {
  protected:
   ControlTest() {
-    const auto experiment = parseExperiment(R"(
+    const auto experiment = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: test}
@@ -24,10 +25,9 @@ spec:
   policy: {totalBudget: 8}
   update: {learner: reinforce, maxUpdates: 40}
 )",
-                                            "test");
-    EXPECT_TRUE(experiment) << experiment.error().message;
-    run_.experiment = *experiment;
-    run_.sha256 = specDigest(*experiment);
+                                                    "test"));
+    run_.experiment = experiment;
+    run_.sha256 = specDigest(experiment);
     EXPECT_TRUE(store_->createRun(run_));
   }
   Desired desired() { return store_->readControl().value().value().desired; }
@@ -92,9 +92,8 @@ TEST_F(ControlTest, OthersMayChangeItAtTheSameTime) {
 }
 
 TEST_F(ControlTest, ExtendAddsUpdates) {
-  const auto running = extendRun(store_.get(), 10);
-  ASSERT_TRUE(running);
-  EXPECT_EQ(running->now.experiment.spec().update().max_updates(), 50u);
+  const auto running = valueOf(extendRun(store_.get(), 10));
+  EXPECT_EQ(running.now.experiment.spec().update().max_updates(), 50u);
   EXPECT_EQ(desired(), Desired::kRunning);
   set(Desired::kFinished);
   ASSERT_TRUE(extendRun(store_.get(), 5));
@@ -141,11 +140,11 @@ TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
     commit.record.set_version(version + 1);
     ASSERT_TRUE(Leadership(*store_, epoch).commit(commit));
   }
-  const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=1"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
-            "spec.update.maxUpdates: 1 is less than the 2 updates that the run has made; 2 ends it "
-            "now, after an evaluation");
+  EXPECT_THAT(
+      setInRun(store_.get(), {"spec.update.maxUpdates=1"}),
+      isError(
+          "spec.update.maxUpdates: 1 is less than the 2 updates that the run has made; 2 ends it "
+          "now, after an evaluation"));
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.maxUpdates=2"}));
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.2"}));
 }

@@ -11,6 +11,7 @@
 #include "core/ulid.h"
 #include "store/archive/archive.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/store/small_run.h"
 #include "tests/temp_folder.h"
 
@@ -33,8 +34,7 @@ const std::string& exported() {
     run.planEvaluation();
     run.evaluate(4);
     StoreSource source(store.get(), makeUlid(1'795'000'000'000, 1, 2));
-    const auto done = exportRun(&source, temp.path() + "/run");
-    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_THAT(exportRun(&source, temp.path() + "/run"), succeeds());
     return temp.path() + "/run";
   }();
   return folder;

@@ -15,6 +15,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/core/planted_run.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -188,9 +189,8 @@ TEST(Borders, AStateFromOutsideIsRefused) {
 TEST(Borders, AStateBelowTheLeastOfItsFileIsRefused) {
   const PlantedRun run("{totalBudgets: [8, 16]}", "{learner: additive}");
   const auto file = experimentOf("{totalBudgets: [8, 16], minPerLayer: 2}", "{learner: additive}");
-  const Status status = checkLearners(file, 8, run.state);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "its policy is not one of its experiment: at total budget 8");
+  EXPECT_THAT(checkLearners(file, 8, run.state),
+              isError("its policy is not one of its experiment: at total budget 8"));
 }
 
 }  // namespace

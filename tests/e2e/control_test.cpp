@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -96,9 +97,7 @@ class RunControl : public testing::Test {
     std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};
     const auto settings = small(updates);
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    auto process = ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log"));
-    EXPECT_TRUE(process);
-    return std::move(*process);
+    return valueOf(ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log")));
   }
   // No redis-server or allot process is left that names this test's folder.
   bool nobodyIsLeft() const {
@@ -158,9 +157,8 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ASSERT_TRUE(waitFor([&] { return version("a") > paused_at + 1; }, 60));
 
   EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("allot run --resume --dir " + dir("a")));
-  const auto stopped = process.waitFor(std::chrono::seconds(60));
-  ASSERT_TRUE(stopped);
-  EXPECT_EQ(*stopped, 0);
+  const auto stopped = valueOf(process.waitFor(std::chrono::seconds(60)));
+  EXPECT_EQ(stopped, 0);
   EXPECT_THAT(readFile(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
 
   // --- stopped ---

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/decoder.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
@@ -42,14 +43,12 @@ const Tokenizer& tokenizer() {
 }
 
 std::unique_ptr<Decoder> load(Element element, int page_size = 16) {
-  auto decoder = Decoder::load(kRecall7m, {.page_size = page_size,
+  return valueOf(Decoder::load(kRecall7m, {.page_size = page_size,
                                            .kv_bytes = size_t{128} << 20,
                                            .element = element,
                                            .shadow_bits = {4},
                                            .bounds = true,
-                                           .zero_reads = ZeroReads::kMeanValue});
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return std::move(*decoder);
+                                           .zero_reads = ZeroReads::kMeanValue}));
 }
 
 Prompt read(Decoder* decoder, const std::vector<int32_t>& ids) {

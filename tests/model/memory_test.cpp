@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "tests/readme.h"
+#include "tests/results.h"
 #include "worker/model/compute_device.h"
 #include "worker/model/decoder.h"
 
@@ -77,14 +78,13 @@ TEST(ModelMemory, IsWhatTheDocumentSays) {
 
 // Beside its keys and values, and the logits of its last position.
 TEST(PromptRoom, WhatIsComputedGrowsWithAChunkNotWithThePrompt) {
-  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                               {.kv_bytes = size_t{256} << 20});
-  ASSERT_TRUE(decoder) << decoder.error().message;
+  auto decoder = valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                                       {.kv_bytes = size_t{256} << 20}));
   const auto largestOf = [&](size_t tokens) {
     largest = 0;
-    auto prompt = (*decoder)->prefill(std::vector<int32_t>(tokens, 5));
+    auto prompt = decoder->prefill(std::vector<int32_t>(tokens, 5));
     EXPECT_TRUE(prompt) << prompt.error().message;
-    if (prompt) (*decoder)->release(&*prompt);
+    if (prompt) decoder->release(&*prompt);
     return largest;
   };
   const size_t chunk = largestOf(4096);
@@ -94,22 +94,20 @@ TEST(PromptRoom, WhatIsComputedGrowsWithAChunkNotWithThePrompt) {
 }
 
 TEST(PromptRoom, APromptThatFindsNoRoomIsASentence) {
-  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                               {.kv_bytes = size_t{64} << 20});
-  ASSERT_TRUE(decoder) << decoder.error().message;
-  const size_t free = (*decoder)->pool().freePages();
+  auto decoder = valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                                       {.kv_bytes = size_t{64} << 20}));
+  const size_t free = decoder->pool().freePages();
   most_at_once = size_t{1} << 20;
-  const auto refused = (*decoder)->prefill(std::vector<int32_t>(2000, 5));
+  const auto refused = decoder->prefill(std::vector<int32_t>(2000, 5));
   most_at_once = SIZE_MAX;
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_THAT(refused.error().message,
               testing::AllOf(HasSubstr("a prompt of 2000 tokens finds no room in memory"),
                              HasSubstr("lower spec.task.contextTokens")));
-  EXPECT_EQ((*decoder)->pool().freePages(), free);
-  auto prompt = (*decoder)->prefill(std::vector<int32_t>(20, 5));
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  (*decoder)->release(&*prompt);
+  EXPECT_EQ(decoder->pool().freePages(), free);
+  auto prompt = valueOf(decoder->prefill(std::vector<int32_t>(20, 5)));
+  decoder->release(&prompt);
 }
 
 }  // namespace

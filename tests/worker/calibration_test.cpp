@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/recall_experiment.h"
 #include "worker/engine/engine.h"
@@ -201,8 +202,7 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
     SaleCalibrationOptions more = options;
     more.threads = 1 + steps % 2;
     last.emplace(kLayers, kHeads, prompts(), more);
-    const Status restored = last->restore(nlohmann::json::parse(state.dump()));
-    ASSERT_TRUE(restored) << restored.error().message;
+    ASSERT_THAT(last->restore(nlohmann::json::parse(state.dump())), succeeds());
     ASSERT_TRUE(last->step(decoder()));
     state = last->state();
     ++steps;
@@ -210,9 +210,8 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
   EXPECT_GT(steps, 3);
   EXPECT_EQ(finished(&*last, options), file);
   // The file is a profile.
-  const auto profile = parseProfile(file, "p.json");
-  ASSERT_TRUE(profile) << profile.error().message;
-  EXPECT_EQ(profile->tau, whole.taus());
+  const auto profile = valueOf(parseProfile(file, "p.json"));
+  EXPECT_EQ(profile.tau, whole.taus());
   // What is no state of this calibration is refused, and changes nothing.
   SaleCalibration other(kLayers, kHeads, {prompts()[0]}, options);
   for (const nlohmann::json& bad : {state, nlohmann::json(), nlohmann::json({{"levels", "x"}})}) {
@@ -485,9 +484,8 @@ TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
       allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
              "192", "--prompts", "1", "--output", at("p.json")});
   ASSERT_EQ(done.status, 0) << done.err;
-  const auto profile = parseProfile(readFile(at("p.json")), "p.json");
-  ASSERT_TRUE(profile) << profile.error().message;
-  EXPECT_EQ(profile->weights_sha256, kDigest);
+  const auto profile = valueOf(parseProfile(readFile(at("p.json")), "p.json"));
+  EXPECT_EQ(profile.weights_sha256, kDigest);
   EXPECT_THAT(readFile(at("p.json")), HasSubstr("\"task\": \"recall: niah, track\""));
 }
 

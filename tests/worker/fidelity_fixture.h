@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/learning/questions.h"
+#include "tests/results.h"
 #include "worker/engine/fidelity.h"
 #include "worker/tasks/task.h"
 
@@ -24,9 +25,8 @@ class FidelityTest : public testing::Test {
         Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true});
     ASSERT_TRUE(decoder) << decoder.error().message;
     decoder_ = decoder->release();
-    auto tokenizer = Tokenizer::load(kModel + "/tokenizer.json");
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    tokenizer_ = new Tokenizer(std::move(*tokenizer));
+    auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
+    tokenizer_ = new Tokenizer(std::move(tokenizer));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "multi", "track", "freq"}) task.add_tasks(name);
@@ -81,9 +81,7 @@ class FidelityTest : public testing::Test {
   static std::vector<Generated> decodeDense(const AttentionProbe& probe) {
     GenerationOptions dense = options("dense", 3);
     dense.probe = probe;
-    auto generated = generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense);
-    EXPECT_TRUE(generated) << generated.error().message;
-    return *generated;
+    return valueOf(generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense));
   }
 
   static inline Decoder* decoder_ = nullptr;

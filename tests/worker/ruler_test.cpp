@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/task.h"
 
@@ -128,9 +129,8 @@ std::vector<std::string> solve(const std::string& task, const std::string& promp
 TEST(Ruler, EveryPromptHasItsAnswersAndFillsTheContext) {
   for (const uint32_t length : {1536U, 6000U}) {
     const v1::Task task = spec(kGenerated, length, 16, 32);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    const Dataset dataset = valueOf(make(task));
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (size_t i = 0; i < split->size(); ++i) {
         const Question& question = (*split)[i];
         SCOPED_TRACE(question.task + " " + std::to_string(length));
@@ -162,9 +162,8 @@ TEST(Ruler, WithItsOwnLengthsPromptsFillTheirRoom) {
                                                    {"fwe", 50}};
   for (const uint32_t length : {1536U, 6000U}) {
     const v1::Task task = spec(kGenerated, length, 8, 16, 0);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const Question& question : dataset->held_out) {
+    const Dataset dataset = valueOf(make(task));
+    for (const Question& question : dataset.held_out) {
       SCOPED_TRACE(question.task + " " + std::to_string(length));
       EXPECT_EQ(question.own_answer_tokens, lengths.at(question.task));
       const size_t row = question.prompt_ids.size() + question.own_answer_tokens;
@@ -241,10 +240,8 @@ TEST(Ruler, WhatDoesNotFitIsRefusedWithALengthThatDoes) {
     EXPECT_GT(refusals, 0) << task;
     EXPECT_LT(refusals, 8) << task;
   }
-  const auto refused = make(spec({"cwe"}, 4096, 1, 1, 8));
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("spec.task.maxNewTokens: no cwe answer fits in 8"));
+  EXPECT_THAT(make(spec({"cwe"}, 4096, 1, 1, 8)),
+              isError(HasSubstr("spec.task.maxNewTokens: no cwe answer fits in 8")));
   EXPECT_FALSE(make(spec({"niah_single_1"}, 100, 1, 1, 128)));
 }
 

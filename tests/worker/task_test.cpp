@@ -2,6 +2,7 @@
 #include "worker/tasks/task.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,12 +113,11 @@ std::string solve(const std::string& prompt) {
 TEST(Dataset, EveryQuestionFitsAndHasTheRightAnswer) {
   for (uint32_t length : {256U, 512U, 1024U}) {
     const v1::Task task = spec(kTasks, length, 60, 90);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    ASSERT_EQ(dataset->train.size(), 60U);
-    ASSERT_EQ(dataset->held_out.size(), 90U);
+    const Dataset dataset = valueOf(make(task));
+    ASSERT_EQ(dataset.train.size(), 60U);
+    ASSERT_EQ(dataset.held_out.size(), 90U);
     std::map<std::string, double> tokens;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (size_t i = 0; i < split->size(); ++i) {
         const Question& question = (*split)[i];
         EXPECT_EQ(question.task, kTasks[i % kTasks.size()]);
@@ -147,9 +147,8 @@ TEST(Dataset, SplitsAndSeedsShareNoContext) {
   std::set<std::string> contexts;
   size_t questions = 0;
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{7}, UINT64_MAX}) {
-    const Result<Dataset> dataset = make(spec(kTasks, 200, 30, 30), seed);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    const Dataset dataset = valueOf(make(spec(kTasks, 200, 30, 30), seed));
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (const Question& question : *split) {
         contexts.insert(question.prompt.substr(0, question.prompt.find('\n')));
         ++questions;
@@ -189,10 +188,9 @@ TEST(Dataset, DigestSeesWhereAFieldEndsAndWhichSplitItIsIn) {
 }
 
 TEST(Dataset, NoBosTokenAndEmptySplits) {
-  const Result<Dataset> dataset = makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), {});
-  ASSERT_TRUE(dataset) << dataset.error().message;
-  EXPECT_TRUE(dataset->train.empty());
-  EXPECT_EQ(dataset->held_out[0].prompt_ids, tokenizer().encode(dataset->held_out[0].prompt));
+  const Dataset dataset = valueOf(makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), {}));
+  EXPECT_TRUE(dataset.train.empty());
+  EXPECT_EQ(dataset.held_out[0].prompt_ids, tokenizer().encode(dataset.held_out[0].prompt));
 }
 
 // The number that a message advises.
@@ -209,8 +207,7 @@ TEST(DatasetErrors, TooShortAContextNamesOneThatWillDo) {
       std::regex("spec\\.task\\.contextTokens: no niah question fits in 16 tokens; the shortest "
                  "of 200 tried needs \\d+: set it to at least \\d+")))
       << refused.error().message;
-  const Result<Dataset> made = make(spec({"niah"}, advised(refused.error().message), 100, 100));
-  EXPECT_TRUE(made) << made.error().message;
+  EXPECT_THAT(make(spec({"niah"}, advised(refused.error().message), 100, 100)), succeeds());
 }
 
 TEST(DatasetErrors, AdviceIsFollowedToAnEndForEveryTask) {
@@ -239,8 +236,7 @@ TEST(DatasetErrors, TooFewNewTokensNamesAsManyAsWillDo) {
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
     EXPECT_THAT(refused.error().message, StartsWith("spec.task.maxNewTokens: no multi answer "));
     const uint32_t enough = advised(refused.error().message);
-    const Result<Dataset> made = make(spec({"multi"}, 256, 50, 50, enough));
-    EXPECT_TRUE(made) << made.error().message;
+    EXPECT_THAT(make(spec({"multi"}, 256, 50, 50, enough)), succeeds());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "tests/results.h"
 #include "tests/worker/fidelity_fixture.h"
 
 namespace allot {
@@ -106,9 +107,7 @@ Fidelity measured(Decoder* decoder, const std::vector<GenerationRow>& rows,
                   const GenerationOptions& options, uint32_t replicates) {
   std::vector<int32_t> last;
   for (const auto& prompt : ids) last.push_back(prompt.back());
-  auto fidelity = measureVariance(decoder, rows, last, tasks, options, {.replicates = replicates});
-  EXPECT_TRUE(fidelity) << fidelity.error().message;
-  return *fidelity;
+  return valueOf(measureVariance(decoder, rows, last, tasks, options, {.replicates = replicates}));
 }
 
 v1::FidelityCell totalOf(const Fidelity& fidelity) {
@@ -178,9 +177,8 @@ TEST_F(VarianceTest, TheStateIsThatOfThePromptsLastPosition) {
       }
       return {};
     };
-    auto prompt = decoder_->prefill(ids, reading);
-    ASSERT_TRUE(prompt) << prompt.error().message;
-    decoder_->release(&*prompt);
+    auto prompt = valueOf(decoder_->prefill(ids, reading));
+    decoder_->release(&prompt);
     keys += ids.size();
   }
   ASSERT_EQ(by_layer.size(), 8u);

@@ -9,6 +9,7 @@
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/cluster_fixture.h"
 #include "tests/k8s/operator/experiments.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -165,13 +166,11 @@ TEST(OperatorResults, OnlyWhoseResultsAreToBeExportedHasAFinalizer) {
 
 TEST(OperatorResults, TheJobIsThatOfTheComponent) {
   const json object = experiment("x", {{"results", {{"claim", "kept"}}}});
-  const auto read = readExperimentObject(object);
-  ASSERT_TRUE(read);
-  const auto made = objectsOf(object, *read,
-                              accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}}),
-                              {.exports = true});
-  ASSERT_TRUE(made);
-  const json& job = made->back();
+  const auto read = valueOf(readExperimentObject(object));
+  const auto made = valueOf(
+      objectsOf(object, read, accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}}),
+                {.exports = true}));
+  const json& job = made.back();
   ASSERT_EQ(job["kind"], "Job");
   EXPECT_EQ(job["metadata"]["name"], exportJobName("x"));
   EXPECT_EQ(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
