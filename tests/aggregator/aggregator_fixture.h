@@ -48,6 +48,17 @@ spec:
         AggregatorOptions{
             .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
   }
+  // The same with a client of its own, which lives as long as the test.
+  std::unique_ptr<Aggregator> start(const std::string& holder) {
+    return start(holder, clients_.emplace_back(openMemoryStore(server_)).get());
+  }
+  // Announces the model and starts an aggregator, which leads after its first tick.
+  std::unique_ptr<Aggregator> lead() {
+    announceModel();
+    auto aggregator = start("a");
+    EXPECT_TRUE(tick(aggregator.get()));
+    return aggregator;
+  }
   void createRun() { ASSERT_TRUE(worker_->createRun(run_)); }
   void announceModel() {
     createRun();
@@ -128,6 +139,7 @@ spec:
   RunSpec run_;
   std::shared_ptr<MemoryServer> server_;
   std::unique_ptr<MemoryStore> worker_;
+  std::vector<std::unique_ptr<MemoryStore>> clients_;
 };
 
 }  // namespace allot

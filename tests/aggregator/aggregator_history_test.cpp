@@ -54,8 +54,7 @@ class AggregatorHistoryTest : public AggregatorTest {
 };
 
 TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFirstDid) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 600);
   const v1::EpisodeResult old = episode(ticket());
   learnUntil(first.get(), 1100);
@@ -63,8 +62,7 @@ TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFi
   ASSERT_TRUE(tick(first.get()));
   EXPECT_EQ(refused("invalid"), 1u);
   now_ += 20'000;
-  auto store_of_second = openMemoryStore(server_);
-  auto second = start("second", store_of_second.get());
+  auto second = start("second");
   ASSERT_TRUE(tick(second.get()));
   pushForged(old, "forged-2");
   learnUntil(second.get(), 1102);
@@ -73,8 +71,7 @@ TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFi
 }
 
 TEST_F(AggregatorHistoryTest, ATicketCountsOnceWhateverItsResultsAreCalled) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 1);
   const v1::EpisodeResult counted = (*worker_->readHistory(0, 1))[0].results(0);
   v1::EpisodeResult again = counted;
@@ -89,15 +86,13 @@ TEST_F(AggregatorHistoryTest, ATicketCountsOnceWhateverItsResultsAreCalled) {
 
 // The store of a build that kept neither policies nor tickets beside the history.
 TEST_F(AggregatorHistoryTest, ARunOfAnOlderBuildIsCheckedAndCountedToo) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 30);
   const v1::EpisodeResult old = episode(ticket());
   learnUntil(first.get(), 60);
   server_->forgetPoliciesAndTickets();
   now_ += 20'000;
-  auto store_of_second = openMemoryStore(server_);
-  auto second = start("second", store_of_second.get());
+  auto second = start("second");
   ASSERT_TRUE(tick(second.get()));
   EXPECT_EQ(*worker_->ticketsCountedThrough(), 60u);
   pushForged(old, "forged");
@@ -133,8 +128,7 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
 }
 
 TEST_F(AggregatorHistoryTest, OnlyTicketsThatWereHandedOutCount) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   learnUntil(aggregator.get(), 1);
   for (const uint64_t made_up : {*worker_->nextTicket(), uint64_t{1} << 53, uint64_t{1} << 63}) {
     ASSERT_EQ(*worker_->pushResult(episode(made_up), 100), PushOutcome::kAccepted);
@@ -146,8 +140,7 @@ TEST_F(AggregatorHistoryTest, OnlyTicketsThatWereHandedOutCount) {
 }
 
 TEST_F(AggregatorHistoryTest, WhatNobodyCanReadDoesNotStayInTheHistory) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   ASSERT_TRUE(tick(aggregator.get()));
   for (int i = 0; i < 2; ++i) {
     v1::EpisodeResult result = episode(ticket());

@@ -12,8 +12,7 @@ namespace allot {
 namespace {
 
 TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   createRun();
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(aggregator->snapshot().phase, Phase::kStarting);
@@ -50,10 +49,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
 }
 
 TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   auto lie = episode(0);
   lie.set_result_id("other");
@@ -89,10 +85,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
 }
 
 TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
   ASSERT_TRUE(tick(aggregator.get()));
@@ -112,10 +105,7 @@ TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
 
 // What `--stay` is made of: the same object goes on.
 TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  announceModel();
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
@@ -139,10 +129,7 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
 }
 
 TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  announceModel();
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   aggregator->setEditRefused("spec.seed cannot change");
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "spec.seed cannot change");
@@ -153,10 +140,7 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
 
 // To take what it does not know for something else would be to learn by another rule unseen.
 TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  EXPECT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   Control control = **worker_->readControl();
   control.experiment.mutable_spec()->mutable_staleness()->set_mode("v-trace");
   ASSERT_TRUE(*worker_->changeControl(control));
@@ -168,18 +152,14 @@ TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
 }
 
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   for (uint64_t ticket = 0; ticket < 15; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
   EXPECT_EQ(*worker_->inboxSize(), 3u);
   set({"spec.update.maxUpdates=5"}, Desired::kRunning);
-  auto again_store = openMemoryStore(server_);
   now_ += 20'000;
-  auto again = start("b", again_store.get());
+  auto again = start("b");
   finish(again.get());
   EXPECT_EQ(version(), 5u);
   EXPECT_EQ(*worker_->inboxSize(), 0u);
@@ -223,10 +203,9 @@ spec:
 }
 
 TEST_F(AggregatorTest, DropRefusesWhatIsTooOldAtItsUpdate) {
-  auto store = openMemoryStore(server_);
   announceModel();
   set({"spec.staleness.mode=drop", "spec.staleness.maxLag=0"});
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 0; ticket < 5; ++ticket) push(ticket);  // two of these grow old
   ASSERT_TRUE(tick(aggregator.get()));
@@ -295,10 +274,7 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
   parent.set_optimizer_steps(40);
   parent.set_episodes(120);
   run_.origin = originOf("parent", parent);
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   EXPECT_EQ(version(), 0u);
   EXPECT_EQ((*worker_->readPolicy())->snapshot.logits(1), 2.5);
   EXPECT_EQ((*worker_->readState())->episodes(), 0u);
@@ -310,10 +286,7 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
 
 // The store knows a unit by its id alone, so nothing else in a forged one may say which it was.
 TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   v1::EvaluationResult forged;
   *forged.mutable_unit() = claimOne();
   forged.mutable_unit()->set_policy_version(1);
@@ -324,10 +297,7 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
 }
 
 TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   const v1::EvaluationUnit unit = claimOne();
   v1::EvaluationResult forged;
   *forged.mutable_unit() = unit;
@@ -350,10 +320,7 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
 
 // No machine's fault any more: doing it again at once would go on for ever.
 TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   const v1::EvaluationUnit other = claimOne();
   ASSERT_TRUE(worker_->pushEvaluation(truth(other)));
   std::string refused;
@@ -388,10 +355,7 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   push(0);
   push(1);
@@ -441,10 +405,7 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
 
 TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissuesLostOnes) {
   run_.synchronous = true;
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   const auto tickets = worker_->takeTickets({3, 3});
   EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
@@ -470,10 +431,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
 // A large batch takes longer than a dead worker's tickets are waited for.
 TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
   run_.synchronous = true;
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   ASSERT_TRUE(tick(aggregator.get()));
   ASSERT_EQ(worker_->takeTickets({3, 3})->size(), 3u);

@@ -83,9 +83,7 @@ const std::string kYaml =
 
 // The file of a run that a build of that schema created.
 v1::Experiment parsed(const std::vector<std::string>& settings = {}, uint32_t schema = kNewest) {
-  const auto experiment = parseStoredExperiment(kYaml, "tiny.yaml", settings, schema, laterRules());
-  EXPECT_TRUE(experiment) << experiment.error().message;
-  return experiment ? *experiment : v1::Experiment();
+  return valueOf(parseStoredExperiment(kYaml, "tiny.yaml", settings, schema, laterRules()));
 }
 
 // Builds have stored experiments by this list: what is in it cannot change.
@@ -208,9 +206,7 @@ TEST(Schema, WhatABuildDidNotKnowMattersWhereItIsNotWhatItDid) {
 // A worker of the build that created the run would work without such a key.
 TEST(Schema, AFileThatTakesUpANewKeyIsOfThisBuild) {
   const auto fileOf = [](const std::vector<std::string>& settings) {
-    const auto file = parseFileOfRun(kYaml, "tiny.yaml", settings, 3, laterRules());
-    EXPECT_TRUE(file) << file.error().message;
-    return file ? *file : FileOfRun();
+    return valueOf(parseFileOfRun(kYaml, "tiny.yaml", settings, 3, laterRules()));
   };
   const FileOfRun same = fileOf({"spec.policy.totalBudget=16"});  // what both builds know
   EXPECT_EQ(same.schema, 3u);

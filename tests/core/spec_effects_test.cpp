@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -18,9 +19,7 @@ std::string tiny(const std::string& more = "") {
 }
 
 v1::Experiment parsed(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  const auto result = parseExperiment(yaml, "x.yaml", overrides);
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? *result : v1::Experiment();
+  return valueOf(parseExperiment(yaml, "x.yaml", overrides));
 }
 
 std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {

@@ -62,15 +62,13 @@ class RunControl : public testing::Test {
   }
   Output allot(std::vector<std::string> arguments) const {
     // From a folder that has no runs/latest.
-    const auto output = capture({"/usr/bin/env",
-                                 [&] {
-                                   std::vector<std::string> all{"-C", folder_, kAllot};
-                                   all.insert(all.end(), arguments.begin(), arguments.end());
-                                   return all;
-                                 }(),
-                                 {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({"/usr/bin/env",
+                            [&] {
+                              std::vector<std::string> all{"-C", folder_, kAllot};
+                              all.insert(all.end(), arguments.begin(), arguments.end());
+                              return all;
+                            }(),
+                            {}}));
   }
   // The command succeeds; what it says.
   std::string said(const std::vector<std::string>& arguments) const {

@@ -34,9 +34,7 @@ class Folder : public testing::Test {
     if (HasFailure()) temp_.printLogs();
   }
   static Output allot(std::vector<std::string> arguments) {
-    const auto output = capture({kAllot, std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({kAllot, std::move(arguments), {}}));
   }
   // As `allot run` writes it.
   void note(const std::string& run_id) const {

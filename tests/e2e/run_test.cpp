@@ -59,9 +59,7 @@ class AllotRun : public testing::Test {
              const std::vector<std::string>& settings = small()) {
     auto arguments = std::vector<std::string>{"run", kExperiment, "--dir", dir(name)};
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    auto output = capture(command(arguments, more));
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture(command(arguments, more)));
   }
   json summary(const std::string& name) {
     return json::parse(readFile(dir(name) + "/summary.json"), nullptr, false);

@@ -15,6 +15,7 @@
 #include "cli/child_process.h"
 #include "core/ulid.h"
 #include "tests/http_get.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -100,9 +101,7 @@ class Stay : public testing::Test {
   }
   Output allot(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--redis", server_.url()});
-    const auto output = capture({kBin + "/allot", std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({kBin + "/allot", std::move(arguments), {}}));
   }
   json status() const {
     const Output output = allot({"status", "--json"});

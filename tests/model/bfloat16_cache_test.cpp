@@ -52,9 +52,7 @@ std::unique_ptr<Decoder> load(Element element, int page_size = 16) {
 }
 
 Prompt read(Decoder* decoder, const std::vector<int32_t>& ids) {
-  auto prompt = decoder->prefill(ids);
-  EXPECT_TRUE(prompt) << prompt.error().message;
-  return prompt ? *prompt : Prompt();
+  return valueOf(decoder->prefill(ids));
 }
 
 GenerationOptions options(const std::string& text) {
@@ -70,9 +68,7 @@ GenerationOptions options(const std::string& text) {
 
 std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow>& rows,
                                const GenerationOptions& options) {
-  auto generated = generate(decoder, tokenizer(), rows, options);
-  EXPECT_TRUE(generated) << generated.error().message;
-  return generated ? *generated : std::vector<Generated>(rows.size());
+  return valueOf(generate(decoder, tokenizer(), rows, options));
 }
 
 // The first layer's keys and values depend on no cache: they are float32's, rounded. Those of later

@@ -41,9 +41,7 @@ float largestGap(std::span<const float> is, const std::vector<float>& should) {
 class Families : public testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<Decoder> load(const std::string& folder) {
-    auto decoder = Decoder::load(folder, {.kv_bytes = size_t{16} << 20});
-    EXPECT_TRUE(decoder) << decoder.error().message;
-    return decoder ? std::move(*decoder) : nullptr;
+    return valueOf(Decoder::load(folder, {.kv_bytes = size_t{16} << 20}));
   }
 };
 

@@ -57,12 +57,10 @@ TEST(HeadSchedule, AnEntryIsEachOfItsHeads) {
 constexpr int kWindow = 24;
 
 std::unique_ptr<Decoder> load(ZeroReads zero_reads) {
-  auto decoder = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20,
+  return valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20,
                                            .shadow_bits = {4},
                                            .zero_reads = zero_reads,
-                                           .zero_window = kWindow});
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return decoder ? std::move(*decoder) : nullptr;
+                                           .zero_window = kWindow}));
 }
 
 std::vector<int32_t> promptIds() {

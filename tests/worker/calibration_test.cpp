@@ -35,9 +35,7 @@ v1::Experiment prefillExperiment(const std::vector<std::string>& set) {
 }
 
 std::unique_ptr<Engine> load(const v1::Experiment& of) {
-  auto engine = Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20});
-  EXPECT_TRUE(engine) << engine.error().message;
-  return engine ? std::move(*engine) : nullptr;
+  return valueOf(Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20}));
 }
 
 // A profile with these thresholds in every layer and head but one.
@@ -343,9 +341,7 @@ class CalibrateCommand : public testing::Test {
     if (HasFailure()) folder_.printLogs();
   }
   static Output allot(std::vector<std::string> arguments) {
-    const auto output = capture({ALLOT_BIN_DIR "/allot", std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({ALLOT_BIN_DIR "/allot", std::move(arguments), {}}));
   }
   std::string at(const std::string& name) const { return folder_.path() + "/" + name; }
   std::vector<std::string> sale(const std::string& output, const std::string& theta = "0.8") const {

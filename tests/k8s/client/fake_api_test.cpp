@@ -17,9 +17,7 @@ using testing::SizeIs;
 class FakeTest : public testing::Test {
  protected:
   json apply(const json& object, const std::string& manager) {
-    const auto applied = client_.apply(kExperiments, object, {.field_manager = manager});
-    EXPECT_TRUE(applied) << applied.error().message;
-    return applied ? *applied : json();
+    return valueOf(client_.apply(kExperiments, object, {.field_manager = manager}));
   }
 
   FakeApi api_;
