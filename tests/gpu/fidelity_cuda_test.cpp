@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/learning/questions.h"
+#include "tests/results.h"
 #include "worker/engine/fidelity.h"
 #include "worker/model/compute_device.h"
 #include "worker/tasks/task.h"
@@ -30,9 +31,8 @@ struct Asked {
     EXPECT_TRUE(loaded) << loaded.error().message;
     if (!loaded) return;
     decoder = std::move(*loaded);
-    auto read = Tokenizer::load(kRecall + "/tokenizer.json");
-    EXPECT_TRUE(read);
-    tokenizer = std::make_unique<Tokenizer>(std::move(*read));
+    auto read = valueOf(Tokenizer::load(kRecall + "/tokenizer.json"));
+    tokenizer = std::make_unique<Tokenizer>(std::move(read));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "track"}) task.add_tasks(name);
@@ -44,9 +44,8 @@ struct Asked {
         makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)});
     EXPECT_TRUE(dataset) << dataset.error().message;
     for (const Question& question : dataset->held_out) {
-      auto prompt = decoder->prefill(question.prompt_ids);
-      EXPECT_TRUE(prompt) << prompt.error().message;
-      prompts.push_back(std::move(*prompt));
+      auto prompt = valueOf(decoder->prefill(question.prompt_ids));
+      prompts.push_back(std::move(prompt));
       last_tokens.push_back(question.prompt_ids.back());
       tasks.push_back(static_cast<uint32_t>(tasks.size() % 2));
     }

@@ -61,19 +61,19 @@ StepBatch batchOf(const Ids& pages, int32_t token, int32_t length) {
 }
 
 TEST_P(Families, LogitsAreTransformers) {
-  const auto decoder = valueOf(load(kFolder + GetParam()));
+  const auto decoder = load(kFolder + GetParam());
   const Golden golden = goldenOf(GetParam());
   ASSERT_EQ(golden.logits.size(), golden.tokens.size() + 1);
-  auto prompt = valueOf(decoder.prefill(golden.prompt));
+  auto prompt = valueOf(decoder->prefill(golden.prompt));
   float gap = largestGap(prompt.first_logits, golden.logits[0]);
   EXPECT_LE(gap, 1e-3f);
   Ids pages = prompt.pages;
-  auto more = valueOf(decoder.pool().allocate(decoder.pool().pagesFor(golden.tokens.size()) + 1));
+  auto more = valueOf(decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1));
   pages.insert(pages.end(), more.begin(), more.end());
   for (size_t i = 0; i < golden.tokens.size(); ++i) {
     SCOPED_TRACE("step " + std::to_string(i));
     const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
-    auto logits = valueOf(decoder.step(batchOf(pages, golden.tokens[i], length), nullptr));
+    auto logits = valueOf(decoder->step(batchOf(pages, golden.tokens[i], length), nullptr));
     const float here = largestGap(logits, golden.logits[i + 1]);
     EXPECT_LE(here, 1e-3f);
     gap = std::max(gap, here);
@@ -93,9 +93,9 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   const TempFolder folder;
   std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
   folder.write("config.json", config.dump());
-  const auto decoder = valueOf(load(folder.path()));
+  const auto decoder = load(folder.path());
   const Golden golden = goldenOf(name);
-  auto prompt = valueOf(decoder.prefill(golden.prompt));
+  auto prompt = valueOf(decoder->prefill(golden.prompt));
   EXPECT_GT(largestGap(prompt.first_logits, golden.logits[0]), 0.05f);
 }
 

@@ -113,7 +113,6 @@ const SampleSchedule kLayers = {3, 2, 1, 0, 33, 1, 0, 40};
 // The same draws a head, however they are written down.
 TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
   auto prompt = valueOf(decoder->prefill(promptIds()));
   for (const char* method : {"s2anta-sys", "s2anta-q4", "top-k", "bernoulli values=s2anta-sys"}) {
     const auto rows = [&](size_t times) {
@@ -134,7 +133,6 @@ TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
 // gives what it gives in a row in which all heads have its budget.
 TEST(HeadScheduleDecoder, AHeadHasItsOwnBudget) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
   auto prompt = valueOf(decoder->prefill(promptIds()));
   const SampleSchedule heads = {5, 0, 1, UINT32_MAX, 0, 9, 9, 2};
   SampleSchedule mixed = spread(SampleSchedule(7, 4), 8);
@@ -154,7 +152,7 @@ TEST(HeadScheduleDecoder, AHeadHasItsOwnBudget) {
 }
 
 TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
-  const auto decoder = valueOf(load(ZeroReads::kOff));
+  const auto decoder = load(ZeroReads::kOff);
   for (const char* text : {"s2anta-sys", "sampled-blocks"}) {
     std::map<size_t, std::vector<float>> logits;
     for (const size_t times : {1, 2, 8}) {
@@ -162,15 +160,15 @@ TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
       ASSERT_EQ(kernels::parseMethod(text, &reading.method, kernels::Phase::kPrefill),
                 std::nullopt);
       reading.schedule = spread(kLayers, times);
-      auto prompt = decoder.prefill(promptIds(), reading);
+      auto prompt = decoder->prefill(promptIds(), reading);
       ASSERT_TRUE(prompt) << prompt.error().message;
       logits[times] = prompt->first_logits;
-      decoder.release(&*prompt);
+      decoder->release(&*prompt);
       reading.schedule[0] += 1;
-      prompt = decoder.prefill(promptIds(), reading);
+      prompt = decoder->prefill(promptIds(), reading);
       ASSERT_TRUE(prompt);
       EXPECT_NE(prompt->first_logits, logits[times]) << text;
-      decoder.release(&*prompt);
+      decoder->release(&*prompt);
     }
     EXPECT_EQ(logits[2], logits[1]) << text;
     EXPECT_EQ(logits[8], logits[1]) << text;
@@ -178,12 +176,12 @@ TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
 }
 
 TEST(HeadScheduleDecoder, OtherSizesAreRefused) {
-  const auto decoder = valueOf(load(ZeroReads::kOff));
+  const auto decoder = load(ZeroReads::kOff);
   PromptReading reading;
   reading.method = methodOf("s2anta-sys");
   reading.schedule.assign(32, 1);
   EXPECT_THAT(
-      decoder.prefill({5}, reading),
+      decoder->prefill({5}, reading),
       isError(HasSubstr("a schedule of 32 entries does not fit the model's 8 layers of 8 heads")));
 }
 
@@ -210,7 +208,6 @@ std::vector<double> exactMeans(const kernels::PagedKv& kv, const kernels::Decode
 // values, of prompt and answer, and reads nothing.
 TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
   const auto decoder = load(ZeroReads::kMeanValue);
-  ASSERT_TRUE(decoder);
   auto prompt = valueOf(decoder->prefill(promptIds()));
   SampleSchedule heads(64, 4);
   for (size_t h = 0; h < 64; h += 3) heads[h] = 0;
@@ -251,7 +248,6 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
 
 TEST(ZeroReadsDecoder, AWindowIsReadAndCounted) {
   const auto decoder = load(ZeroReads::kWindow);
-  ASSERT_TRUE(decoder);
   auto prompt = valueOf(decoder->prefill(promptIds()));
   const Written written = write(decoder.get(), {{&prompt, SampleSchedule(16, 0), 1}}, "s2anta-sys");
   const uint64_t steps = written.tokens[0].size() - 1;

@@ -7,6 +7,7 @@
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"
 #include "store/archive/run_source.h"
+#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
@@ -165,12 +166,12 @@ TEST_F(Archive, ARunOfAnotherArithmeticIsRefusedWithTheBuildToUse) {
     exported.set_arithmetic(arithmetic);
     exported.set_build("allot 0.0");
     write(path, *exactJson(exported));
-    const auto refused = verify(out_);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(refused.error().message,
-                HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
-                          "\", and this build has exact-1: use the build that made it, allot 0.0"));
+    EXPECT_THAT(
+        verify(out_),
+        isError(
+            ErrorCode::kUsage,
+            HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
+                      "\", and this build has exact-1: use the build that made it, allot 0.0")));
   }
 }
 
@@ -201,9 +202,7 @@ TEST_F(Archive, VerifyFindsAStoreThatDisagreesWithItself) {
     std::vector<v1::IterationRecord> records_;
   };
   Ahead ahead(*head, *records);
-  const auto verified = verifyRun(&ahead);
-  ASSERT_FALSE(verified);
-  EXPECT_EQ(verified.error().message, "the history goes on");
+  EXPECT_THAT(verifyRun(&ahead), isError("the history goes on"));
 }
 
 }  // namespace
