@@ -162,7 +162,7 @@ class SlowEngine final : public EpisodeEngine {
 // 20 units for each 32 questions.
 RunSpec sweep(uint32_t questions) {
   const auto parsed =
-      parseExperiment(R"(
+      valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: sweep}
@@ -175,9 +175,8 @@ spec:
     schedules: [uniform]
     methods: [dense, s2anta-sys]
 )",
-                      "test", {"spec.task.heldOutQuestions=" + std::to_string(questions)});
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return {*parsed, specDigest(*parsed), false, 1, {}};
+                              "test", {"spec.task.heldOutQuestions=" + std::to_string(questions)}));
+  return {parsed, specDigest(parsed), false, 1, {}};
 }
 
 class EvaluationFlow : public testing::Test {

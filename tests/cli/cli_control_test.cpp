@@ -106,12 +106,11 @@ TEST_F(ControlTest, ExtendAddsUpdates) {
 }
 
 TEST_F(ControlTest, SetTakesLiveSettingsOnly) {
-  const auto changes =
-      setInRun(store_.get(), {"spec.update.learningRate=0.25", "spec.staleness.mode=none"});
-  ASSERT_TRUE(changes) << changes.error().message;
-  ASSERT_EQ(changes->size(), 2u);
-  EXPECT_EQ(changes->at(0).path, "spec.update.learningRate");
-  EXPECT_EQ(changes->at(0).to, "0.25");
+  const auto changes = valueOf(
+      setInRun(store_.get(), {"spec.update.learningRate=0.25", "spec.staleness.mode=none"}));
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes.at(0).path, "spec.update.learningRate");
+  EXPECT_EQ(changes.at(0).to, "0.25");
   EXPECT_EQ(store_->readControl().value()->experiment.spec().update().learning_rate(), 0.25);
   const auto revision = store_->readControl().value()->revision;
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.25"})->empty());

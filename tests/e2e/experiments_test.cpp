@@ -174,9 +174,8 @@ TEST_F(Experiments, ASweepWithRepeatsSaysWhoDiffersOnTheSameQuestions) {
   const auto verified = valueOf(capture({kAllot, {"verify", dir("recall-budget-sweep")}, {}}));
   EXPECT_EQ(verified.status, 0) << verified.err;
   const auto imported =
-      capture({kAllot, {"import", dir("recall-budget-sweep"), "--dir", dir("again")}, {}});
-  ASSERT_TRUE(imported);
-  EXPECT_EQ(imported->status, 0) << imported->err;
+      valueOf(capture({kAllot, {"import", dir("recall-budget-sweep"), "--dir", dir("again")}, {}}));
+  EXPECT_EQ(imported.status, 0) << imported.err;
   std::set<std::string> tops;
   for (const char* folder : {"recall-budget-sweep", "again"}) {
     const auto top = valueOf(capture({kAllot, {"top", dir(folder), "--json"}, {}}));

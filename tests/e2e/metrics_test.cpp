@@ -90,7 +90,7 @@ class RunMetrics : public testing::Test {
 
   // Few and short prompts, every measure, and no end before the test says so.
   void startRun() {
-    auto run =
+    auto run = valueOf(
         ChildProcess::start({kAllot,
                              {"run",         kExperiment,
                               "--dir",       folder_ + "/run",
@@ -106,9 +106,8 @@ class RunMetrics : public testing::Test {
                               "--set",       "spec.evaluation.budgets=[8]",
                               "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
                              {}},
-                            folder_ + "/run.log");
-    ASSERT_TRUE(run) << run.error().message;
-    run_.emplace(std::move(*run));
+                            folder_ + "/run.log"));
+    run_.emplace(std::move(run));
   }
   // The port in a process's target file; 0 until there is one.
   uint16_t portOf(const std::string& process) const {

@@ -332,10 +332,9 @@ TEST_F(AllotRun, ThePageShowsTheRun) {
   const size_t at = said.find("http://127.0.0.1:");
   ASSERT_NE(at, std::string::npos);
   const std::string url = said.substr(at, said.find('\n', at) - at);
-  const auto checked =
-      capture({ALLOT_PYTHON, {kSource + "/tests/e2e/page_test.py", url}, {{"HOME", folder_}}});
-  ASSERT_TRUE(checked);
-  EXPECT_EQ(checked->status, 0) << checked->out << checked->err;
+  const auto checked = valueOf(
+      capture({ALLOT_PYTHON, {kSource + "/tests/e2e/page_test.py", url}, {{"HOME", folder_}}}));
+  EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGCONT);
   process.signal(SIGINT);
   EXPECT_EQ(process.waitFor(std::chrono::seconds(60)).value_or(-1), 130);

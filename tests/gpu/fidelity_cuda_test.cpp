@@ -40,10 +40,9 @@ struct Asked {
     task.set_train_questions(2);
     task.set_held_out_questions(6);
     task.set_max_new_tokens(12);
-    const auto dataset =
-        makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)});
-    EXPECT_TRUE(dataset) << dataset.error().message;
-    for (const Question& question : dataset->held_out) {
+    const auto dataset = valueOf(
+        makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)}));
+    for (const Question& question : dataset.held_out) {
       auto prompt = valueOf(decoder->prefill(question.prompt_ids));
       prompts.push_back(std::move(prompt));
       last_tokens.push_back(question.prompt_ids.back());

@@ -42,16 +42,15 @@ int64_t kvBytes(const ModelConfig& config) {
 TEST(ModelMemory, IsAsComputedBefore) {
   constexpr size_t kPool = size_t{64} << 20;
   auto decoder =
-      Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m", {.kv_bytes = kPool});
-  ASSERT_TRUE(decoder) << decoder.error().message;
-  const ModelConfig& config = (*decoder)->config();
+      valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m", {.kv_bytes = kPool}));
+  const ModelConfig& config = decoder->config();
   const auto matrices =
       static_cast<double>(weightBytes(config, Device::kCpu, WeightType::kFloat32));
-  const auto all = static_cast<double>((*decoder)->weightBytes());
+  const auto all = static_cast<double>(decoder->weightBytes());
   EXPECT_GT(all, matrices);
   EXPECT_LT(all, matrices * 1.01);
-  EXPECT_NEAR(all / static_cast<double>((*decoder)->parameters()), 8, 0.1);
-  const KvPool& pool = (*decoder)->pool();
+  EXPECT_NEAR(all / static_cast<double>(decoder->parameters()), 8, 0.1);
+  const KvPool& pool = decoder->pool();
   const size_t page = static_cast<size_t>(pool.pageSize()) * static_cast<size_t>(kvBytes(config));
   EXPECT_NEAR(static_cast<double>(pool.totalPages() * page), kPool, static_cast<double>(page));
 }

@@ -118,13 +118,12 @@ TEST_F(Archive, ARunWhoseLeastExceedsItsBudgetIsRefused) {
   model.set_layers(3);
   EXPECT_TRUE(firstState(spec, model));
   for (const char* learner : {"additive", "reinforce"}) {
-    const auto changed =
+    const auto changed = valueOf(
         withSettings(spec.experiment,
                      {std::string("spec.update={episodesPerUpdate: 4, learner: ") + learner + "}",
                       "spec.rollout={questionsPerEpisode: 4, episodesPerQuestionSet: 4}",
-                      "spec.policy={totalBudget: 8, minPerLayer: 3}"});
-    ASSERT_TRUE(changed) << changed.error().message;
-    const auto first = firstState({*changed, specDigest(*changed)}, model);
+                      "spec.policy={totalBudget: 8, minPerLayer: 3}"}));
+    const auto first = firstState({changed, specDigest(changed)}, model);
     ASSERT_FALSE(first) << learner;
     EXPECT_EQ(first.error().code, ErrorCode::kData);
     EXPECT_THAT(first.error().message, HasSubstr("needs 9 draws, more than"));

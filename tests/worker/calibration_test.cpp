@@ -359,15 +359,14 @@ TEST_F(CalibrateCommand, KilledInTheMiddleItGoesOnToTheSameBytes) {
   EXPECT_FALSE(fs::exists(at("whole.json.part")));
   for (int kill = 0; kill < 2; ++kill) {
     const std::string before = readFile(at("killed.json.part"));
-    auto process =
-        ChildProcess::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log"));
-    ASSERT_TRUE(process);
+    auto process = valueOf(
+        ChildProcess::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log")));
     // Once it has done something more.
-    while (!process->poll() && readFile(at("killed.json.part")) == before) {
+    while (!process.poll() && readFile(at("killed.json.part")) == before) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    process->signal(SIGKILL);
-    process->waitFor(std::chrono::seconds(10));
+    process.signal(SIGKILL);
+    process.waitFor(std::chrono::seconds(10));
     ASSERT_FALSE(fs::exists(at("killed.json")));
   }
   EXPECT_EQ(allot(sale("killed.json")).status, 0);

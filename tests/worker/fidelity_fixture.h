@@ -21,10 +21,9 @@ using ByLayer = std::vector<double>;  // [layers]
 class FidelityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto decoder =
-        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true});
-    ASSERT_TRUE(decoder) << decoder.error().message;
-    decoder_ = decoder->release();
+    auto decoder = valueOf(
+        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true}));
+    decoder_ = decoder.release();
     auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
     tokenizer_ = new Tokenizer(std::move(tokenizer));
     v1::Task task;
@@ -34,15 +33,14 @@ class FidelityTest : public testing::Test {
     task.set_train_questions(8);
     task.set_held_out_questions(8);
     task.set_max_new_tokens(24);
-    auto dataset =
-        makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)});
-    ASSERT_TRUE(dataset) << dataset.error().message;
+    auto dataset = valueOf(
+        makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)}));
     prompts_ = new std::vector<Prompt>;
     ids_.clear();
     tasks_.clear();
-    for (size_t i = 0; i < dataset->held_out.size(); ++i) {
-      prompts_->push_back(*decoder_->prefill(dataset->held_out[i].prompt_ids));
-      ids_.push_back(dataset->held_out[i].prompt_ids);
+    for (size_t i = 0; i < dataset.held_out.size(); ++i) {
+      prompts_->push_back(*decoder_->prefill(dataset.held_out[i].prompt_ids));
+      ids_.push_back(dataset.held_out[i].prompt_ids);
       tasks_.push_back(static_cast<uint32_t>(i % 3));  // any labels do
     }
   }
@@ -72,10 +70,8 @@ class FidelityTest : public testing::Test {
             }};
   }
   static Fidelity measure(const std::string& method, uint32_t budget, uint64_t seed = 3) {
-    auto fidelity =
-        measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, options(method, seed));
-    EXPECT_TRUE(fidelity) << fidelity.error().message;
-    return *fidelity;
+    return valueOf(
+        measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, options(method, seed)));
   }
   // Dense decode, with a probe.
   static std::vector<Generated> decodeDense(const AttentionProbe& probe) {

@@ -323,13 +323,12 @@ TEST_F(FidelityTest, LayersWithoutTheMethodAreDenseWhateverTheMethodReads) {
 
 // States by layer and support bucket, from the keys as the pool has them.
 TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
-  auto decoder =
-      Decoder::load(kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16});
-  ASSERT_TRUE(decoder) << decoder.error().message;
+  auto decoder = valueOf(Decoder::load(
+      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
   const auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 400; ++i) ids.push_back(3 + (i * i * 7 + i) % 1000);
-  auto prompt = valueOf((*decoder)->prefill(ids));
+  auto prompt = valueOf(decoder->prefill(ids));
   const std::vector<GenerationRow> rows{{&prompt, SampleSchedule(8, UINT32_MAX), 1}};
   GenerationOptions options;
   options.method.method = kernels::Method::kDense;
@@ -354,9 +353,9 @@ TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
       expected[{in.layer, supportBucket(tilesOfSupport(scores, 32))}] += 1;
     }
   };
-  ASSERT_TRUE(generate(decoder->get(), tokenizer, rows, options));
+  ASSERT_TRUE(generate(decoder.get(), tokenizer, rows, options));
   options.probe = nullptr;
-  const auto fidelity = valueOf(measureFidelity(decoder->get(), tokenizer, rows, {0}, options, {}));
+  const auto fidelity = valueOf(measureFidelity(decoder.get(), tokenizer, rows, {0}, options, {}));
   double states = 0, apart = 0;
   for (const auto& cell : fidelity.cells) {
     EXPECT_EQ(cell.relative_error(), 0);
@@ -369,7 +368,7 @@ TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
   EXPECT_GT(expected.size(), 12u);
   // A float32 sum may leave a state on the other side of a bucket's edge.
   EXPECT_LE(apart, 0.02 * states);
-  (*decoder)->release(&prompt);
+  decoder->release(&prompt);
 }
 
 TEST(Support, CountsTheHeaviestTiles) {

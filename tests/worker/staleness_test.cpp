@@ -41,14 +41,12 @@ class Staleness : public testing::Test {
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();
-    auto parsed =
+    return valueOf(
         parseExperiment(text.str(), path,
                         {"spec.seed=" + std::to_string(seed), "spec.staleness.mode=" + mode,
                          "spec.update.episodesPerUpdate=" + std::to_string(episodes),
                          "spec.task.trainQuestions=128", "spec.task.heldOutQuestions=240",
-                         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"});
-    EXPECT_TRUE(parsed) << parsed.error().message;
-    return *parsed;
+                         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"}));
   }
 
   // Learns for so many updates; each consumes episodes of the policy `lag` updates before it.
