@@ -8,13 +8,10 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/learning/policy.h"
-#include "core/learning/questions.h"
-#include "core/learning/schedule.h"
-#include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "store/memory/memory_store.h"
 #include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 
@@ -23,25 +20,17 @@ inline constexpr uint32_t kLayers = 4;
 class AggregatorTest : public testing::Test {
  protected:
   AggregatorTest() {
-    const auto parsed = valueOf(parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 4}
-  evaluation: {everyUpdates: 2, budgets: [8], schedules: [uniform, learned], methods: [s2anta-sys]}
-)",
-                                                "test"));
-    run_ = {parsed, specDigest(parsed), false, 1, {}};
+    use(tinyExperiment({"spec.update.episodesPerUpdate=3",
+                        "spec.evaluation={everyUpdates: 2, budgets: [8], "
+                        "schedules: [uniform, learned], methods: [s2anta-sys]}"}));
     server_ = std::make_shared<MemoryServer>([this] { return now_; });
     worker_ = openMemoryStore(server_);
   }
 
+  // Makes the run that is created later one of this experiment.
+  void use(const v1::Experiment& experiment) {
+    run_ = {experiment, specDigest(experiment), false, 1, {}};
+  }
   std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {
     return std::make_unique<Aggregator>(
         store, run_,
@@ -71,23 +60,7 @@ spec:
   v1::EpisodeResult episode(uint64_t ticket) {
     const auto policy = worker_->readPolicy();
     EXPECT_TRUE(policy && *policy);
-    const auto& snapshot = (*policy)->snapshot;
-    const std::vector<double> logits(snapshot.logits().begin(), snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, {3}, ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(snapshot.version());
-    result.set_policy_sha256((*policy)->sha256);
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions({3}, ticket, 4, 32)) {
-      const auto place = static_cast<uint32_t>(result.scores_size());
-      result.add_scores()->set_question(question);
-      result.mutable_scores(static_cast<int>(place))->set_score(place < schedule[1] ? 1 : 0);
-    }
-    result.set_reward(std::min<double>(schedule[1], 4) / 4);
-    return result;
+    return episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket);
   }
   void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
   void evaluateAll() {

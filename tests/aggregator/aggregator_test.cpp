@@ -166,21 +166,8 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
 }
 
 TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
-  const auto parsed = valueOf(parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {learner: santa, episodesPerUpdate: 3, maxUpdates: 4}
-  evaluation: {everyUpdates: 0}
-)",
-                                              "test"));
-  run_ = {parsed, specDigest(parsed), false, 1, {}};
+  use(tinyExperiment({"spec.update={learner: santa, episodesPerUpdate: 3, maxUpdates: 4}",
+                      "spec.evaluation.everyUpdates=0"}));
   announceModel();
   const auto aggregator = start("a", worker_.get());
   tick(aggregator.get());

@@ -6,6 +6,7 @@
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 #include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -15,19 +16,8 @@ using testing::HasSubstr;
 class ControlTest : public testing::Test {
  protected:
   ControlTest() {
-    const auto experiment = valueOf(parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  model: {path: none}
-  task: {suite: recall, tasks: [niah]}
-  policy: {totalBudget: 8}
-  update: {learner: reinforce, maxUpdates: 40}
-)",
-                                                    "test"));
-    run_.experiment = experiment;
-    run_.sha256 = specDigest(experiment);
+    run_.experiment = tinyExperiment({"spec.update.maxUpdates=40"});
+    run_.sha256 = specDigest(run_.experiment);
     EXPECT_TRUE(store_->createRun(run_));
   }
   Desired desired() { return store_->readControl().value().value().desired; }

@@ -8,13 +8,12 @@
 #include <sstream>
 
 #include "core/learning/policy.h"
-#include "core/learning/questions.h"
 #include "core/learning/replay.h"
-#include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -157,7 +156,7 @@ class ReplayTest : public testing::Test {
       for (size_t i = 0; i < 3; ++i, ++ticket) {
         const auto& policy =
             policies[policies.size() - 1 - std::min(ticket % 4, policies.size() - 1)];
-        results.push_back(episode(policy, ticket));
+        results.push_back(episodeOf(experiment_.spec(), policy, ticket));
       }
       auto outcome = applyUpdate(experiment_, state, results);
       outcome.record.set_committed_unix_ms(1000 + update);
@@ -166,26 +165,6 @@ class ReplayTest : public testing::Test {
       policies.push_back(state.policy());
     }
     final_ = state;
-  }
-  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) const {
-    const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-    const auto schedule =
-        drawSchedule(softmax(logits), 8, 0, runStreams(experiment_.spec()), ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(policy.version());
-    result.set_policy_sha256(policyDigest(policy));
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question :
-         episodeQuestions(runStreams(experiment_.spec()), ticket, 4, 256)) {
-      result.add_scores()->set_question(question);
-      result.mutable_scores(result.scores_size() - 1)
-          ->set_score(static_cast<uint32_t>(result.scores_size()) <= schedule[1] ? 1 : 0);
-    }
-    result.set_reward(std::min<double>(schedule[1], 4) / 4);
-    return result;
   }
   // The message of the first record that the replay refuses; "" if it takes all.
   std::string refusal(const std::vector<v1::IterationRecord>& records) const {

@@ -11,6 +11,7 @@
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 #include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -107,22 +108,13 @@ class Words final : public WorkerEvents {
 class WorkerLoopTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto parsed = valueOf(parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  model: {path: none}
-  task: {suite: recall, tasks: [niah]}
-  policy: {totalBudget: 8}
-  rollout: {episodesPerPull: 3}
-  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
-)",
-                                                "test"));
-    run_ = {parsed, specDigest(parsed), false, 1, {}};
+    const v1::Experiment experiment =
+        tinyExperiment({"spec.seed=1", "spec.task={suite: recall, tasks: [niah]}",
+                        "spec.rollout={episodesPerPull: 3}"});
+    run_ = {experiment, specDigest(experiment), false, 1, {}};
     ASSERT_TRUE(store_->createRun(run_));
     epoch_ = store_->acquireLease("a", 60'000)->epoch;
-    const v1::AggregatorState state = initialState(parsed, 4);
+    const v1::AggregatorState state = initialState(experiment, 4);
     ASSERT_TRUE(Leadership(*store_, epoch_).publishInitial(state.policy(), state));
   }
 
