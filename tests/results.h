@@ -14,8 +14,7 @@ namespace allot {
 
 // Returns the value. A failure ends the test, which says why and where.
 template <typename T, typename E>
-T valueOf(tl::expected<T, E> result,
-          std::source_location where = std::source_location::current()) {
+T valueOf(tl::expected<T, E> result, std::source_location where = std::source_location::current()) {
   if (result) return std::move(*result);
   throw std::runtime_error(std::string(where.file_name()) + ":" + std::to_string(where.line()) +
                            ": " + result.error().message);
@@ -33,6 +32,12 @@ template <typename T>
 std::optional<ErrorCode> codeOf(const Result<T>& result) {
   if (result) return std::nullopt;
   return result.error().code;
+}
+
+// Returns the message of a failure, and "" for a success.
+template <typename T, typename E>
+std::string messageOf(const tl::expected<T, E>& result) {
+  return result ? "" : result.error().message;
 }
 
 MATCHER(succeeds, "succeeds") {

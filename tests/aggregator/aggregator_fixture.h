@@ -86,8 +86,7 @@ class AggregatorTest : public testing::Test {
   }
   void set(const std::vector<std::string>& settings, std::optional<Desired> desired = {}) {
     Control control = **worker_->readControl();
-    const auto changed = valueOf(withSettings(control.experiment, settings));
-    control.experiment = changed;
+    control.experiment = valueOf(withSettings(control.experiment, settings));
     if (desired) control.desired = *desired;
     ASSERT_TRUE(*worker_->changeControl(control));
   }

@@ -152,8 +152,7 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
 
   // A live edit leaves what is there alone, the name stays.
   write(16, 30);
-  const auto live = valueOf(followed.follow(&store_));
-  EXPECT_FALSE(live);
+  EXPECT_FALSE(valueOf(followed.follow(&store_)));
   EXPECT_EQ(updates(), 30u);
   write(16, 30, "y");
   ASSERT_TRUE(followed.follow(&store_));
@@ -162,8 +161,7 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
 
   // A new process does the same with a file that was edited while none was there.
   write(24, 30);
-  const auto again = valueOf(file().begin(&store_, false));
-  EXPECT_EQ(again.experiment.spec().policy().total_budget(), 24u);
+  EXPECT_EQ(valueOf(file().begin(&store_, false)).experiment.spec().policy().total_budget(), 24u);
   recordAnEvaluation();
   write(8, 30);
   EXPECT_THAT(file().begin(&store_, false),
@@ -187,8 +185,7 @@ TEST_F(ExperimentFileTest, AtTheStartTheStoredRunGoesOnOnlyIfTheProcessIsToStay)
   write(16, 10);
   EXPECT_EQ(codeOf(file().begin(&store_, false)), ErrorCode::kUsage);
   ExperimentFile staying = file();
-  const auto run = valueOf(staying.begin(&store_, true));
-  EXPECT_EQ(run.experiment.spec().policy().total_budget(), 8u);
+  EXPECT_EQ(valueOf(staying.begin(&store_, true)).experiment.spec().policy().total_budget(), 8u);
   EXPECT_THAT(staying.refused(), HasSubstr("spec.policy.totalBudget"));
   // With nothing stored there is nothing to go on with.
   AwayStore empty(openMemoryStore(std::make_shared<MemoryServer>([] { return 1; })));

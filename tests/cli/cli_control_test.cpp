@@ -82,8 +82,7 @@ TEST_F(ControlTest, OthersMayChangeItAtTheSameTime) {
 }
 
 TEST_F(ControlTest, ExtendAddsUpdates) {
-  const auto running = valueOf(extendRun(store_.get(), 10));
-  EXPECT_EQ(running.now.experiment.spec().update().max_updates(), 50u);
+  EXPECT_EQ(valueOf(extendRun(store_.get(), 10)).now.experiment.spec().update().max_updates(), 50u);
   EXPECT_EQ(desired(), Desired::kRunning);
   set(Desired::kFinished);
   ASSERT_TRUE(extendRun(store_.get(), 5));

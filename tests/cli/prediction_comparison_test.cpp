@@ -23,8 +23,7 @@ class PredictionFiles : public testing::Test {
     return path;
   }
   std::string refusal(const std::string& text, const PredictionFields& fields = {}) {
-    const auto read = readPredictions(write("bad", text), fields);
-    return read ? "" : read.error().message;
+    return messageOf(readPredictions(write("bad", text), fields));
   }
 
   TempFolder folder_;

@@ -166,8 +166,7 @@ TEST(Borders, AStateFromOutsideIsRefused) {
     const auto refusal = [&](const std::function<void(v1::AggregatorState*)>& change) {
       v1::AggregatorState state = run.state;
       change(&state);
-      const Status status = checkLearners(run.run.experiment(), 8, state);
-      return status ? "" : status.error().message;
+      return messageOf(checkLearners(run.run.experiment(), 8, state));
     };
     EXPECT_EQ(refusal([](auto*) {}), "");
     for (const std::function<void(v1::AggregatorState*)>& change :

@@ -90,8 +90,7 @@ TEST(SpecChange, ARunWithAGoalOutOfReachGoesOnAndOthersGetNone) {
   v1::Experiment old = good;
   old.mutable_spec()->mutable_evaluation()->clear_budgets();
   old.mutable_spec()->mutable_evaluation()->add_budgets(16);
-  const auto changed = valueOf(withSettings(old, {"spec.update.maxUpdates=151"}));
-  EXPECT_EQ(changed.spec().stop().goal(), 0.5);
+  EXPECT_EQ(valueOf(withSettings(old, {"spec.update.maxUpdates=151"})).spec().stop().goal(), 0.5);
   EXPECT_TRUE(withSettings(old, {}));
   EXPECT_TRUE(withSettings(old, {"spec.stop.goal=''"}));
   EXPECT_THAT(withSettings(good, {"spec.evaluation.everyUpdates=0"}),

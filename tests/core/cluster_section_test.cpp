@@ -25,8 +25,7 @@ ExperimentObject parsed(const std::string& text) {
 }
 
 std::string refusal(const std::string& cluster) {
-  const auto object = parseExperimentObject(file("{name: a}", "  cluster: " + cluster + "\n"), "x");
-  return object ? "" : object.error().message;
+  return messageOf(parseExperimentObject(file("{name: a}", "  cluster: " + cluster + "\n"), "x"));
 }
 
 // As `kubectl get experiment a -o yaml` prints it.
@@ -175,8 +174,7 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
 
 TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
   const auto refused = [](const std::string& metadata) {
-    const auto object = parseExperimentObject(file(metadata, ""), "x");
-    return object ? "" : object.error().message;
+    return messageOf(parseExperimentObject(file(metadata, ""), "x"));
   };
   EXPECT_EQ(refused("{name: a, labels: {}, annotations: {b: c}, namespace: d}"), "");
   EXPECT_EQ(refused("{name: a, lables: {}}"),

@@ -106,8 +106,7 @@ TEST(Profile, AnExperimentCarriesIt) {
   const v1::Spec& spec = experiment.spec();
   EXPECT_EQ(spec.evaluation().prefills(2), "sale tau=profile");
   EXPECT_EQ(profileUser(spec), "spec.evaluation.prefills[2]");
-  const auto carried = valueOf(profileOf(spec));
-  EXPECT_EQ(carried, profile());
+  EXPECT_EQ(valueOf(profileOf(spec)), profile());
   // As written another way it is the same experiment; with another threshold it is another.
   std::string loose = profileText(profile());
   loose.insert(1, "   ").replace(loose.find("0.008"), 5, "8e-3");

@@ -95,8 +95,7 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
 TEST(SpecEffects, ALeastPerLayerLeavesSomethingToLearnAndFitsTheBudgets) {
   const auto problem = [](std::vector<std::string> set, uint32_t layers) {
     set.emplace_back("spec.update.maxUpdates=3");
-    const Status status = checkEffects(parsed(tiny(), set), layers);
-    return status ? std::string() : status.error().message;
+    return messageOf(checkEffects(parsed(tiny(), set), layers));
   };
   const std::vector<std::string> two = {"spec.policy={totalBudget: 16, minPerLayer: 2}",
                                         "spec.evaluation.budgets=[14, 8]"};

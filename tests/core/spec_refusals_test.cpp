@@ -311,8 +311,7 @@ TEST(Spec, RefusesBombs) {
 TEST(Spec, AGoalThatNoEvaluationCanReachIsRefusedWithTheKeyThatIsMissing) {
   const auto why = [](std::vector<std::string> settings) {
     settings.push_back("spec.stop.goal=0.9");
-    const auto experiment = parseExperiment(exampleText(), "x.yaml", settings);
-    return experiment ? "" : experiment.error().message;
+    return messageOf(parseExperiment(exampleText(), "x.yaml", settings));
   };
   EXPECT_EQ(why({}), "");
   EXPECT_EQ(

@@ -258,8 +258,7 @@ TEST_F(Chaos, TheOlderOfTwoAggregatorsIsFencedAndLeaves) {
   start("successor");
   ASSERT_TRUE(reaches(store.get(), version(store.get()) + 3));
   processes_.at("aggregator").signal(SIGCONT);
-  const auto status = valueOf(processes_.at("aggregator").waitFor(seconds(20)));
-  EXPECT_EQ(status, 75);
+  EXPECT_EQ(valueOf(processes_.at("aggregator").waitFor(seconds(20))), 75);
   EXPECT_THAT(logOf("aggregator"), testing::AnyOf(HasSubstr("leads this run now"),
                                                   HasSubstr("another aggregator took over")));
   processes_.erase("aggregator");

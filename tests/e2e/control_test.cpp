@@ -155,8 +155,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ASSERT_TRUE(waitFor([&] { return version("a") > paused_at + 1; }, 60));
 
   EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("allot run --resume --dir " + dir("a")));
-  const auto stopped = valueOf(process.waitFor(std::chrono::seconds(60)));
-  EXPECT_EQ(stopped, 0);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(60))), 0);
   EXPECT_THAT(readFile(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
 
   // --- stopped ---

@@ -194,8 +194,7 @@ TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
   ASSERT_TRUE(waitFor([&] { return version() >= 2 || process.poll(); }, 120));
   std::ofstream(broken) << "";
   kill(std::stoi(readFile(pid)), SIGKILL);
-  const auto ended = valueOf(process.waitFor(std::chrono::seconds(120)));
-  EXPECT_EQ(ended, 70);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(120))), 70);
   EXPECT_THAT(readFile(temp_.path() + "/run.log"),
               HasSubstr("`allot run --resume --dir " + run_ + "` goes on"));
   fs::remove(broken);

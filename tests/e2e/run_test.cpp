@@ -259,8 +259,7 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
       folder_ + "/out.log"));
   ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 3 || process.poll(); }, 120));
   process.signal(SIGINT);
-  const auto status = valueOf(process.waitFor(std::chrono::seconds(60)));
-  EXPECT_EQ(status, 130);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(60))), 130);
   const std::string said = readFile(folder_ + "/out.log");
   EXPECT_THAT(said, HasSubstr("stopped after update"));
   EXPECT_THAT(said, HasSubstr("--resume"));
@@ -453,8 +452,7 @@ TEST_F(BadInput, ProgramsOfAModelWithoutLeaveOrSandbox) {
 
 TEST_F(BadInput, CommandLines) {
   for (const auto& arguments : {std::vector<std::string>{"rnu"}, {"run"}, {"run", "x", "--nope"}}) {
-    const auto output = valueOf(capture(command(arguments)));
-    EXPECT_EQ(output.status, 64);
+    EXPECT_EQ(valueOf(capture(command(arguments))).status, 64);
   }
   const auto help = valueOf(capture(command({"run", "--help"})));
   EXPECT_EQ(help.status, 0);

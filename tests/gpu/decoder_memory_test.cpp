@@ -39,8 +39,7 @@ TEST_F(DecoderCuda, PromptsComeBackFromTheHostAsTheyWere) {
     ASSERT_TRUE(pool.load(copies, other.pages));
     // The first ones are overwritten: nothing is read from there.
     pool.release(prompt.pages);
-    const auto unlike = valueOf(decoder->prefill(Ids(ids.rbegin(), ids.rend())));
-    EXPECT_EQ(unlike.pages, prompt.pages);
+    EXPECT_EQ(valueOf(decoder->prefill(Ids(ids.rbegin(), ids.rend()))).pages, prompt.pages);
     EXPECT_EQ(after(other), before);
   }
 }

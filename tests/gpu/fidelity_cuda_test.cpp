@@ -31,8 +31,7 @@ struct Asked {
     EXPECT_TRUE(loaded) << loaded.error().message;
     if (!loaded) return;
     decoder = std::move(*loaded);
-    auto read = valueOf(Tokenizer::load(kRecall + "/tokenizer.json"));
-    tokenizer = std::make_unique<Tokenizer>(std::move(read));
+    tokenizer = std::make_unique<Tokenizer>(valueOf(Tokenizer::load(kRecall + "/tokenizer.json")));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "track"}) task.add_tasks(name);

@@ -39,8 +39,7 @@ class Recall7m : public testing::Test {
     auto decoder = valueOf(Decoder::load(
         kRecall7m, {.kv_bytes = size_t{256} << 20, .shadow_bits = {8, 3, 4}, .bounds = true}));
     decoder_ = decoder.release();
-    auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
-    tokenizer_ = new Tokenizer(std::move(tokenizer));
+    tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json")));
     std::ifstream file(kRecall7m + "/golden.json");
     golden_ = new nlohmann::json(nlohmann::json::parse(file));
   }
@@ -142,8 +141,7 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
       batch.page_table = part->pages;
       batch.page_table.insert(batch.page_table.end(), more.begin(), more.end());
       batch.max_pages = static_cast<int>(batch.page_table.size());
-      auto stepped = valueOf(decoder_->step(batch, nullptr));
-      logits = stepped;
+      logits = valueOf(decoder_->step(batch, nullptr));
     }
     for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
     decoder_->pool().release(more);
@@ -500,8 +498,7 @@ TEST(Decoder, SaysWhenWeightsDoNotFitTheMemory) {
                                                 testing::HasSubstr("of memory are free"))));
   // What is free is known here, and recall-7m fits it.
   EXPECT_GT(freeMemory(Device::kCpu), size_t{64} << 20);
-  const auto decoder = valueOf(Decoder::load(kRecall7m, {.kv_bytes = 0}));
-  EXPECT_GT(decoder->pool().totalPages(), 100u);
+  EXPECT_GT(valueOf(Decoder::load(kRecall7m, {.kv_bytes = 0}))->pool().totalPages(), 100u);
   EXPECT_THAT(Decoder::load(kRecall7m, {}, Device::kCpu, WeightType::kBFloat16),
               isError(testing::HasSubstr("spec.model.dtype: ")));
 }

@@ -101,8 +101,7 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
 
 // Beyond its window a row has the window's keys: it reads no others, and counts no others.
 TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
-  auto loaded = valueOf(Decoder::load(kFolder + "mistral", {.kv_bytes = size_t{16} << 20}));
-  const auto decoder = std::move(loaded);
+  const auto decoder = valueOf(Decoder::load(kFolder + "mistral", {.kv_bytes = size_t{16} << 20}));
   const ModelConfig& config = decoder->config();
   const Golden golden = goldenOf("mistral");
   auto prompt = valueOf(decoder->prefill(golden.prompt));

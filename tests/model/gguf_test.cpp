@@ -123,8 +123,7 @@ TEST(Gguf, BosIsTheTokenizersRule) {
     const auto tokenizer = valueOf(Tokenizer::load(path));
     const auto bos = tokenizer.bosToken();
     EXPECT_EQ(bos ? std::to_string(*bos) : "none", item.bos);
-    const auto chat = valueOf(ChatTemplate::choose("auto", path, tokenizer));
-    EXPECT_EQ(chat.name(), item.chat);
+    EXPECT_EQ(valueOf(ChatTemplate::choose("auto", path, tokenizer)).name(), item.chat);
   }
 }
 

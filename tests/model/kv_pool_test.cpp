@@ -22,8 +22,7 @@ constexpr size_t kDenseBytes = size_t{2} * 2 * 32 * 64 * sizeof(float);  // of o
 
 TEST(KvPool, APageCostsWhatItHolds) {
   const auto bytes = [](const KvPoolOptions& options) {
-    auto pool = valueOf(KvPool::create(config(), options));
-    return pool.bytesPerPage() / 3;
+    return valueOf(KvPool::create(config(), options)).bytesPerPage() / 3;
   };
   EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
   EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kBFloat16}), kDenseBytes / 2);
@@ -103,8 +102,7 @@ TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
 
 TEST(KvPool, RefusesWhatItCannotHold) {
   const auto refused = [](const KvPoolOptions& options) {
-    const auto pool = KvPool::create(config(), options);
-    return pool ? std::string() : pool.error().message;
+    return messageOf(KvPool::create(config(), options));
   };
   EXPECT_NE(refused({.shadow_bits = {5}}).find("3, 4 or 8"), std::string::npos);
   EXPECT_NE(refused({.shadow_bits = {4, 4}}).find("once"), std::string::npos);

@@ -156,8 +156,7 @@ TEST(ModelConfig, EveryArchitectureOfTheCatalogueLoadsAndNoOther) {
   for (const std::string& name : architectureNames()) {
     json value = minimal();
     value["architectures"] = {name};
-    const auto config = valueOf(load(value));
-    EXPECT_EQ(config.architecture, name);
+    EXPECT_EQ(valueOf(load(value)).architecture, name);
   }
   json value = minimal();
   value["architectures"] = {"Qwen3MoeForCausalLM"};

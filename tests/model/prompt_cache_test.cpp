@@ -20,8 +20,7 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
                                         .shadow_bits = {3, 8},
                                         .bounds = true,
                                         .zero_reads = ZeroReads::kMeanValue}}) {
-    auto probe = valueOf(Decoder::load(kRecall7m, options));
-    const size_t page_bytes = probe->pool().bytesPerPage();
+    const size_t page_bytes = valueOf(Decoder::load(kRecall7m, options))->pool().bytesPerPage();
     KvPoolOptions small = options;
     small.kv_bytes = 12 * page_bytes;  // two prompts of five pages
     auto decoder = valueOf(Decoder::load(kRecall7m, small));

@@ -21,8 +21,7 @@ constexpr size_t kLength = 60;  // of each prompt its end: the reference reads i
 class RepetitionPenalty : public testing::Test {
  protected:
   void SetUp() override {
-    auto decoder = valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20}));
-    decoder_ = std::move(decoder);
+    decoder_ = valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20}));
     auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
     tokenizer_.emplace(std::move(tokenizer));
     std::ifstream file(kRecall7m + "/golden.json");

@@ -174,8 +174,7 @@ TEST_F(Archive, AForkTravelsWithItsOrigin) {
   fork.update(3);
   StoreSource fork_source(forked.get(), kRunId);
   ASSERT_TRUE(exportRun(&fork_source, out_));
-  const auto verified = valueOf(verify(out_));
-  EXPECT_EQ(verified.updates, 3u);
+  EXPECT_EQ(valueOf(verify(out_)).updates, 3u);
   auto other = emptyStore();
   ASSERT_TRUE(import(out_, other.get()));
   expectSameRun(forked.get(), other.get());
@@ -230,8 +229,7 @@ TEST_F(Archive, ARunningRunIsExportedAsOfOneMoment) {
     SmallRun& run_;
   };
   Busy busy(store_.get(), run_.get());
-  const auto exported = valueOf(exportRun(&busy, out_));
-  EXPECT_EQ(exported.updates, 7u);
+  EXPECT_EQ(valueOf(exportRun(&busy, out_)).updates, 7u);
   const auto verified = valueOf(verify(out_));
   EXPECT_EQ(verified.head.version(), 7u);
   EXPECT_EQ(verified.evaluations, 8u);  // five before, three while it was read

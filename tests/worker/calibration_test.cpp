@@ -208,8 +208,7 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
   EXPECT_GT(steps, 3);
   EXPECT_EQ(finished(&*last, options), file);
   // The file is a profile.
-  const auto profile = valueOf(parseProfile(file, "p.json"));
-  EXPECT_EQ(profile.tau, whole.taus());
+  EXPECT_EQ(valueOf(parseProfile(file, "p.json")).tau, whole.taus());
   // What is no state of this calibration is refused, and changes nothing.
   SaleCalibration other(kLayers, kHeads, {prompts()[0]}, options);
   for (const nlohmann::json& bad : {state, nlohmann::json(), nlohmann::json({{"levels", "x"}})}) {
@@ -479,8 +478,7 @@ TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
       allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
              "192", "--prompts", "1", "--output", at("p.json")});
   ASSERT_EQ(done.status, 0) << done.err;
-  const auto profile = valueOf(parseProfile(readFile(at("p.json")), "p.json"));
-  EXPECT_EQ(profile.weights_sha256, kDigest);
+  EXPECT_EQ(valueOf(parseProfile(readFile(at("p.json")), "p.json")).weights_sha256, kDigest);
   EXPECT_THAT(readFile(at("p.json")), HasSubstr("\"task\": \"recall: niah, track\""));
 }
 

@@ -29,8 +29,7 @@ ModelConfig shape(int64_t heads, int64_t kv_heads, int64_t head_dim) {
 }
 
 TEST(DeviceChoice, TheCpuIsAlwaysThere) {
-  const auto device = valueOf(chooseDevice(specOf("cpu"), shape(8, 2, 64)));
-  EXPECT_EQ(device, Device::kCpu);
+  EXPECT_EQ(valueOf(chooseDevice(specOf("cpu"), shape(8, 2, 64))), Device::kCpu);
 }
 
 TEST(DeviceChoice, BFloat16IsForAGpu) {
@@ -72,8 +71,7 @@ TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
   const auto why = cudaUnavailable();
   if (!why) GTEST_SKIP() << "there is a GPU here";
-  const auto chosen = valueOf(chooseDevice(specOf("auto"), shape(8, 2, 64)));
-  EXPECT_EQ(chosen, Device::kCpu);
+  EXPECT_EQ(valueOf(chooseDevice(specOf("auto"), shape(8, 2, 64))), Device::kCpu);
   EXPECT_THAT(chooseDevice(specOf("cuda"), shape(8, 2, 64)),
               isError(ErrorCode::kUsage,
                       "spec.model.device: cuda: " + *why + "; or set it to cpu or auto"));

@@ -51,8 +51,7 @@ TEST(Engine, ARepeatHasDrawsOfItsOwn) {
                             const char* prefill = "") {
     unit.set_prefill(prefill);
     unit.set_repeat(repeat);
-    const auto result = valueOf(by->evaluate(unit));
-    v1::EvaluationResult bare = timeless(result);
+    v1::EvaluationResult bare = timeless(valueOf(by->evaluate(unit)));
     bare.clear_unit();
     bare.clear_answers();
     return bare.SerializeAsString();
@@ -186,8 +185,7 @@ TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
     unit.set_prefill(prefill);
     unit.set_chunk(chunk);
     unit.set_first_question(8 * chunk);
-    auto result = valueOf(engine->evaluate(unit));
-    return timeless(result);
+    return timeless(valueOf(engine->evaluate(unit)));
   };
   const auto dense = unitOf("dense", std::nullopt, 8), sampled = unitOf("s2anta-sys", 2, 8);
   for (Engine* engine : {cramped.get(), roomy.get()}) {

@@ -24,8 +24,7 @@ class FidelityTest : public testing::Test {
     auto decoder = valueOf(
         Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true}));
     decoder_ = decoder.release();
-    auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
-    tokenizer_ = new Tokenizer(std::move(tokenizer));
+    tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kModel + "/tokenizer.json")));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "multi", "track", "freq"}) task.add_tasks(name);

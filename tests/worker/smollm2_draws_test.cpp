@@ -38,8 +38,7 @@ v1::Spec specOfExperiment() {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  auto experiment = valueOf(parseExperiment(text.str(), path, {}));
-  return experiment.spec();
+  return valueOf(parseExperiment(text.str(), path, {})).spec();
 }
 
 // As the worker's engine makes them.
@@ -54,8 +53,7 @@ std::vector<Question> heldOut(const v1::Spec& spec, const Tokenizer& tokenizer) 
   DatasetOptions options;
   options.bos_token = tokenizer.bosToken().value_or(-1);
   options.render = render;
-  auto dataset = valueOf(makeDataset(spec.task(), spec.seed(), tokenizer, options));
-  return dataset.held_out;
+  return valueOf(makeDataset(spec.task(), spec.seed(), tokenizer, options)).held_out;
 }
 
 // The experiment's 105 reads, no two neighbours alike, layers without any among them.

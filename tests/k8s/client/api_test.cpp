@@ -124,8 +124,7 @@ TEST_F(ApiTest, AnExpiredContinueBeginsTheListAgain) {
   for (int i = 0; i < 5; ++i) api_.store().put(configMap("c" + std::to_string(i), "1"));
   const std::string gone = statusText(410, "Expired", "The provided continue parameter is too old");
   api_.script({.contains = "continue=", .status = 410, .body = gone});
-  const auto list = valueOf(client_.list(kConfigMaps, "ns", {.page = 3}));
-  EXPECT_EQ(list.items.size(), 5u);
+  EXPECT_EQ(valueOf(client_.list(kConfigMaps, "ns", {.page = 3})).items.size(), 5u);
   EXPECT_EQ(api_.count("GET", "configmaps"), 4u);
   // But not for ever.
   api_.script({.contains = "continue=", .status = 410, .body = gone, .times = 100});

@@ -88,8 +88,7 @@ TEST(OperatorObjects, AccountsAreReadAsTheyWereMade) {
   const TextMap accounts = someAccounts();
   json secret = {{"metadata", {{"name", "x-accounts"}}}, {"data", json::object()}};
   for (const auto& [name, content] : accounts) secret["data"][name] = toBase64(content);
-  const auto read = valueOf(accountsOf(secret));
-  EXPECT_EQ(read, accounts);
+  EXPECT_EQ(valueOf(accountsOf(secret)), accounts);
   secret["data"].erase("worker.password");
   EXPECT_THAT(accountsOf(secret).error().message, HasSubstr("has no worker.password"));
   secret["data"]["worker.password"] = "%%%%";

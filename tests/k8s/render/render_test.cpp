@@ -231,8 +231,7 @@ TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
   const auto refusal = [](const std::string& component) {
     RenderOptions options;
     options.components = {component};
-    const auto objects = renderExperiment(experimentWith("{}"), {}, kAccounts, options);
-    return objects ? "" : objects.error().message;
+    return messageOf(renderExperiment(experimentWith("{}"), {}, kAccounts, options));
   };
   EXPECT_EQ(refusal("monitorin"),
             "--component monitorin: there is none (did you mean monitoring?)");
