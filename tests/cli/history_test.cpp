@@ -48,11 +48,6 @@ class HistoryTest : public testing::Test {
     fs::create_directories(fs::path(folder_ + "/" + name).parent_path());
     fs::copy(exported(), folder_ + "/" + name, fs::copy_options::recursive);
   }
-  static std::string textOf(const std::string& path) {
-    std::stringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-  }
   std::string get(const std::string& path, unsigned status = 200) {
     const HttpReply reply = history().answer({path, "127.0.0.1:9480", ""});
     EXPECT_EQ(reply.status, status) << path << ": " << reply.body.substr(0, 200);

@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "core/learning/policy.h"
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
+#include "tests/readme.h"
 #include "tests/results.h"
 #include "tests/tiny_experiment.h"
 
@@ -21,10 +20,8 @@ namespace {
 using testing::HasSubstr;
 
 v1::Experiment parsed(const std::vector<std::string>& settings = {}) {
-  std::ifstream file(ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml");
-  std::stringstream text;
-  text << file.rdbuf();
-  return valueOf(parseExperiment(text.str(), "test", settings));
+  const std::string text = readSource("experiments/recall-layer-budget/experiment.yaml");
+  return valueOf(parseExperiment(text, "test", settings));
 }
 
 TEST(SpecChange, TheFileOfAnExperimentParsesToTheSameExperiment) {

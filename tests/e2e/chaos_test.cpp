@@ -15,13 +15,13 @@
 #include <fstream>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "cli/child_process.h"
 #include "core/spec/spec_change.h"
 #include "store/store.h"
 #include "tests/results.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -151,10 +151,7 @@ class Chaos : public testing::Test {
     return verified.out;
   }
   std::string logOf(const std::string& name) const {
-    std::ifstream file(folder_ + "/" + name + ".log");
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
+    return readFile(folder_ + "/" + name + ".log");
   }
   uint64_t version(Store* store) {
     const auto policy = store->readPolicy();

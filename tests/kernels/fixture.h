@@ -116,6 +116,24 @@ class ScoredHead {
   std::vector<uint64_t> blocks_, prefixes_;
 };
 
+// A budget that reads every key.
+inline constexpr uint32_t kAll = UINT32_MAX;
+
+// Returns the cache's inputs with a budget for each head of each row.
+inline DecodeInputs withBudgets(const Cache& cache, const std::vector<uint32_t>& budgets) {
+  DecodeInputs in = cache.inputs();
+  in.budgets = budgets.data();
+  in.head_budgets = true;
+  return in;
+}
+
+// Returns the budgets of one row for every row of the cache.
+inline std::vector<uint32_t> forRows(const Cache& cache, const std::vector<uint32_t>& row) {
+  std::vector<uint32_t> all;
+  for (int r = 0; r < cache.rows(); ++r) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
 // Draws of each key.
 std::vector<uint32_t> countsOf(const Selection& selection, int n);
 

@@ -11,25 +11,9 @@
 namespace allot::kernels {
 namespace {
 
-constexpr uint32_t kAll = UINT32_MAX;
-
 Cache cacheOf(Element element = Element::kFloat32) {
   return Cache(
       {.lengths = {100, 333, 0, 900}, .kv_heads = 2, .heads = 10, .element = element, .seed = 8});
-}
-
-DecodeInputs withBudgets(const Cache& cache, const std::vector<uint32_t>& budgets) {
-  DecodeInputs in = cache.inputs();
-  in.budgets = budgets.data();
-  in.head_budgets = true;
-  return in;
-}
-
-// Those of one row for every row of the cache.
-std::vector<uint32_t> forRows(const Cache& cache, const std::vector<uint32_t>& row) {
-  std::vector<uint32_t> all;
-  for (int r = 0; r < cache.rows(); ++r) all.insert(all.end(), row.begin(), row.end());
-  return all;
 }
 
 void expectEqual(const HeadStatistics& a, const HeadStatistics& b) {

@@ -10,6 +10,7 @@
 #include "core/spec/task_catalogue.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
@@ -20,12 +21,6 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
 
 class Benchmarks : public testing::Test {
  protected:

@@ -11,6 +11,7 @@
 #include "core/spec/spec_task.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
@@ -21,12 +22,6 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
 
 v1::Task spec(const std::string& suite, const std::string& path, uint32_t train = 1,
               uint32_t held_out = 1, uint32_t context_tokens = 2048) {

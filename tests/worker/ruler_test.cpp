@@ -9,6 +9,7 @@
 
 #include "core/spec/task_catalogue.h"
 #include "tests/results.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/task.h"
 
@@ -28,22 +29,9 @@ const std::vector<std::string> kGenerated = {"niah_single_1",
                                              "cwe",
                                              "fwe"};
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
-
 v1::Task spec(const std::vector<std::string>& tasks, uint32_t context_tokens, uint32_t train,
               uint32_t held_out, uint32_t max_new_tokens = 128) {
-  v1::Task task;
-  task.set_suite("ruler");
-  for (const std::string& name : tasks) task.add_tasks(name);
-  task.set_context_tokens(context_tokens);
-  task.set_train_questions(train);
-  task.set_held_out_questions(held_out);
-  task.set_max_new_tokens(max_new_tokens);
-  return task;
+  return generatedTask("ruler", tasks, context_tokens, train, held_out, max_new_tokens);
 }
 
 // A template that adds words of its own, as a model's does.
@@ -56,15 +44,6 @@ Rendered rendered(const Draft& draft) {
 
 Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
   return makeDataset(task, seed, tokenizer(), {.bos_token = kBos, .render = rendered});
-}
-
-std::vector<std::string> found(const std::string& text, const std::string& pattern) {
-  const std::regex expression(pattern);
-  std::vector<std::string> all;
-  for (std::sregex_iterator it(text.begin(), text.end(), expression), end; it != end; ++it) {
-    all.push_back((*it)[1]);
-  }
-  return all;
 }
 
 // The words of the most counts, as many as asked for; a tie is a failure.

@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/learning/questions.h"
 #include "core/spec/spec.h"
 #include "tests/model/drawn_rows.h"
 #include "tests/results.h"
+#include "tests/temp_folder.h"
 #include "worker/model/chat_template.h"
 #include "worker/model/generation.h"
 #include "worker/tasks/task.h"
@@ -35,10 +35,7 @@ constexpr int kTokens = 4;  // of which the first comes from the prompt: three s
 
 v1::Spec specOfExperiment() {
   const std::string path = kSource + "/experiments/smollm2-layer-budget/experiment.yaml";
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return valueOf(parseExperiment(text.str(), path, {})).spec();
+  return valueOf(parseExperiment(readFile(path), path, {})).spec();
 }
 
 // As the worker's engine makes them.

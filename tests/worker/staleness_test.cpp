@@ -8,8 +8,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "aggregator/learner/aggregator.h"
 #include "core/evaluation/score_statistics.h"
@@ -17,6 +15,7 @@
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 #include "tests/results.h"
+#include "tests/temp_folder.h"
 #include "worker/engine/engine.h"
 
 namespace allot {
@@ -38,11 +37,8 @@ class Staleness : public testing::Test {
  protected:
   static v1::Experiment experiment(const std::string& mode, uint64_t seed, uint64_t episodes) {
     const std::string path = ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml";
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
     return valueOf(
-        parseExperiment(text.str(), path,
+        parseExperiment(readFile(path), path,
                         {"spec.seed=" + std::to_string(seed), "spec.staleness.mode=" + mode,
                          "spec.update.episodesPerUpdate=" + std::to_string(episodes),
                          "spec.task.trainQuestions=128", "spec.task.heldOutQuestions=240",

@@ -3,6 +3,7 @@
 #include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/results.h"
+#include "tests/worker/datasets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,36 +23,13 @@ constexpr int32_t kBos = 0;
 const std::vector<std::string> kTasks = {"niah", "multi", "hop",
                                          "qa",   "track", "freq"};  // any order
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
-
 v1::Task spec(const std::vector<std::string>& tasks, uint32_t context_tokens, uint32_t train,
               uint32_t held_out, uint32_t max_new_tokens = 24) {
-  v1::Task task;
-  task.set_suite("recall");
-  for (const std::string& name : tasks) task.add_tasks(name);
-  task.set_context_tokens(context_tokens);
-  task.set_train_questions(train);
-  task.set_held_out_questions(held_out);
-  task.set_max_new_tokens(max_new_tokens);
-  return task;
+  return generatedTask("recall", tasks, context_tokens, train, held_out, max_new_tokens);
 }
 
 Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
   return makeDataset(task, seed, tokenizer(), {.bos_token = kBos});
-}
-
-// The first group of each match of `pattern` in the text.
-std::vector<std::string> found(const std::string& text, const std::string& pattern) {
-  const std::regex expression(pattern);
-  std::vector<std::string> all;
-  for (std::sregex_iterator it(text.begin(), text.end(), expression), end; it != end; ++it) {
-    all.push_back((*it)[1]);
-  }
-  return all;
 }
 
 std::string join(const std::vector<std::string>& parts) {
