@@ -116,6 +116,13 @@ class ScoredHead {
   std::vector<uint64_t> blocks_, prefixes_;
 };
 
+// Equal statistics. Bytes depend on the cache's element: they are compared where it is the same.
+void expectEqual(const HeadStatistics& a, const HeadStatistics& b, bool bytes = true);
+void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes = true);
+// Row `a` of x and row `b` of y are the same to the bit, statistics and all.
+void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b, bool bytes = true);
+void expectSame(const Cache::Result& x, const Cache::Result& y, bool bytes = true);
+
 // A budget that reads every key.
 inline constexpr uint32_t kAll = UINT32_MAX;
 

@@ -16,25 +16,6 @@ Cache cacheOf(Element element = Element::kFloat32) {
       {.lengths = {100, 333, 0, 900}, .kv_heads = 2, .heads = 10, .element = element, .seed = 8});
 }
 
-void expectEqual(const HeadStatistics& a, const HeadStatistics& b) {
-  EXPECT_EQ(a.draws, b.draws);
-  EXPECT_EQ(a.unique_rows, b.unique_rows);
-  EXPECT_EQ(a.key_bytes, b.key_bytes);
-  EXPECT_EQ(a.value_bytes, b.value_bytes);
-  EXPECT_EQ(a.effective_sample_size, b.effective_sample_size);
-  EXPECT_EQ(a.relative_error, b.relative_error);
-}
-
-void expectEqual(const RowStatistics& a, const RowStatistics& b) {
-  EXPECT_EQ(a.draws, b.draws);
-  EXPECT_EQ(a.unique_rows, b.unique_rows);
-  EXPECT_EQ(a.group_rows, b.group_rows);
-  EXPECT_EQ(a.dense_rows, b.dense_rows);
-  EXPECT_EQ(a.key_bytes, b.key_bytes);
-  EXPECT_EQ(a.value_bytes, b.value_bytes);
-  EXPECT_EQ(a.dense_bytes, b.dense_bytes);
-}
-
 class HeadBudgets : public testing::TestWithParam<std::string> {
  protected:
   MethodOptions method = methodOf(GetParam());
