@@ -192,6 +192,18 @@ class ResultsAtServer : public test::ClusterTest {
     told_["x"] = told("running", 3);
     return find("x");
   }
+  void removeWhileJobsAreRefused(int status, const std::string& body) {
+    running();
+    auto controller = start();
+    settle(controller.get());
+    api_.script(
+        {.method = "PATCH", .contains = "jobs", .status = status, .body = body, .times = 1000});
+    remove(pod("x", "worker", true));
+    remove(find("x"));
+    settle(controller.get());
+    std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
+    settle(controller.get());
+  }
   void remove(const json& object) { api_.store().remove(kube::test::targetOf(object), {}); }
   std::string message(const std::string& type) {
     const json object = find("x");
@@ -249,20 +261,8 @@ TEST_F(ResultsAtServer, AreExportedBeforeTheExperimentGoes) {
 
 // A refusal of a Job that is not there is told, as any other.
 TEST_F(ResultsAtServer, AJobThatTheServerRefusesIsSaid) {
-  running();
-  auto controller = start();
-  settle(controller.get());
-  api_.script(
-      {.method = "PATCH",
-       .contains = "jobs",
-       .status = 422,
-       .body = R"({"kind":"Status","code":422,"reason":"Invalid","message":"no Jobs on Fridays"})",
-       .times = 1000});
-  remove(pod("x", "worker", true));
-  remove(find("x"));
-  settle(controller.get());
-  std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
-  settle(controller.get());
+  removeWhileJobsAreRefused(
+      422, R"({"kind":"Status","code":422,"reason":"Invalid","message":"no Jobs on Fridays"})");
   EXPECT_FALSE(find("x").is_null());
   EXPECT_THAT(message("Degraded"), HasSubstr("no Jobs on Fridays"));
 }
@@ -288,20 +288,8 @@ TEST_F(ResultsAtServer, NothingIsExportedBeforePodsAreKnown) {
 }
 
 TEST_F(ResultsAtServer, ANamespaceThatIsDeletedIsNotHeldUp) {
-  running();
-  auto controller = start();
-  settle(controller.get());
-  api_.script({.method = "PATCH",
-               .contains = "jobs",
-               .status = 403,
-               .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":
-                   "jobs.batch \"x-export\" is forbidden: unable to create new content in namespace ns because it is being terminated"})",
-               .times = 1000});
-  remove(pod("x", "worker", true));
-  remove(find("x"));
-  settle(controller.get());
-  std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
-  settle(controller.get());
+  removeWhileJobsAreRefused(403, R"({"kind":"Status","code":403,"reason":"Forbidden","message":
+                   "jobs.batch \"x-export\" is forbidden: unable to create new content in namespace ns because it is being terminated"})");
   EXPECT_TRUE(find("x").is_null());
   EXPECT_THAT(events(), Contains("NotExported"));
 }
