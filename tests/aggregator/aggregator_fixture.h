@@ -58,9 +58,8 @@ class AggregatorTest : public testing::Test {
     ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));  // those that tests name by number
   }
   v1::EpisodeResult episode(uint64_t ticket) {
-    const auto policy = worker_->readPolicy();
-    EXPECT_TRUE(policy && *policy);
-    return episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket);
+    const PublishedPolicy policy = valueOf(valueOf(worker_->readPolicy()));
+    return episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
   }
   void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
   void evaluateAll() {

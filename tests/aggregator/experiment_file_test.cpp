@@ -140,11 +140,10 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
   next.experiment.mutable_spec()->mutable_update()->set_learning_rate(0.5);  // by command
   ASSERT_TRUE(*store_.changeControl(next));
   write(16, 20);
-  const auto replaced = followed.follow(&store_);
-  ASSERT_TRUE(replaced && *replaced);
-  EXPECT_EQ((*replaced)->experiment.spec().policy().total_budget(), 16u);
-  EXPECT_EQ((*replaced)->started_unix_ms, begun.started_unix_ms);
-  EXPECT_EQ((*store_.readSpec())->sha256, (*replaced)->sha256);
+  const RunSpec replaced = valueOf(valueOf(followed.follow(&store_)));
+  EXPECT_EQ(replaced.experiment.spec().policy().total_budget(), 16u);
+  EXPECT_EQ(replaced.started_unix_ms, begun.started_unix_ms);
+  EXPECT_EQ((*store_.readSpec())->sha256, replaced.sha256);
   EXPECT_EQ(followed.refused(), "");
   EXPECT_EQ(updates(), 20u);
   EXPECT_EQ(control().experiment.spec().update().learning_rate(), 0.5);

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "core/ulid.h"
 #include "store/archive/archive.h"

@@ -1,6 +1,5 @@
 // A budget for each head, and what heads without one give (tests/kernels/head_budgets_test.cpp
 // and zero_reads_test.cpp): beside the CPU, and beside steps in which all heads have the budget.
-#include <cmath>
 
 #include "tests/gpu/reference.h"
 

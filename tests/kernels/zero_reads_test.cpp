@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "allot/kernels/prefill.h"
 #include "tests/kernels/fixture.h"

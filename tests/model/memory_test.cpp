@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 
 #include "tests/readme.h"
 #include "tests/results.h"

@@ -106,8 +106,7 @@ v1::EpisodeResult SmallRun::episode(uint64_t ticket) {
 }
 
 void SmallRun::update() {
-  const auto state = store_.readState();
-  ASSERT_TRUE(state && *state);
+  const v1::AggregatorState state = valueOf(valueOf(store_.readState()));
   const auto tickets = valueOf(store_.takeTickets({3, uint64_t{1} << 40}));
   for (const uint64_t ticket : tickets) {
     ASSERT_TRUE(store_.pushResult(episode(ticket), 100));
@@ -120,12 +119,11 @@ void SmallRun::update() {
     ASSERT_TRUE(results.emplace_back().ParseFromString(entry.payload));
     commit.consumed.emplace_back(entry.entry_id, entry.result_id);
   }
-  const auto control = store_.readControl();
-  ASSERT_TRUE(control && *control);
-  UpdateOutcome outcome = applyUpdate((*control)->experiment, **state, results);
-  outcome.record.set_committed_unix_ms(1'900'000'000'000 + (*state)->policy().version());
+  const Control control = valueOf(valueOf(store_.readControl()));
+  UpdateOutcome outcome = applyUpdate(control.experiment, state, results);
+  outcome.record.set_committed_unix_ms(1'900'000'000'000 + state.policy().version());
 
-  commit.expected_version = (*state)->policy().version();
+  commit.expected_version = state.policy().version();
   commit.policy = outcome.state.policy();
   commit.state = outcome.state;
   commit.record = outcome.record;
@@ -134,13 +132,12 @@ void SmallRun::update() {
 }
 
 void SmallRun::planEvaluation() {
-  auto state = store_.readState();
-  ASSERT_TRUE(state && *state);
+  v1::AggregatorState state = valueOf(valueOf(store_.readState()));
   ASSERT_TRUE(Leadership(store_, epoch_)
-                  .planUnits(allot::planEvaluation(spec_.experiment, (*state)->policy())));
-  (*state)->set_evaluated_version((*state)->policy().version());
-  (*state)->set_has_evaluation(true);
-  ASSERT_TRUE(Leadership(store_, epoch_).writeState(**state));
+                  .planUnits(allot::planEvaluation(spec_.experiment, state.policy())));
+  state.set_evaluated_version(state.policy().version());
+  state.set_has_evaluation(true);
+  ASSERT_TRUE(Leadership(store_, epoch_).writeState(state));
 }
 
 void SmallRun::evaluate(size_t count) {
