@@ -43,6 +43,20 @@ class Folder : public testing::Test {
                                                {"set", json::array()},
                                                {"model", kModel}});
   }
+  // Leaves a run in run_ that has no result yet.
+  void leave(const v1::Experiment& experiment,
+             const std::optional<v1::ModelFacts>& model = std::nullopt) const {
+    const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
+    const test::RedisServer server;
+    const auto store = *openRedisStore(server.url(), run_id);
+    ASSERT_TRUE(store->createRun({experiment, specDigest(experiment), true, 1}));
+    if (model) {
+      ASSERT_TRUE(store->agreeOnModel(*model));
+    }
+    fs::create_directories(run_);
+    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
+    note(run_id);
+  }
   // A run of three updates in run_.
   void run() const {
     fs::copy(kExperiment, file_);
@@ -75,19 +89,9 @@ TEST_F(Folder, ARunThatEndedIsExtendedAndResumed) {
 
 TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
   fs::copy(kExperiment, file_);
-  const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
-  {
-    const test::RedisServer server;
-    auto experiment = valueOf(parseExperiment(readFile(file_), file_, {"spec.model.path=nowhere"}));
-    const auto store = *openRedisStore(server.url(), run_id);
-    ASSERT_TRUE(store->createRun({experiment, specDigest(experiment), true, 1}));
-    v1::ModelFacts other;
-    other.set_layers(5);
-    ASSERT_TRUE(store->agreeOnModel(other));
-    fs::create_directories(run_);
-    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
-  }
-  note(run_id);
+  v1::ModelFacts other;
+  other.set_layers(5);
+  leave(valueOf(parseExperiment(readFile(file_), file_, {"spec.model.path=nowhere"})), other);
   const Output resumed = resume();
   EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
   EXPECT_EQ(status()["version"], 3);
@@ -102,16 +106,7 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   ASSERT_NE(at, std::string::npos);
   text.insert(at + 8, "chatTemplate: qwen2, ");
   std::ofstream(file_) << text;
-  const std::string run_id = makeUlid(1'795'000'000'000, 1, 3);
-  {
-    const test::RedisServer server;
-    auto experiment = valueOf(parseStoredExperiment(text, file_));
-    const auto store = *openRedisStore(server.url(), run_id);
-    ASSERT_TRUE(store->createRun({experiment, specDigest(experiment), true, 1}));
-    fs::create_directories(run_);
-    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
-  }
-  note(run_id);
+  leave(valueOf(parseStoredExperiment(text, file_)));
   const Output resumed = resume();
   EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
   EXPECT_EQ(status()["version"], 3);
