@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/learning/policy.h"
-#include "core/learning/questions.h"
-#include "core/learning/schedule.h"
-#include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 
@@ -22,31 +20,33 @@ inline constexpr uint32_t kLayers = 4;
 class AggregatorTest : public testing::Test {
  protected:
   AggregatorTest() {
-    const auto parsed = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 4}
-  evaluation: {everyUpdates: 2, budgets: [8], schedules: [uniform, learned], methods: [s2anta-sys]}
-)",
-                                        "test");
-    EXPECT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+    use(tinyExperiment({"spec.update.episodesPerUpdate=3",
+                        "spec.evaluation={everyUpdates: 2, budgets: [8], "
+                        "schedules: [uniform, learned], methods: [s2anta-sys]}"}));
     server_ = std::make_shared<MemoryServer>([this] { return now_; });
     worker_ = openMemoryStore(server_);
   }
 
+  // Makes the run that is created later one of this experiment.
+  void use(const v1::Experiment& experiment) {
+    run_ = {experiment, specDigest(experiment), false, 1, {}};
+  }
   std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {
     return std::make_unique<Aggregator>(
         store, run_,
         AggregatorOptions{
             .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
+  }
+  // The same with a client of its own, which lives as long as the test.
+  std::unique_ptr<Aggregator> start(const std::string& holder) {
+    return start(holder, clients_.emplace_back(openMemoryStore(server_)).get());
+  }
+  // Announces the model and starts an aggregator, which leads after its first tick.
+  std::unique_ptr<Aggregator> lead() {
+    announceModel();
+    auto aggregator = start("a");
+    EXPECT_TRUE(tick(aggregator.get()));
+    return aggregator;
   }
   void createRun() { ASSERT_TRUE(worker_->createRun(run_)); }
   void announceModel() {
@@ -58,33 +58,16 @@ spec:
     ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));  // those that tests name by number
   }
   v1::EpisodeResult episode(uint64_t ticket) {
-    const auto policy = worker_->readPolicy();
-    EXPECT_TRUE(policy && *policy);
-    const auto& snapshot = (*policy)->snapshot;
-    const std::vector<double> logits(snapshot.logits().begin(), snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, {3}, ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(snapshot.version());
-    result.set_policy_sha256((*policy)->sha256);
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions({3}, ticket, 4, 32)) {
-      const auto place = static_cast<uint32_t>(result.scores_size());
-      result.add_scores()->set_question(question);
-      result.mutable_scores(static_cast<int>(place))->set_score(place < schedule[1] ? 1 : 0);
-    }
-    result.set_reward(std::min<double>(schedule[1], 4) / 4);
-    return result;
+    const PublishedPolicy policy = valueOf(valueOf(worker_->readPolicy()));
+    return episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
   }
   void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
   void evaluateAll() {
     while (true) {
-      const auto units = worker_->claimUnits({.holder = "w", .count = 100, .lease_ms = 1000});
-      ASSERT_TRUE(units);
-      if (units->empty()) return;
-      for (const auto& unit : *units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
+      const auto units =
+          valueOf(worker_->claimUnits({.holder = "w", .count = 100, .lease_ms = 1000}));
+      if (units.empty()) return;
+      for (const auto& unit : units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
     }
   }
   static v1::EvaluationResult truth(const v1::EvaluationUnit& unit) {
@@ -102,9 +85,7 @@ spec:
   }
   void set(const std::vector<std::string>& settings, std::optional<Desired> desired = {}) {
     Control control = **worker_->readControl();
-    const auto changed = withSettings(control.experiment, settings);
-    ASSERT_TRUE(changed) << changed.error().message;
-    control.experiment = *changed;
+    control.experiment = valueOf(withSettings(control.experiment, settings));
     if (desired) control.desired = *desired;
     ASSERT_TRUE(*worker_->changeControl(control));
   }
@@ -129,6 +110,7 @@ spec:
   RunSpec run_;
   std::shared_ptr<MemoryServer> server_;
   std::unique_ptr<MemoryStore> worker_;
+  std::vector<std::unique_ptr<MemoryStore>> clients_;
 };
 
 }  // namespace allot

@@ -3,6 +3,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -43,8 +44,7 @@ class AggregatorHistoryTest : public AggregatorTest {
       const auto records = worker_->readHistory(after, 1000);
       ASSERT_TRUE(records && !records->empty());
       for (const auto& record : *records) {
-        const Status same = replay.next(record);
-        ASSERT_TRUE(same) << same.error().message;
+        ASSERT_THAT(replay.next(record), succeeds());
       }
       after = records->back().version();
     }
@@ -54,8 +54,7 @@ class AggregatorHistoryTest : public AggregatorTest {
 };
 
 TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFirstDid) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 600);
   const v1::EpisodeResult old = episode(ticket());
   learnUntil(first.get(), 1100);
@@ -63,8 +62,7 @@ TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFi
   ASSERT_TRUE(tick(first.get()));
   EXPECT_EQ(refused("invalid"), 1u);
   now_ += 20'000;
-  auto store_of_second = openMemoryStore(server_);
-  auto second = start("second", store_of_second.get());
+  auto second = start("second");
   ASSERT_TRUE(tick(second.get()));
   pushForged(old, "forged-2");
   learnUntil(second.get(), 1102);
@@ -73,8 +71,7 @@ TEST_F(AggregatorHistoryTest, ASuccessorRefusesForgedResultsOfOldPoliciesAsTheFi
 }
 
 TEST_F(AggregatorHistoryTest, ATicketCountsOnceWhateverItsResultsAreCalled) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 1);
   const v1::EpisodeResult counted = (*worker_->readHistory(0, 1))[0].results(0);
   v1::EpisodeResult again = counted;
@@ -89,15 +86,13 @@ TEST_F(AggregatorHistoryTest, ATicketCountsOnceWhateverItsResultsAreCalled) {
 
 // An import writes the newest policy alone; the others are in the history.
 TEST_F(AggregatorHistoryTest, AnImportedRunIsCheckedAgainstPoliciesOfTheHistory) {
-  auto store = openMemoryStore(server_);
-  auto first = start("first", store.get());
+  auto first = start("first");
   learnUntil(first.get(), 30);
   const v1::EpisodeResult old = episode(ticket());
   learnUntil(first.get(), 60);
   server_->forgetOldPolicies();
   now_ += 20'000;
-  auto store_of_second = openMemoryStore(server_);
-  auto second = start("second", store_of_second.get());
+  auto second = start("second");
   ASSERT_TRUE(tick(second.get()));
   pushForged(old, "forged");
   v1::EpisodeResult again = worker_->readHistory(20, 1)->at(0).results(1);
@@ -125,15 +120,13 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
   EXPECT_EQ(refused("stale"), 1u);
   learnUntil(&aggregator, 12);
   std::vector<uint64_t> versions;
-  const auto kept = worker_->readPolicies(0, 100);
-  ASSERT_TRUE(kept);
-  for (const auto& policy : *kept) versions.push_back(policy.version());
+  const auto kept = valueOf(worker_->readPolicies(0, 100));
+  for (const auto& policy : kept) versions.push_back(policy.version());
   EXPECT_THAT(versions, testing::ElementsAre(0, 8, 9, 10, 11, 12));
 }
 
 TEST_F(AggregatorHistoryTest, OnlyTicketsThatWereHandedOutCount) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   learnUntil(aggregator.get(), 1);
   for (const uint64_t made_up : {*worker_->nextTicket(), uint64_t{1} << 53, uint64_t{1} << 63}) {
     ASSERT_EQ(*worker_->pushResult(episode(made_up), 100), PushOutcome::kAccepted);
@@ -145,8 +138,7 @@ TEST_F(AggregatorHistoryTest, OnlyTicketsThatWereHandedOutCount) {
 }
 
 TEST_F(AggregatorHistoryTest, WhatNobodyCanReadDoesNotStayInTheHistory) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   ASSERT_TRUE(tick(aggregator.get()));
   for (int i = 0; i < 2; ++i) {
     v1::EpisodeResult result = episode(ticket());
@@ -166,10 +158,8 @@ TEST_F(AggregatorTest, FactsOfAModelThatCannotBeAreRefusedWithASentence) {
   v1::ModelFacts facts;
   facts.set_layers(60'000'000);
   ASSERT_TRUE(worker_->agreeOnModel(facts));
-  const auto ticked = start("a", store.get())->tick();
-  ASSERT_FALSE(ticked);
-  EXPECT_EQ(ticked.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(ticked.error().message, testing::HasSubstr("60000000 layers"));
+  EXPECT_THAT(start("a", store.get())->tick(),
+              isError(ErrorCode::kUsage, testing::HasSubstr("60000000 layers")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -17,7 +18,7 @@ class AggregatorProbeTest : public testing::Test {
  protected:
   void SetUp() override {
     metrics_.setRun("e", "");
-    const auto parsed = parseExperiment(R"(
+    const auto parsed = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: e}
@@ -27,12 +28,11 @@ spec:
   policy: {totalBudget: 8}
   update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
 )",
-                                        "test");
-    ASSERT_TRUE(parsed) << parsed.error().message;
-    snapshot_.experiment = *parsed;
+                                                "test"));
+    snapshot_.experiment = parsed;
     snapshot_.run.started_unix_ms = 5000;
     snapshot_.phase = Phase::kRunning;
-    snapshot_.state = initialState(*parsed, 4);
+    snapshot_.state = initialState(parsed, 4);
   }
   static v1::IterationRecord update(uint64_t version, const std::string& device) {
     v1::IterationRecord record;

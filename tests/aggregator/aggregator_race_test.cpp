@@ -1,11 +1,6 @@
 // Aggregator beside requests that are late: whatever was given up may still take effect.
-#include <gmock/gmock.h>
-
-#include "aggregator/learner/aggregator.h"
-#include "core/learning/questions.h"
-#include "core/learning/schedule.h"
-#include "core/spec/spec.h"
-#include "store/memory/memory_store.h"
+#include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 #include "tests/sim/forwarding_store.h"
 
 namespace allot {
@@ -49,53 +44,12 @@ class LateStore final : public sim::ForwardingStore {
   std::function<void()> after_read_state_;
 };
 
-class AggregatorRaceTest : public testing::Test {
+class AggregatorRaceTest : public AggregatorTest {
  protected:
   void SetUp() override {
-    const auto parsed = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
-)",
-                                        "test");
-    ASSERT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
-    ASSERT_TRUE(worker_->createRun(run_));
-    v1::ModelFacts facts;
-    facts.set_layers(4);
-    ASSERT_TRUE(worker_->agreeOnModel(facts));
-    ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));  // those that tests name by number
-  }
-
-  std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {
-    return std::make_unique<Aggregator>(
-        store, run_,
-        AggregatorOptions{
-            .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
-  }
-  void push(uint64_t ticket) {
-    const PublishedPolicy policy = **worker_->readPolicy();
-    const std::vector<double> logits(policy.snapshot.logits().begin(),
-                                     policy.snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, {3}, ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(policy.snapshot.version());
-    result.set_policy_sha256(policy.sha256);
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions({3}, ticket, 4, 32)) {
-      result.add_scores()->set_question(question);
-    }
-    ASSERT_EQ(*worker_->pushResult(result, 100), PushOutcome::kAccepted);
+    now_ = 100'000;
+    use(tinyExperiment());
+    announceModel();
   }
   // Leaves it with a commit without an answer, about to load the run again.
   void beginUpdate(LateStore* store, Aggregator* aggregator) {
@@ -106,16 +60,6 @@ spec:
     ASSERT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
     ASSERT_EQ(version(), 0u);
   }
-  static std::optional<ErrorCode> codeOf(const Result<bool>& ticked) {
-    if (ticked) return std::nullopt;
-    return ticked.error().code;
-  }
-  uint64_t version() { return (*worker_->readPolicy())->snapshot.version(); }
-
-  uint64_t now_ = 100'000;
-  RunSpec run_;
-  std::shared_ptr<MemoryServer> server_ = std::make_shared<MemoryServer>([this] { return now_; });
-  std::unique_ptr<MemoryStore> worker_ = openMemoryStore(server_);
 };
 
 TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesBeforeTheSecondTryIsTakenUp) {
@@ -137,8 +81,7 @@ TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesWhileItLoadsIsTakenUp) {
   auto aggregator = start("a", &store);
   beginUpdate(&store, aggregator.get());
   store.afterNextReadState([&] { store.deliver(); });
-  const auto ticked = aggregator->tick();
-  ASSERT_TRUE(ticked) << ticked.error().message;
+  ASSERT_THAT(aggregator->tick(), succeeds());
   EXPECT_EQ(version(), 1u);
 }
 

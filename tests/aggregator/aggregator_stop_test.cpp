@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -11,17 +12,15 @@ using Grade = std::function<double(const v1::EvaluationUnit&)>;
 class StopTest : public AggregatorTest {
  protected:
   void experiment(const std::vector<std::string>& settings) {
-    const auto changed = withSettings(run_.experiment, settings);
-    ASSERT_TRUE(changed) << changed.error().message;
-    run_.experiment = *changed;
-    run_.sha256 = specDigest(*changed);
+    const auto changed = valueOf(withSettings(run_.experiment, settings));
+    run_.experiment = changed;
+    run_.sha256 = specDigest(changed);
   }
   // Records all open units of one chunk.
   void evaluate(const Grade& grade, double seconds = 0) {
-    const auto units = worker_->listUnits();
-    ASSERT_TRUE(units);
-    for (const auto& unit : *units) {
-      if (unit.chunk() == units->front().chunk()) record(unit, grade(unit), seconds);
+    const auto units = valueOf(worker_->listUnits());
+    for (const auto& unit : units) {
+      if (unit.chunk() == units.front().chunk()) record(unit, grade(unit), seconds);
     }
   }
   void record(const v1::EvaluationUnit& unit, double score, double seconds) {
@@ -44,8 +43,7 @@ class StopTest : public AggregatorTest {
   // Runs to the end; the version that it ended at.
   uint64_t endedAt(const Grade& grade) {
     announceModel();
-    const auto store = openMemoryStore(server_);
-    const auto aggregator = start("a", store.get());
+    const auto aggregator = start("a");
     bool more = tick(aggregator.get());
     for (int i = 0; more && i < 100; ++i) {
       if (*worker_->openUnits() > 0) {
@@ -109,10 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, GoalTest,
 
 TEST_F(StopTest, AGoalThatWasReachedOnceAndIsNotAnyMoreEndsNothing) {
   experiment({"spec.update.maxUpdates=6"});
-  announceModel();
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  const auto aggregator = lead();
   const Grade grade = [](const auto& unit) { return unit.policy_version() == 2 ? 1.0 : 0.5; };
   while (version() < 4 || *worker_->openUnits() > 0) {
     evaluate(grade);
@@ -128,10 +123,7 @@ TEST_F(StopTest, AGoalThatWasReachedOnceAndIsNotAnyMoreEndsNothing) {
 // A cell counts once all of its questions are graded.
 TEST_F(StopTest, HalfAnEvaluationReachesNoGoal) {
   experiment({"spec.stop.goal=0.9"});
-  announceModel();
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  const auto aggregator = lead();
   evaluateAll();
   pushEpisodes();
   pushEpisodes();
@@ -145,10 +137,7 @@ TEST_F(StopTest, HalfAnEvaluationReachesNoGoal) {
 
 TEST_F(StopTest, HoursOfEpisodesAndEvaluationsCountTogether) {
   experiment({"spec.stop.maxWorkerHours=1"});
-  announceModel();
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  const auto aggregator = lead();
   for (int chunk = 0; chunk < 2; ++chunk) evaluate([](const auto&) { return 0; }, 600);
   pushEpisodes(790);  // 1200 s and 2370 s are half a minute less than the hour
   ASSERT_TRUE(tick(aggregator.get()));
@@ -165,10 +154,7 @@ TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
   run_.experiment.mutable_spec()->clear_update();
   experiment({"spec.evaluation.schedules=[uniform]", "spec.evaluation.budgets=[8, 16]",
               "spec.stop.maxWorkerHours=0.5"});
-  announceModel();
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  const auto aggregator = lead();
   ASSERT_EQ(*worker_->openUnits(), 4u);
   const auto claimed =
       *worker_->claimUnits({.holder = "w", .count = 2, .lease_ms = 1000});  // one of two chunks
@@ -201,8 +187,7 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
   ASSERT_TRUE(tick(start("a", store.get()).get()));
   evaluate([](const auto&) { return 1; }, 3600);
   now_ += 20'000;
-  const auto next_store = openMemoryStore(server_);
-  const auto next = start("b", next_store.get());
+  const auto next = start("b");
   for (int i = 0; i < 5 && desired() != Desired::kFinished; ++i) next->tick();
   EXPECT_EQ(desired(), Desired::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
@@ -211,10 +196,7 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
 TEST_F(StopTest, AnEvaluationThatIsRefusedAfterTheLimitIsNotOpenedAgain) {
   run_.experiment.mutable_spec()->clear_update();
   experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxWorkerHours=1"});
-  announceModel();
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  const auto aggregator = lead();
   evaluate([](const auto&) { return 1; }, 3600);
   evaluate([](const auto&) { return 2; });  // no score is that high
   EXPECT_FALSE(tick(aggregator.get()));

@@ -6,13 +6,13 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
 
 TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   createRun();
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(aggregator->snapshot().phase, Phase::kStarting);
@@ -49,10 +49,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
 }
 
 TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   auto lie = episode(0);
   lie.set_result_id("other");
@@ -88,10 +85,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
 }
 
 TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
   ASSERT_TRUE(tick(aggregator.get()));
@@ -104,18 +98,14 @@ TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
   Replay replay(run_.experiment, initialState(run_.experiment, kLayers), false);
   const auto records = *worker_->readHistory(0, 10);
   for (const auto& record : records) {
-    const Status same = replay.next(record);
-    EXPECT_TRUE(same) << same.error().message;
+    EXPECT_THAT(replay.next(record), succeeds());
   }
   EXPECT_EQ(policyDigest(replay.state().policy()), (*worker_->readPolicy())->sha256);
 }
 
 // What `--stay` is made of: the same object goes on.
 TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  announceModel();
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
@@ -139,10 +129,7 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
 }
 
 TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  announceModel();
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   aggregator->setEditRefused("spec.seed cannot change");
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "spec.seed cannot change");
@@ -153,56 +140,34 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
 
 // To take what it does not know for something else would be to learn by another rule unseen.
 TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  EXPECT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   Control control = **worker_->readControl();
   control.experiment.mutable_spec()->mutable_staleness()->set_mode("v-trace");
   ASSERT_TRUE(*worker_->changeControl(control));
-  const auto refused = aggregator->tick();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
-            "none, drop, so that a newer build stored it: use that build or a later one");
+  EXPECT_THAT(
+      aggregator->tick(),
+      isError(ErrorCode::kUsage,
+              "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
+              "none, drop, so that a newer build stored it: use that build or a later one"));
 }
 
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   for (uint64_t ticket = 0; ticket < 15; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
   EXPECT_EQ(*worker_->inboxSize(), 3u);
   set({"spec.update.maxUpdates=5"}, Desired::kRunning);
-  auto again_store = openMemoryStore(server_);
   now_ += 20'000;
-  auto again = start("b", again_store.get());
+  auto again = start("b");
   finish(again.get());
   EXPECT_EQ(version(), 5u);
   EXPECT_EQ(*worker_->inboxSize(), 0u);
 }
 
 TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
-  const auto parsed = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {learner: santa, episodesPerUpdate: 3, maxUpdates: 4}
-  evaluation: {everyUpdates: 0}
-)",
-                                      "test");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+  use(tinyExperiment({"spec.update={learner: santa, episodesPerUpdate: 3, maxUpdates: 4}",
+                      "spec.evaluation.everyUpdates=0"}));
   announceModel();
   const auto aggregator = start("a", worker_.get());
   tick(aggregator.get());
@@ -225,10 +190,9 @@ spec:
 }
 
 TEST_F(AggregatorTest, DropRefusesWhatIsTooOldAtItsUpdate) {
-  auto store = openMemoryStore(server_);
   announceModel();
   set({"spec.staleness.mode=drop", "spec.staleness.maxLag=0"});
-  auto aggregator = start("a", store.get());
+  auto aggregator = start("a");
   ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 0; ticket < 5; ++ticket) push(ticket);  // two of these grow old
   ASSERT_TRUE(tick(aggregator.get()));
@@ -276,10 +240,8 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   announceModel();
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  const auto refused = aggregator->tick();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("nothing is left to learn"));
+  EXPECT_THAT(aggregator->tick(),
+              isError(ErrorCode::kUsage, testing::HasSubstr("nothing is left to learn")));
   EXPECT_FALSE((*worker_->readPolicy()).has_value());
 
   now_ += 20'000;  // the lease runs out
@@ -289,8 +251,7 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   ASSERT_TRUE(lead.publishInitial(initial.policy(), initial));
   now_ += 20'000;
   auto successor = start("b", store.get());
-  const auto gone_on = successor->tick();
-  EXPECT_TRUE(gone_on) << gone_on.error().message;
+  EXPECT_THAT(successor->tick(), succeeds());
 }
 
 TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
@@ -300,10 +261,7 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
   parent.set_optimizer_steps(40);
   parent.set_episodes(120);
   run_.origin = originOf("parent", parent);
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   EXPECT_EQ(version(), 0u);
   EXPECT_EQ((*worker_->readPolicy())->snapshot.logits(1), 2.5);
   EXPECT_EQ((*worker_->readState())->episodes(), 0u);
@@ -315,10 +273,7 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
 
 // The store knows a unit by its id alone, so nothing else in a forged one may say which it was.
 TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   v1::EvaluationResult forged;
   *forged.mutable_unit() = claimOne();
   forged.mutable_unit()->set_policy_version(1);
@@ -329,10 +284,7 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
 }
 
 TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   const v1::EvaluationUnit unit = claimOne();
   v1::EvaluationResult forged;
   *forged.mutable_unit() = unit;
@@ -355,10 +307,7 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
 
 // No machine's fault any more: doing it again at once would go on for ever.
 TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   const v1::EvaluationUnit other = claimOne();
   ASSERT_TRUE(worker_->pushEvaluation(truth(other)));
   std::string refused;
@@ -393,17 +342,12 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
-  auto store = openMemoryStore(server_);
-  announceModel();
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   push(0);
   push(1);
   server_->loseNextReject();
-  const auto away = aggregator->tick();
-  ASSERT_FALSE(away);
-  EXPECT_EQ(away.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
   push(2);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
@@ -420,9 +364,7 @@ TEST_F(AggregatorTest, AfterASuccessorThatHasLeftTheOldOneDoesNotLeadOn) {
   auto second = start("b", second_store.get());
   ASSERT_TRUE(tick(second.get()));
   ASSERT_TRUE(second_store->releaseLease("b"));
-  const auto late = first->tick();
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ErrorCode::kFenced);
+  EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
 }
 
 TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
@@ -434,9 +376,7 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   ASSERT_TRUE(tick(first.get()));
   EXPECT_EQ(version(), 1u);  // the fourth result is held by the first
   auto second = start("b", second_store.get());
-  const auto early = second->tick();
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(second->tick()), ErrorCode::kUnavailable);
   now_ += 20'000;  // the lease runs out
   ASSERT_TRUE(tick(second.get()));
   push(4);
@@ -446,18 +386,13 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   push(6);
   push(7);
   push(8);
-  const auto late = first->tick();
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ErrorCode::kFenced);
+  EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
   EXPECT_EQ(version(), 2u);
 }
 
 TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissuesLostOnes) {
   run_.synchronous = true;
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   const auto tickets = worker_->takeTickets({3, 3});
   EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
@@ -483,10 +418,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
 // A large batch takes longer than a dead worker's tickets are waited for.
 TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
   run_.synchronous = true;
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
+  auto aggregator = lead();
   evaluateAll();
   ASSERT_TRUE(tick(aggregator.get()));
   ASSERT_EQ(worker_->takeTickets({3, 3})->size(), 3u);

@@ -9,6 +9,7 @@
 #include "aggregator/learner/aggregator.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/forwarding_store.h"
 #include "worker/loop/worker_loop.h"
@@ -161,7 +162,7 @@ class SlowEngine final : public EpisodeEngine {
 // 20 units for each 32 questions.
 RunSpec sweep(uint32_t questions) {
   const auto parsed =
-      parseExperiment(R"(
+      valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: sweep}
@@ -174,9 +175,8 @@ spec:
     schedules: [uniform]
     methods: [dense, s2anta-sys]
 )",
-                      "test", {"spec.task.heldOutQuestions=" + std::to_string(questions)});
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return {*parsed, specDigest(*parsed), false, 1, {}};
+                              "test", {"spec.task.heldOutQuestions=" + std::to_string(questions)}));
+  return {parsed, specDigest(parsed), false, 1, {}};
 }
 
 class EvaluationFlow : public testing::Test {
@@ -191,9 +191,8 @@ class EvaluationFlow : public testing::Test {
                              .unix_now = [this] { return clock_.now(); },
                              .rest = [this](uint64_t ms) { clock_.sleep(ms); }});
       while (working_ > 0) {
-        const auto more = aggregator.tick();
-        ASSERT_TRUE(more) << more.error().message;
-        if (!*more) break;
+        const auto more = valueOf(aggregator.tick());
+        if (!more) break;
         clock_.sleep(100);
       }
       ASSERT_TRUE(aggregator.tick());

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/sim/forwarding_store.h"
 #include "tests/temp_folder.h"
 
@@ -75,17 +76,14 @@ TEST_F(ExperimentFileTest, ALiveEditTakesEffectOnce) {
 
 TEST_F(ExperimentFileTest, FilesWithoutEndAndDeepOriginsAreRefused) {
   fs::resize_file(path(), uint64_t{1} << 40);  // zeros, of which the disk holds none
-  const auto endless = file().begin(&store_, false);
-  ASSERT_FALSE(endless);
-  EXPECT_EQ(endless.error().message, path() + ": has more than the 1048576 bytes that are read");
+  EXPECT_THAT(file().begin(&store_, false),
+              isError(path() + ": has more than the 1048576 bytes that are read"));
   write(8, 10);
   const std::string origin = temp_.write(
       "origin.json", "{\"deep\": " + std::string(400'000, '[') + std::string(400'000, ']') + "}");
   for (const char* name : {origin.c_str(), "/dev/zero"}) {
     ExperimentFile forked({.path = path(), .origin = name, .unix_now = [] { return uint64_t{5}; }});
-    const auto refused = forked.begin(&store_, false);
-    ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("is not the origin of a fork"));
+    EXPECT_THAT(forked.begin(&store_, false), isError(HasSubstr("is not the origin of a fork")));
   }
 }
 
@@ -137,17 +135,15 @@ TEST_F(ExperimentFileTest, WhatWasSetByCommandStaysThroughAnEdit) {
 // Until something counts: a typo in the first file is mended in the file.
 TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
   ExperimentFile followed = file();
-  const auto begun = followed.begin(&store_, true);
-  ASSERT_TRUE(begun);
+  const auto begun = valueOf(followed.begin(&store_, true));
   Control next = control();
   next.experiment.mutable_spec()->mutable_update()->set_learning_rate(0.5);  // by command
   ASSERT_TRUE(*store_.changeControl(next));
   write(16, 20);
-  const auto replaced = followed.follow(&store_);
-  ASSERT_TRUE(replaced && *replaced);
-  EXPECT_EQ((*replaced)->experiment.spec().policy().total_budget(), 16u);
-  EXPECT_EQ((*replaced)->started_unix_ms, begun->started_unix_ms);
-  EXPECT_EQ((*store_.readSpec())->sha256, (*replaced)->sha256);
+  const RunSpec replaced = valueOf(valueOf(followed.follow(&store_)));
+  EXPECT_EQ(replaced.experiment.spec().policy().total_budget(), 16u);
+  EXPECT_EQ(replaced.started_unix_ms, begun.started_unix_ms);
+  EXPECT_EQ((*store_.readSpec())->sha256, replaced.sha256);
   EXPECT_EQ(followed.refused(), "");
   EXPECT_EQ(updates(), 20u);
   EXPECT_EQ(control().experiment.spec().update().learning_rate(), 0.5);
@@ -155,9 +151,7 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
 
   // A live edit leaves what is there alone, the name stays.
   write(16, 30);
-  const auto live = followed.follow(&store_);
-  ASSERT_TRUE(live);
-  EXPECT_FALSE(*live);
+  EXPECT_FALSE(valueOf(followed.follow(&store_)));
   EXPECT_EQ(updates(), 30u);
   write(16, 30, "y");
   ASSERT_TRUE(followed.follow(&store_));
@@ -166,14 +160,11 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
 
   // A new process does the same with a file that was edited while none was there.
   write(24, 30);
-  const auto again = file().begin(&store_, false);
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(again->experiment.spec().policy().total_budget(), 24u);
+  EXPECT_EQ(valueOf(file().begin(&store_, false)).experiment.spec().policy().total_budget(), 24u);
   recordAnEvaluation();
   write(8, 30);
-  const auto refused = file().begin(&store_, false);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("it has 1 evaluation of the other value"));
+  EXPECT_THAT(file().begin(&store_, false),
+              isError(HasSubstr("it has 1 evaluation of the other value")));
 }
 
 TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {
@@ -181,9 +172,7 @@ TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {
   ASSERT_TRUE(followed.begin(&store_, true));
   write(8, 20);
   store_.away = true;
-  const auto followed_now = followed.follow(&store_);
-  ASSERT_FALSE(followed_now);
-  EXPECT_EQ(followed_now.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(followed.follow(&store_)), ErrorCode::kUnavailable);
   store_.away = false;
   ASSERT_TRUE(followed.follow(&store_));
   EXPECT_EQ(updates(), 20u);
@@ -193,13 +182,9 @@ TEST_F(ExperimentFileTest, AtTheStartTheStoredRunGoesOnOnlyIfTheProcessIsToStay)
   ASSERT_TRUE(file().begin(&store_, false));
   recordAnEvaluation();
   write(16, 10);
-  const auto ended = file().begin(&store_, false);
-  ASSERT_FALSE(ended);
-  EXPECT_EQ(ended.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(codeOf(file().begin(&store_, false)), ErrorCode::kUsage);
   ExperimentFile staying = file();
-  const auto run = staying.begin(&store_, true);
-  ASSERT_TRUE(run);
-  EXPECT_EQ(run->experiment.spec().policy().total_budget(), 8u);
+  EXPECT_EQ(valueOf(staying.begin(&store_, true)).experiment.spec().policy().total_budget(), 8u);
   EXPECT_THAT(staying.refused(), HasSubstr("spec.policy.totalBudget"));
   // With nothing stored there is nothing to go on with.
   AwayStore empty(openMemoryStore(std::make_shared<MemoryServer>([] { return 1; })));

@@ -20,6 +20,7 @@
 #include "aggregator/page/shared_view.h"
 #include "aggregator/report/report.h"
 #include "aggregator/report/served_report.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -90,9 +91,7 @@ class Client {
 
 std::unique_ptr<HttpServer> serve(HttpServer::Handler handler,
                                   milliseconds timeout = milliseconds(5000)) {
-  auto server = HttpServer::start("127.0.0.1", 0, std::move(handler), timeout);
-  EXPECT_TRUE(server) << server.error().message;
-  return std::move(*server);
+  return valueOf(HttpServer::start("127.0.0.1", 0, std::move(handler), timeout));
 }
 
 HttpReply echo(const HttpRequest& request) { return {200, "text/plain", "path " + request.path}; }
@@ -263,18 +262,13 @@ TEST(HttpServer, AHandlerThatThrowsAnswers500) {
 TEST(HttpServer, SaysWhyItCannotListen) {
   const auto server = serve(echo);
   const std::string port = std::to_string(server->port());
-  const auto taken = HttpServer::start("127.0.0.1", server->port(), echo);
-  ASSERT_FALSE(taken);
-  EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(taken.error().message,
-            "port " + port + " on 127.0.0.1 is taken: choose another with --port");
-  const auto name = HttpServer::start("localhost", 0, echo);
-  ASSERT_FALSE(name);
-  EXPECT_EQ(name.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(name.error().message, HasSubstr("\"localhost\" is not an IP address"));
-  const auto foreign = HttpServer::start("192.0.2.1", 0, echo);
-  ASSERT_FALSE(foreign);
-  EXPECT_THAT(foreign.error().message, HasSubstr("on 192.0.2.1 cannot be had"));
+  EXPECT_THAT(HttpServer::start("127.0.0.1", server->port(), echo),
+              isError(ErrorCode::kUsage,
+                      "port " + port + " on 127.0.0.1 is taken: choose another with --port"));
+  EXPECT_THAT(HttpServer::start("localhost", 0, echo),
+              isError(ErrorCode::kUsage, HasSubstr("\"localhost\" is not an IP address")));
+  EXPECT_THAT(HttpServer::start("192.0.2.1", 0, echo),
+              isError(HasSubstr("on 192.0.2.1 cannot be had")));
 }
 
 TEST(HttpServer, StopsWhileClientsAreConnectedAndFreesThePort) {
@@ -377,9 +371,8 @@ TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   EXPECT_EQ(reply.content_type, "application/json");
   EXPECT_EQ(reply.body, "{\"updates\":3}");
   // Its page is one file, which the page's own policy would not let run.
-  const auto html = reportHtml({});
-  ASSERT_TRUE(html) << html.error().message;
-  std::ofstream(dir + "/report.html") << *html;
+  const auto html = valueOf(reportHtml({}));
+  std::ofstream(dir + "/report.html") << html;
   const auto server = serve([&](const HttpRequest& asked) { return serveReport(asked.path, dir); });
   const std::string answer =
       ask(*server, "GET /report/report.html HTTP/1.1\r\nConnection: close\r\n\r\n");

@@ -15,6 +15,7 @@
 #include "aggregator/report/figures.h"
 #include "aggregator/report/report_tables.h"
 #include "tests/e2e/sample_view.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -401,18 +402,15 @@ TEST(Report, CurveCsvIsReadBackAndDrawnAlike) {
   points.push_back(sampleCell("a \"b\", c", "uniform", 0, 8, 0.25));
   points.back().kv_bytes_share = 0.5;
   points.back().tasks = {{"niah", 7, 0.5, 0.25, 0.75}};
-  const auto read = curvePointsOf(curveCsv(points), "curve.csv");
-  ASSERT_TRUE(read) << read.error().message;
-  ASSERT_EQ(read->size(), points.size());
-  EXPECT_EQ(curveSvg("x", *read), curveSvg("x", points));
-  EXPECT_EQ(read->back().method, "a \"b\", c");
-  EXPECT_EQ(read->back().kv_bytes_share, 0.5);
-  ASSERT_THAT(read->back().tasks, SizeIs(1));
-  EXPECT_EQ(read->back().tasks[0].accuracy, 0.5);
-  const auto bad = curvePointsOf("method,schedule,total_budget,n,accuracy\nm,s,8,3,x\n", "c.csv");
-  ASSERT_FALSE(bad);
-  EXPECT_THAT(bad.error().message, HasSubstr("c.csv, line 2: "));
-  EXPECT_EQ(bad.error().code, ErrorCode::kData);
+  const auto read = valueOf(curvePointsOf(curveCsv(points), "curve.csv"));
+  ASSERT_EQ(read.size(), points.size());
+  EXPECT_EQ(curveSvg("x", read), curveSvg("x", points));
+  EXPECT_EQ(read.back().method, "a \"b\", c");
+  EXPECT_EQ(read.back().kv_bytes_share, 0.5);
+  ASSERT_THAT(read.back().tasks, SizeIs(1));
+  EXPECT_EQ(read.back().tasks[0].accuracy, 0.5);
+  EXPECT_THAT(curvePointsOf("method,schedule,total_budget,n,accuracy\nm,s,8,3,x\n", "c.csv"),
+              isError(ErrorCode::kData, HasSubstr("c.csv, line 2: ")));
   EXPECT_THAT(plotSvg(curvePlot(*curvePointsOf("", "c.csv"), LineStyles({}))),
               HasSubstr("No evaluation was finished."));
 }
@@ -450,17 +448,16 @@ TEST(Report, SvgOfNothingAndOfOddPointsHoldsNoBadNumber) {
 }
 
 TEST(Report, HtmlHoldsTheViewAndNothingElseThatRuns) {
-  const auto html = reportHtml(sampleView());
-  ASSERT_TRUE(html) << html.error().message;
+  const auto html = valueOf(reportHtml(sampleView()));
   const std::string data =
-      between(*html, "<script type=\"application/json\" id=\"run-view\">", "</script>");
+      between(html, "<script type=\"application/json\" id=\"run-view\">", "</script>");
   EXPECT_THAT(data, Not(HasSubstr("<")));
   EXPECT_EQ(json::parse(data), viewJson(sampleView()));
-  for (const char* outside : {"src=\"", "href=\""}) EXPECT_THAT(*html, Not(HasSubstr(outside)));
+  for (const char* outside : {"src=\"", "href=\""}) EXPECT_THAT(html, Not(HasSubstr(outside)));
   // Data, Chart.js and the page: no fourth script came out of the worker's name.
   size_t scripts = 0;
-  for (size_t at = html->find("</script>"); at != std::string::npos;
-       at = html->find("</script>", at + 1)) {
+  for (size_t at = html.find("</script>"); at != std::string::npos;
+       at = html.find("</script>", at + 1)) {
     ++scripts;
   }
   EXPECT_EQ(scripts, 3u);
@@ -522,18 +519,14 @@ TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
   ASSERT_TRUE(writeReport(dir, sampleView()));
   std::filesystem::remove(dir + "/curve.svg");
   std::filesystem::create_directories(dir + "/curve.svg/in-the-way");
-  const Status blocked = writeReport(dir, sampleView());
-  ASSERT_FALSE(blocked);
-  EXPECT_EQ(blocked.error().code, ErrorCode::kIo);
-  EXPECT_THAT(blocked.error().message, HasSubstr("cannot write " + dir + "/curve.svg: "));
+  EXPECT_THAT(writeReport(dir, sampleView()),
+              isError(ErrorCode::kIo, HasSubstr("cannot write " + dir + "/curve.svg: ")));
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
     EXPECT_NE(entry.path().filename().string().front(), '.') << "a temporary file stayed";
   }
 
   const std::string file = folder.write("file", "x");
-  const Status no_folder = writeReport(file + "/run", sampleView());
-  ASSERT_FALSE(no_folder);
-  EXPECT_THAT(no_folder.error().message, HasSubstr(file));
+  EXPECT_THAT(writeReport(file + "/run", sampleView()), isError(HasSubstr(file)));
 }
 
 TEST(Report, ARunOfWhichNothingIsKnownIsWritten) {

@@ -7,6 +7,7 @@
 
 #include "aggregator/page/run_view.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -36,8 +37,7 @@ TEST_F(RunFilesTest, AreWrittenWhileOtherThingsGoOn) {
   ASSERT_TRUE(files.write(snapshot, true));
   EXPECT_TRUE(files.isBusy());
   EXPECT_FALSE(files.write(snapshot, true));  // one at a time
-  const Status written = files.wait();
-  EXPECT_TRUE(written) << written.error().message;
+  EXPECT_THAT(files.wait(), succeeds());
   EXPECT_FALSE(files.isBusy());
   EXPECT_FALSE(files.outcome());
   for (const char* name : {"report.html", "summary.json", "export.json", "history.jsonl"}) {
@@ -81,10 +81,7 @@ TEST_F(RunFilesTest, OfTheRunsEndAreTriedAgainUntilTheyAreThere) {
     }
     return found;
   };
-  auto first = outcome();
-  ASSERT_TRUE(first);
-  ASSERT_FALSE(*first);
-  EXPECT_EQ(first->error().code, ErrorCode::kIo);
+  EXPECT_EQ(codeOf(valueOf(outcome())), ErrorCode::kIo);
   EXPECT_FALSE(end.written());
   std::filesystem::remove(dir);
   now = EndFiles::kAgainMs - 1;

@@ -10,6 +10,7 @@
 #include "cli/run_status.h"
 #include "store/archive/run_source.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -71,11 +72,10 @@ class StatusDocument : public AggregatorTest {
   // As `allot status` of a store tells it.
   json told() {
     StoreSource source(worker_.get(), kRunId);
-    auto status = readRunStatus(&source, worker_.get());
-    EXPECT_TRUE(status) << status.error().message;
-    status->kind = RunAccess::Kind::kRemote;
-    status->now_unix_ms = now_;
-    return statusJson(*status);
+    auto status = valueOf(readRunStatus(&source, worker_.get()));
+    status.kind = RunAccess::Kind::kRemote;
+    status.now_unix_ms = now_;
+    return statusJson(status);
   }
 
   std::unique_ptr<MemoryStore> store_;

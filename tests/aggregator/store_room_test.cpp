@@ -38,8 +38,7 @@ class StoreRoomTest : public AggregatorTest {};
 TEST_F(StoreRoomTest, IsInTheStatusBeforeTheFirstUpdate) {
   announceModel();
   server_->setFill({10 * kMib, 12 * kMib});
-  const auto store = openMemoryStore(server_);
-  const auto aggregator = start("a", store.get());
+  const auto aggregator = start("a");
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(aggregator->snapshot().store_fill.used_bytes, 10 * kMib);
   const auto status = [&] { return worker_->readStatus().value().value(); };

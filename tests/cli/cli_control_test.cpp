@@ -5,6 +5,8 @@
 #include "cli/control.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -14,20 +16,8 @@ using testing::HasSubstr;
 class ControlTest : public testing::Test {
  protected:
   ControlTest() {
-    const auto experiment = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  model: {path: none}
-  task: {suite: recall, tasks: [niah]}
-  policy: {totalBudget: 8}
-  update: {learner: reinforce, maxUpdates: 40}
-)",
-                                            "test");
-    EXPECT_TRUE(experiment) << experiment.error().message;
-    run_.experiment = *experiment;
-    run_.sha256 = specDigest(*experiment);
+    run_.experiment = tinyExperiment({"spec.update.maxUpdates=40"});
+    run_.sha256 = specDigest(run_.experiment);
     EXPECT_TRUE(store_->createRun(run_));
   }
   Desired desired() { return store_->readControl().value().value().desired; }
@@ -92,9 +82,7 @@ TEST_F(ControlTest, OthersMayChangeItAtTheSameTime) {
 }
 
 TEST_F(ControlTest, ExtendAddsUpdates) {
-  const auto running = extendRun(store_.get(), 10);
-  ASSERT_TRUE(running);
-  EXPECT_EQ(running->now.experiment.spec().update().max_updates(), 50u);
+  EXPECT_EQ(valueOf(extendRun(store_.get(), 10)).now.experiment.spec().update().max_updates(), 50u);
   EXPECT_EQ(desired(), Desired::kRunning);
   set(Desired::kFinished);
   ASSERT_TRUE(extendRun(store_.get(), 5));
@@ -107,12 +95,11 @@ TEST_F(ControlTest, ExtendAddsUpdates) {
 }
 
 TEST_F(ControlTest, SetTakesLiveSettingsOnly) {
-  const auto changes =
-      setInRun(store_.get(), {"spec.update.learningRate=0.25", "spec.staleness.mode=none"});
-  ASSERT_TRUE(changes) << changes.error().message;
-  ASSERT_EQ(changes->size(), 2u);
-  EXPECT_EQ(changes->at(0).path, "spec.update.learningRate");
-  EXPECT_EQ(changes->at(0).to, "0.25");
+  const auto changes = valueOf(
+      setInRun(store_.get(), {"spec.update.learningRate=0.25", "spec.staleness.mode=none"}));
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes.at(0).path, "spec.update.learningRate");
+  EXPECT_EQ(changes.at(0).to, "0.25");
   EXPECT_EQ(store_->readControl().value()->experiment.spec().update().learning_rate(), 0.25);
   const auto revision = store_->readControl().value()->revision;
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.25"})->empty());
@@ -141,11 +128,11 @@ TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
     commit.record.set_version(version + 1);
     ASSERT_TRUE(Leadership(*store_, epoch).commit(commit));
   }
-  const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=1"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
-            "spec.update.maxUpdates: 1 is less than the 2 updates that the run has made; 2 ends it "
-            "now, after an evaluation");
+  EXPECT_THAT(
+      setInRun(store_.get(), {"spec.update.maxUpdates=1"}),
+      isError(
+          "spec.update.maxUpdates: 1 is less than the 2 updates that the run has made; 2 ends it "
+          "now, after an evaluation"));
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.maxUpdates=2"}));
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.2"}));
 }

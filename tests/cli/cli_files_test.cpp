@@ -8,6 +8,7 @@
 #include "cli/cluster.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -61,10 +62,8 @@ TEST(RunReport, ASummaryThatIsNoneIsASentence) {
 }
 
 TEST(Capture, EndsAProgramThatWritesWithoutEnd) {
-  const auto output = capture({"sh", {"-c", "exec cat /dev/zero"}, {}});
-  ASSERT_FALSE(output);
-  EXPECT_EQ(output.error().code, ErrorCode::kData);
-  EXPECT_EQ(output.error().message, "sh was ended: it wrote more than 64 MiB");
+  EXPECT_THAT(capture({"sh", {"-c", "exec cat /dev/zero"}, {}}),
+              isError(ErrorCode::kData, "sh was ended: it wrote more than 64 MiB"));
   EXPECT_EQ(capture({"sh", {"-c", "echo a; echo b >&2; exit 3"}, {}})->status, 3);
 }
 

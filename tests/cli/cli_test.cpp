@@ -11,6 +11,7 @@
 #include "core/random_stream.h"
 #include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -20,17 +21,15 @@ using testing::HasSubstr;
 // What a fork with these options draws from, by a file that leaves both keys as they were.
 RunStreams streamsOfFork(const v1::Spec& parent, const std::vector<std::string>& given, bool same,
                          uint64_t fresh) {
-  const auto streams = forkStreams(parent, given, same, fresh);
-  EXPECT_TRUE(streams) << streams.error().message;
+  const auto streams = valueOf(forkStreams(parent, given, same, fresh));
   auto settings = given;
-  settings.insert(settings.end(), streams->set.begin(), streams->set.end());
-  const auto fork = parseExperiment(
+  settings.insert(settings.end(), streams.set.begin(), streams.set.end());
+  const auto fork = valueOf(parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
       "  seed: 7\n  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n",
-      "tiny.yaml", settings);
-  EXPECT_TRUE(fork) << fork.error().message;
-  EXPECT_EQ(fork->spec().seed(), 7u);  // and the same questions
-  return runStreams(fork->spec());
+      "tiny.yaml", settings));
+  EXPECT_EQ(fork.spec().seed(), 7u);  // and the same questions
+  return runStreams(fork.spec());
 }
 
 TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
@@ -52,10 +51,8 @@ TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
   EXPECT_THAT(forkStreams(parent, again, false, 1)->told, HasSubstr("spec.repetition=4711"));
   EXPECT_THAT(forkStreams(parent, {}, true, 1)->told, HasSubstr("the same random numbers"));
   for (const char* both : {"spec.seed=7", "spec.repetition=4711"}) {
-    const auto refused = forkStreams(parent, {both}, true, 1);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(refused.error().message, HasSubstr(std::string("leave out --set ") + both));
+    EXPECT_THAT(forkStreams(parent, {both}, true, 1),
+                isError(ErrorCode::kUsage, HasSubstr(std::string("leave out --set ") + both)));
   }
 }
 

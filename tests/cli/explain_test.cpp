@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "core/spec/spec.h"
 #include "core/telemetry/metric_catalogue.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -99,14 +100,12 @@ class New : public testing::Test {
 
 TEST_F(New, TheFileIsOneThatIsAccepted) {
   const std::string model = modelWith("Llama 3.1: \"8B\" #x", R"({"num_hidden_layers": 32})");
-  const auto made = newExperiment(model);
-  ASSERT_TRUE(made) << made.error().message;
-  const auto parsed = parseExperiment(newExperimentText(*made), "x.yaml");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_EQ(parsed->name(), "llama-3-1-8b-x");
-  EXPECT_EQ(parsed->spec().model().path(), model);
-  EXPECT_EQ(parsed->spec().policy().total_budget(), 256u);
-  EXPECT_TRUE(parsed->spec().has_update());
+  const auto made = valueOf(newExperiment(model));
+  const auto parsed = valueOf(parseExperiment(newExperimentText(made), "x.yaml"));
+  EXPECT_EQ(parsed.name(), "llama-3-1-8b-x");
+  EXPECT_EQ(parsed.spec().model().path(), model);
+  EXPECT_EQ(parsed.spec().policy().total_budget(), 256u);
+  EXPECT_TRUE(parsed.spec().has_update());
   // The repository's own model, from anywhere in it.
   NewExperiment own{
       .name = "recall-7m", .model = "experiments/models/recall-7m", .layers = 8, .recall = true};
@@ -129,9 +128,7 @@ TEST_F(New, TakesWhatIsAModel) {
 TEST_F(New, NothingIsOverwritten) {
   const std::string path = temp_.path() + "/a.yaml";
   ASSERT_TRUE(writeNewFile(path, "first"));
-  const auto again = writeNewFile(path, "second");
-  ASSERT_FALSE(again);
-  EXPECT_THAT(again.error().message, HasSubstr("is there already"));
+  EXPECT_THAT(writeNewFile(path, "second"), isError(HasSubstr("is there already")));
   EXPECT_EQ(readFile(path), "first");
   EXPECT_EQ(writeNewFile(temp_.path() + "/no/a.yaml", "x").error().code, ErrorCode::kIo);
 }

@@ -6,11 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "core/ulid.h"
 #include "store/archive/archive.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/store/small_run.h"
 #include "tests/temp_folder.h"
 
@@ -33,8 +33,7 @@ const std::string& exported() {
     run.planEvaluation();
     run.evaluate(4);
     StoreSource source(store.get(), makeUlid(1'795'000'000'000, 1, 2));
-    const auto done = exportRun(&source, temp.path() + "/run");
-    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_THAT(exportRun(&source, temp.path() + "/run"), succeeds());
     return temp.path() + "/run";
   }();
   return folder;
@@ -47,11 +46,6 @@ class HistoryTest : public testing::Test {
   void copyTo(const std::string& name) const {
     fs::create_directories(fs::path(folder_ + "/" + name).parent_path());
     fs::copy(exported(), folder_ + "/" + name, fs::copy_options::recursive);
-  }
-  static std::string textOf(const std::string& path) {
-    std::stringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
   }
   std::string get(const std::string& path, unsigned status = 200) {
     const HttpReply reply = history().answer({path, "127.0.0.1:9480", ""});

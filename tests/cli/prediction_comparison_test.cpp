@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -22,8 +23,7 @@ class PredictionFiles : public testing::Test {
     return path;
   }
   std::string refusal(const std::string& text, const PredictionFields& fields = {}) {
-    const auto read = readPredictions(write("bad", text), fields);
-    return read ? "" : read.error().message;
+    return messageOf(readPredictions(write("bad", text), fields));
   }
 
   TempFolder folder_;
@@ -42,12 +42,11 @@ TEST_F(PredictionFiles, DifferencesAreTakenOnTheQuestionsOfBoth) {
   const auto left = readPredictions(write("a", a), {});
   const auto right = readPredictions(write("b", b), {});
   ASSERT_TRUE(left && right);
-  const auto compared = comparePredictions(*left, *right);
-  ASSERT_TRUE(compared) << compared.error().message;
-  EXPECT_EQ(compared->only_a, 0u);
-  EXPECT_EQ(compared->only_b, 1u);
-  ASSERT_EQ(compared->rows.size(), 1u);
-  const PredictionRow& row = compared->rows[0];
+  const auto compared = valueOf(comparePredictions(*left, *right));
+  EXPECT_EQ(compared.only_a, 0u);
+  EXPECT_EQ(compared.only_b, 1u);
+  ASSERT_EQ(compared.rows.size(), 1u);
+  const PredictionRow& row = compared.rows[0];
   EXPECT_EQ(row.questions, 200u);
   EXPECT_NEAR(row.a.accuracy, .5, 1e-12);
   EXPECT_NEAR(row.b.accuracy, .6, 1e-12);
@@ -60,7 +59,7 @@ TEST_F(PredictionFiles, DifferencesAreTakenOnTheQuestionsOfBoth) {
   const auto equal = comparePredictions(*left, *left);
   EXPECT_EQ(equal->rows[0].difference.mean, 0);
   EXPECT_FALSE(equal->rows[0].difference.differs());
-  const std::string text = comparisonText(*compared, "a.jsonl", "b.jsonl");
+  const std::string text = comparisonText(compared, "a.jsonl", "b.jsonl");
   EXPECT_THAT(text, HasSubstr("+0.100"));
   EXPECT_THAT(text, HasSubstr("better"));
   EXPECT_THAT(text, HasSubstr("left out: 0 questions that only A answers, 1 that only B does"));
@@ -77,15 +76,14 @@ TEST_F(PredictionFiles, TasksRepeatsAndAnswers) {
   const auto left = readPredictions(write("a", a), {});
   const auto right = readPredictions(write("b", b), {});
   ASSERT_TRUE(left && right);
-  const auto compared = comparePredictions(*left, *right);
-  ASSERT_TRUE(compared);
-  ASSERT_EQ(compared->rows.size(), 3u);
-  EXPECT_NEAR(compared->rows[0].a.accuracy, .375, 1e-12);
-  EXPECT_EQ(compared->rows[0].same_answer, .5);
-  EXPECT_EQ(compared->rows[1].task, "one");
-  EXPECT_NEAR(compared->rows[1].a.accuracy, .5, 1e-12);
-  EXPECT_EQ(compared->rows[2].task, "two");
-  const auto json = comparisonJson(*compared);
+  const auto compared = valueOf(comparePredictions(*left, *right));
+  ASSERT_EQ(compared.rows.size(), 3u);
+  EXPECT_NEAR(compared.rows[0].a.accuracy, .375, 1e-12);
+  EXPECT_EQ(compared.rows[0].same_answer, .5);
+  EXPECT_EQ(compared.rows[1].task, "one");
+  EXPECT_NEAR(compared.rows[1].a.accuracy, .5, 1e-12);
+  EXPECT_EQ(compared.rows[2].task, "two");
+  const auto json = comparisonJson(compared);
   EXPECT_EQ(json["rows"][2]["b_over_a"]["mean"], .75);
 }
 
@@ -102,16 +100,13 @@ TEST_F(PredictionFiles, AnIdIsOfItsTask) {
   }
   const auto left = readPredictions(write("a", a), {}), right = readPredictions(write("b", b), {});
   ASSERT_TRUE(left && right);
-  const auto compared = comparePredictions(*left, *right);
-  ASSERT_TRUE(compared) << compared.error().message;
-  ASSERT_EQ(compared->rows.size(), 3u);
-  EXPECT_EQ(compared->rows[0].questions, 100u);
-  EXPECT_EQ(compared->rows[1].difference.mean, 1);
-  EXPECT_EQ(compared->rows[2].difference.mean, -1);
+  const auto compared = valueOf(comparePredictions(*left, *right));
+  ASSERT_EQ(compared.rows.size(), 3u);
+  EXPECT_EQ(compared.rows[0].questions, 100u);
+  EXPECT_EQ(compared.rows[1].difference.mean, 1);
+  EXPECT_EQ(compared.rows[2].difference.mean, -1);
   const auto bare = readPredictions(write("c", "{\"doc_id\": 7, \"acc\": 1}\n"), {});
-  const auto refused = comparePredictions(*left, *bare);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("one of several tasks"));
+  EXPECT_THAT(comparePredictions(*left, *bare), isError(HasSubstr("one of several tasks")));
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1, \"filter\": \"strict\"}\n"
                       "{\"id\": 1, \"score\": 0, \"filter\": \"flexible\"}\n"),
               HasSubstr("keep the lines of one filter"));
@@ -133,9 +128,7 @@ TEST_F(PredictionFiles, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1}\n{\"id\": 2}\n"), HasSubstr("line 2: has no"));
   const auto one = readPredictions(write("a", "{\"id\": 1, \"score\": 1}\n"), {});
   const auto other = readPredictions(write("b", "{\"id\": 2, \"score\": 1}\n"), {});
-  const auto none = comparePredictions(*one, *other);
-  ASSERT_FALSE(none);
-  EXPECT_THAT(none.error().message, HasSubstr("no question is in both files"));
+  EXPECT_THAT(comparePredictions(*one, *other), isError(HasSubstr("no question is in both files")));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "cli/terminal.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -19,13 +20,11 @@ using testing::Not;
 constexpr uint32_t kQuestion = 17;
 
 v1::Experiment experimentOf(const std::vector<std::string>& set = {}) {
-  const auto parsed = parseExperiment(
+  return valueOf(parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: sums}\nspec:\n"
       "  model: {path: m}\n  task: {suite: gsm8k, path: q.jsonl, maxNewTokens: 300}\n"
       "  policy: {totalBudget: 8}\n  update: {}\n",
-      "sums.yaml", set);
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
+      "sums.yaml", set));
 }
 
 v1::EvaluationResult resultOf(const std::string& schedule, uint64_t version, double score,

@@ -1,5 +1,6 @@
 // What `allot wait` waits for.
 #include "cli/wait.h"
+#include "tests/results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,9 +67,8 @@ TEST_F(Wait, IsOverOnceItCannotCome) {
 
 TEST_F(Wait, RefusesWhatIsNoGoal) {
   control().experiment.mutable_spec()->mutable_stop()->set_goal(0);
-  const auto outcome = outcomeOf(*parseWaitFor("goal"), status_, 1.0);
-  ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error().message, HasSubstr("this experiment has none"));
+  EXPECT_THAT(outcomeOf(*parseWaitFor("goal"), status_, 1.0),
+              isError(HasSubstr("this experiment has none")));
   for (const char* wrong : {"", "x", "update=", "update=x", "update=-1", "state=", "state=paussed",
                             "update=99999999999999999999", "finished "}) {
     const auto parsed = parseWaitFor(wrong);

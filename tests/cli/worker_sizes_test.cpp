@@ -1,5 +1,6 @@
 // How many workers a machine holds, and what each has for keys and values.
 #include "cli/worker_sizes.h"
+#include "tests/results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,10 +47,8 @@ TEST(WorkerSizes, AreWhatFitsBesideEachOther) {
   EXPECT_EQ(sizes({.cores = 2, .free_mib = 10, .weights_mib = 13000, .least_kv_mib = 3}).workers,
             1u);
   EXPECT_EQ(sizes({}).kv_mib, 64u);
-  const auto refused = sizeWorkers(small, 0, 2);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("raise --kv-memory to at least 3"));
+  EXPECT_THAT(sizeWorkers(small, 0, 2),
+              isError(ErrorCode::kUsage, HasSubstr("raise --kv-memory to at least 3")));
 }
 
 TEST(WorkerSizes, EachWorkerHasAGpuOfItsOwnAsFarAsTheyGo) {

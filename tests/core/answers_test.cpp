@@ -7,6 +7,7 @@
 #include "core/evaluation/evaluation_check.h"
 #include "core/spec/spec.h"
 #include "core/utf8.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -143,12 +144,10 @@ TEST(Answers, AreCutAlikeAndThenLeftOutWhereThereIsNoRoom) {
 }
 
 v1::Experiment tinyWith(const std::vector<std::string>& set) {
-  const auto parsed = parseExperiment(
+  return valueOf(parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
       "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n",
-      "tiny.yaml", set);
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
+      "tiny.yaml", set));
 }
 
 TEST(Answers, OfARunHaveABound) {

@@ -15,6 +15,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/core/planted_run.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -165,8 +166,7 @@ TEST(Borders, AStateFromOutsideIsRefused) {
     const auto refusal = [&](const std::function<void(v1::AggregatorState*)>& change) {
       v1::AggregatorState state = run.state;
       change(&state);
-      const Status status = checkLearners(run.run.experiment(), 8, state);
-      return status ? "" : status.error().message;
+      return messageOf(checkLearners(run.run.experiment(), 8, state));
     };
     EXPECT_EQ(refusal([](auto*) {}), "");
     for (const std::function<void(v1::AggregatorState*)>& change :
@@ -188,9 +188,8 @@ TEST(Borders, AStateFromOutsideIsRefused) {
 TEST(Borders, AStateBelowTheLeastOfItsFileIsRefused) {
   const PlantedRun run("{totalBudgets: [8, 16]}", "{learner: additive}");
   const auto file = experimentOf("{totalBudgets: [8, 16], minPerLayer: 2}", "{learner: additive}");
-  const Status status = checkLearners(file, 8, run.state);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "its policy is not one of its experiment: at total budget 8");
+  EXPECT_THAT(checkLearners(file, 8, run.state),
+              isError("its policy is not one of its experiment: at total budget 8"));
 }
 
 }  // namespace

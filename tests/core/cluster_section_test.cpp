@@ -7,6 +7,7 @@
 
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -20,14 +21,11 @@ std::string file(const std::string& metadata, const std::string& more) {
 }
 
 ExperimentObject parsed(const std::string& text) {
-  auto object = parseExperimentObject(text, "x.yaml");
-  EXPECT_TRUE(object) << object.error().message;
-  return object ? *object : ExperimentObject();
+  return valueOf(parseExperimentObject(text, "x.yaml"));
 }
 
 std::string refusal(const std::string& cluster) {
-  const auto object = parseExperimentObject(file("{name: a}", "  cluster: " + cluster + "\n"), "x");
-  return object ? "" : object.error().message;
+  return messageOf(parseExperimentObject(file("{name: a}", "  cluster: " + cluster + "\n"), "x"));
 }
 
 // As `kubectl get experiment a -o yaml` prints it.
@@ -176,8 +174,7 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
 
 TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
   const auto refused = [](const std::string& metadata) {
-    const auto object = parseExperimentObject(file(metadata, ""), "x");
-    return object ? "" : object.error().message;
+    return messageOf(parseExperimentObject(file(metadata, ""), "x"));
   };
   EXPECT_EQ(refused("{name: a, labels: {}, annotations: {b: c}, namespace: d}"), "");
   EXPECT_EQ(refused("{name: a, lables: {}}"),
@@ -191,9 +188,8 @@ TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
 
 TEST(ClusterSection, IsNothingThatARunCouldBeToldToChange) {
   const v1::Experiment experiment = parsed(file("{name: a}", "")).experiment;
-  const auto changed = withSettings(experiment, {"spec.cluster.workers=3"});
-  ASSERT_FALSE(changed);
-  EXPECT_THAT(changed.error().message, HasSubstr("spec.cluster is no part of a run"));
+  EXPECT_THAT(withSettings(experiment, {"spec.cluster.workers=3"}),
+              isError(HasSubstr("spec.cluster is no part of a run")));
 }
 
 TEST(ClusterSection, QuantitiesAreKubernetes) {

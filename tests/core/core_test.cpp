@@ -16,6 +16,7 @@
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/ulid.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -27,6 +28,7 @@ uint64_t total(const SampleSchedule& schedule) {
 v1::Experiment experiment(uint32_t budget = 8, uint32_t min_per_layer = 0) {
   v1::Experiment experiment;
   auto* spec = experiment.mutable_spec();
+  spec->set_seed(1);
   spec->mutable_policy()->set_total_budget(budget);
   spec->mutable_policy()->set_min_per_layer(min_per_layer);
   spec->mutable_rollout()->set_questions_per_episode(4);
@@ -42,22 +44,8 @@ v1::Experiment experiment(uint32_t budget = 8, uint32_t min_per_layer = 0) {
 
 v1::EpisodeResult episode(const v1::Experiment& e, const v1::PolicySnapshot& policy,
                           uint64_t ticket, double reward) {
-  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-  const uint32_t min = e.spec().policy().min_per_layer();
-  const auto schedule =
-      drawSchedule(softmax(logits), e.spec().policy().total_budget(), min, {1}, ticket);
-  v1::EpisodeResult result;
-  result.set_result_id("r" + std::to_string(ticket));
-  result.set_ticket(ticket);
-  result.set_policy_version(policy.version());
-  result.set_policy_sha256(policyDigest(policy));
-  *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-  result.set_behaviour_log_prob(logProbability(schedule, logits, min));
-  for (const uint32_t question : episodeQuestions(runStreams(e.spec()), ticket, 4, 64)) {
-    auto* score = result.add_scores();
-    score->set_question(question);
-    score->set_score(reward);
-  }
+  v1::EpisodeResult result = episodeOf(e.spec(), policy, ticket);
+  for (v1::QuestionScore& score : *result.mutable_scores()) score.set_score(reward);
   result.set_reward(reward);
   return result;
 }

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "core/random_stream.h"
 #include "tests/core/evaluation_results.h"
 

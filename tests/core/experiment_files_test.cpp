@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/spec/prefill_profile.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -37,8 +38,7 @@ TEST_F(NamedFiles, AProfileIsFoundBesideTheExperimentOrAbove) {
   for (const std::string& name :
        {std::string("beside.json"), std::string("above.json"), folder_.path() + "/above.json"}) {
     v1::Experiment experiment = naming(name);
-    const Status brought = embedProfile(&experiment, file);
-    ASSERT_TRUE(brought) << brought.error().message;
+    ASSERT_THAT(embedProfile(&experiment, file), succeeds());
     EXPECT_EQ(profileIn(experiment), text_);
     // Once it is there, no file is asked any more.
     ASSERT_TRUE(embedProfile(&experiment, "/nowhere/experiment.yaml"));

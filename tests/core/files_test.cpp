@@ -16,6 +16,7 @@
 #include <functional>
 #include <vector>
 
+#include "tests/results.h"
 #include "tests/store/full_disk.h"
 #include "tests/temp_folder.h"
 
@@ -80,18 +81,15 @@ TEST_F(Folder, AWholeFileIsThereWholeOrNotAtAll) {
   const std::string path = folder_ + "/a";
   writeText(path, "old");
   {
-    auto file = WholeFile::create(path);
-    ASSERT_TRUE(file);
-    ASSERT_TRUE(file->write(std::string(200'000, 'x')));
+    auto file = valueOf(WholeFile::create(path));
+    ASSERT_TRUE(file.write(std::string(200'000, 'x')));
     EXPECT_EQ(readFile(path), "old");
   }
   EXPECT_EQ(readFile(path), "old");
   {
     const FullDisk full(100'000);
-    const Status written = writeWholeFile(path, std::string(200'000, 'x'));
-    ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::kIo);
-    EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
+    EXPECT_THAT(writeWholeFile(path, std::string(200'000, 'x')),
+                isError(ErrorCode::kIo, HasSubstr("cannot write " + path)));
   }
   EXPECT_EQ(readFile(path), "old");
   ASSERT_TRUE(writeWholeFile(path, "new"));
@@ -175,11 +173,9 @@ TEST_F(Folder, WhatCannotBeSyncedIsNotThere) {
   const std::string path = folder_ + "/a";
   writeText(path, "old");
   sync_instead = [](const std::string&) { return ENOSPC; };
-  const Status written = writeWholeFile(path, "new");
-  ASSERT_FALSE(written);
-  EXPECT_EQ(written.error().code, ErrorCode::kIo);
-  EXPECT_THAT(written.error().message,
-              AllOf(HasSubstr("cannot write " + path), HasSubstr("No space left")));
+  EXPECT_THAT(writeWholeFile(path, "new"),
+              isError(ErrorCode::kIo,
+                      AllOf(HasSubstr("cannot write " + path), HasSubstr("No space left"))));
   EXPECT_EQ(readFile(path), "old");
   EXPECT_THAT(names(), SizeIs(1));
   auto lines = LineFile::open(folder_ + "/lines");
@@ -205,19 +201,17 @@ TEST_F(Folder, ALineFileDropsAnUnfinishedLine) {
                                    longer + "\n", std::string("\n")}) {
     for (const std::string& torn : {std::string(), std::string("t"), longer}) {
       writeText(path, whole + torn);
-      auto file = LineFile::open(path);
-      ASSERT_TRUE(file);
+      auto file = valueOf(LineFile::open(path));
       EXPECT_EQ(readFile(path), whole);
-      const auto last = file->lastLine();
-      ASSERT_TRUE(last);
+      const auto last = valueOf(file.lastLine());
       if (whole.empty()) {
-        EXPECT_FALSE(*last);
+        EXPECT_FALSE(last);
       } else {
         const size_t start = whole.rfind('\n', whole.size() - 2);
         const size_t from = whole.size() < 2 || start == std::string::npos ? 0 : start + 1;
-        EXPECT_EQ(**last, whole.substr(from, whole.size() - 1 - from));
+        EXPECT_EQ(*last, whole.substr(from, whole.size() - 1 - from));
       }
-      ASSERT_TRUE(file->append("end\n"));
+      ASSERT_TRUE(file.append("end\n"));
       EXPECT_EQ(readFile(path), whole + "end\n");
     }
   }
@@ -225,19 +219,16 @@ TEST_F(Folder, ALineFileDropsAnUnfinishedLine) {
 
 TEST_F(Folder, AFullDiskLeavesWholeLines) {
   const std::string path = folder_ + "/lines";
-  auto file = LineFile::open(path);
-  ASSERT_TRUE(file);
-  ASSERT_TRUE(file->append("first\n"));
+  auto file = valueOf(LineFile::open(path));
+  ASSERT_TRUE(file.append("first\n"));
   {
     const FullDisk full(1000);
-    const Status written = file->append(std::string(2000, 'x') + "\n");
-    ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::kIo);
-    EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
+    EXPECT_THAT(file.append(std::string(2000, 'x') + "\n"),
+                isError(ErrorCode::kIo, HasSubstr("cannot write " + path)));
     EXPECT_EQ(readFile(path), "first\n");
-    ASSERT_TRUE(file->append("short\n"));
+    ASSERT_TRUE(file.append("short\n"));
   }
-  ASSERT_TRUE(file->append(std::string(2000, 'x') + "\n"));
+  ASSERT_TRUE(file.append(std::string(2000, 'x') + "\n"));
   EXPECT_EQ(readFile(path), "first\nshort\n" + std::string(2000, 'x') + "\n");
 }
 
@@ -245,21 +236,17 @@ TEST_F(Folder, ALineReaderGivesWholeLinesOnly) {
   const std::string path = folder_ + "/lines";
   const std::string longer(150'000, 'y');
   writeText(path, "one\n\n" + longer + "\ntorn");
-  auto reader = LineReader::open(path, 200'000);
-  ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->next()->value(), "one");
-  EXPECT_EQ(reader->next()->value(), "");
-  EXPECT_EQ(reader->next()->value(), longer);
-  EXPECT_EQ(reader->number(), 3u);
-  EXPECT_FALSE(*reader->next());
-  EXPECT_FALSE(*reader->next());
-  auto bounded = LineReader::open(path, 70'000);
-  ASSERT_TRUE(bounded);
-  ASSERT_TRUE(bounded->next() && bounded->next());
-  const auto refused = bounded->next();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kData);
-  EXPECT_THAT(refused.error().message, HasSubstr("line 3: has more than 70000 bytes"));
+  auto reader = valueOf(LineReader::open(path, 200'000));
+  EXPECT_EQ(reader.next()->value(), "one");
+  EXPECT_EQ(reader.next()->value(), "");
+  EXPECT_EQ(reader.next()->value(), longer);
+  EXPECT_EQ(reader.number(), 3u);
+  EXPECT_FALSE(*reader.next());
+  EXPECT_FALSE(*reader.next());
+  auto bounded = valueOf(LineReader::open(path, 70'000));
+  ASSERT_TRUE(bounded.next() && bounded.next());
+  EXPECT_THAT(bounded.next(),
+              isError(ErrorCode::kData, HasSubstr("line 3: has more than 70000 bytes")));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/core/planted_run.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -413,12 +414,11 @@ TEST(Learners, AStateOfOthersIsRefused) {
 TEST(Learners, SettingsThatCannotBeAreASentence) {
   const auto refusal = [](const std::string& policy, const std::string& update,
                           const std::string& rollout) {
-    const auto parsed = parseExperiment(
+    return messageOf(parseExperiment(
         "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\nspec:\n"
         "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: " +
             policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
-        "x.yaml");
-    return parsed ? "" : parsed.error().message;
+        "x.yaml"));
   };
   EXPECT_THAT(refusal("{}", "{}", "{}"),
               HasSubstr("spec.policy.totalBudget: required, but missing"));
@@ -439,8 +439,7 @@ TEST(Learners, SettingsThatCannotBeAreASentence) {
     const auto experiment =
         experimentOf(std::string("{totalBudget: 64, granularity: ") + granularity + "}",
                      std::string("{learner: ") + learner + "}");
-    const Status status = checkAgainstModel(experiment, shape);
-    return status ? "" : status.error().message;
+    return messageOf(checkAgainstModel(experiment, shape));
   };
   EXPECT_EQ(fits("head", "additive", {8, 2, 8}), "");
   EXPECT_EQ(fits("kv-head", "additive", {28, 2, 12}), "");

@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 
 #include "core/telemetry/registry.h"
+#include "tests/readme.h"
 
 namespace allot {
 namespace {
@@ -80,10 +79,7 @@ TEST(MetricCatalogue, ItsTableHasEveryMetric) {
             metricCatalogue().size() + 2);
   EXPECT_THAT(table, HasSubstr("| `allot_worker_memory_bytes` | gauge | worker | kind | Memory"));
   // The document has it as it is: `allot metrics`.
-  std::ifstream file(std::string(ALLOT_SOURCE_DIR) + "/k8s/README.md");
-  std::stringstream document;
-  document << file.rdbuf();
-  EXPECT_THAT(document.str(),
+  EXPECT_THAT(readSource("k8s/README.md"),
               HasSubstr("<!-- metrics: begin -->\n" + table + "<!-- metrics: end -->"));
 }
 

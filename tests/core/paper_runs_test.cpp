@@ -7,6 +7,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "tests/readme.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -20,12 +21,10 @@ std::string textAt(const YamlValue& map, const std::string& key, const std::stri
 
 void expectTaken(const std::string& folder, const std::vector<std::string>& set) {
   const std::string file = kFolder + folder + "/experiment.yaml";
-  const auto parsed = parseExperiment(readSource(file), file, set);
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  const Status effects = checkEffects(*parsed, file);
-  EXPECT_TRUE(effects) << effects.error().message;
-  EXPECT_EQ(parsed->name(), folder);
-  EXPECT_EQ(parsed->spec().attention().protocol(), folder.starts_with("vattention") ? "B" : "A");
+  const auto parsed = valueOf(parseExperiment(readSource(file), file, set));
+  EXPECT_THAT(checkEffects(parsed, file), succeeds());
+  EXPECT_EQ(parsed.name(), folder);
+  EXPECT_EQ(parsed.spec().attention().protocol(), folder.starts_with("vattention") ? "B" : "A");
 }
 
 TEST(PaperRuns, AreExperimentsThatAreTaken) {
@@ -34,9 +33,8 @@ TEST(PaperRuns, AreExperimentsThatAreTaken) {
        std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/" + kFolder)) {
     if (!entry.is_directory() || !std::filesystem::exists(entry.path() / "paper.yaml")) continue;
     const std::string own = entry.path().filename();
-    const auto paper = parseYaml(readSource(kFolder + own + "/paper.yaml"), own);
-    ASSERT_TRUE(paper) << paper.error().message;
-    const YamlValue* const list = paper->find("runs");
+    const auto paper = valueOf(parseYaml(readSource(kFolder + own + "/paper.yaml"), own));
+    const YamlValue* const list = paper.find("runs");
     const std::vector<YamlValue> one(1);
     for (const YamlValue& run : list == nullptr ? one : list->items) {
       std::vector<std::string> set;

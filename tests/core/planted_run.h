@@ -16,6 +16,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot::planted_run {
 
@@ -37,16 +38,14 @@ inline void eachSchedule(uint32_t layers, uint32_t total, uint32_t least, Sample
 
 inline v1::Experiment experimentOf(const std::string& policy, const std::string& update,
                                    const std::string& rollout = "{}", uint64_t seed = 1) {
-  const auto parsed = parseExperiment(
+  return valueOf(parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: learners}\nspec:\n"
       "  seed: " +
           std::to_string(seed) +
           "\n  model: {path: m}\n  task: {tasks: [niah]}\n"
           "  policy: " +
           policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
-      "learners.yaml");
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
+      "learners.yaml"));
 }
 
 // What a schedule is worth: the probability of a right answer to a question of mean difficulty.

@@ -6,6 +6,7 @@
 
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -43,20 +44,18 @@ std::string changed(const std::string& from, const std::string& to) {
 }
 
 TEST(Profile, ItsLineReadsBackAndIsOneForEqualProfiles) {
-  const auto read = parseProfile(profileText(profile()), "p.json");
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(*read, profile());
-  EXPECT_EQ(profileText(*read), profileText(profile()));
+  const auto read = valueOf(parseProfile(profileText(profile()), "p.json"));
+  EXPECT_EQ(read, profile());
+  EXPECT_EQ(profileText(read), profileText(profile()));
   // A file has more, in whatever order and layout.
-  const auto file = parseProfile(
-      "{\n \"tau\": [[8e-3, 4.0e-3],\n [0.000125, -0.0], [0.5, 0.25]],\n"
-      " \"theta\": 0.4, \"error\": [[1, 2]], \"keyBlock\": 32,\n"
-      " \"kind\": \"sale-profile\", \"queryBlock\": 64,\n"
-      " \"weightsSha256\": \"" +
-          kDigest + "\"}\n",
-      "p.json");
-  ASSERT_TRUE(file) << file.error().message;
-  EXPECT_EQ(profileText(*file), profileText(profile()));
+  const auto file =
+      valueOf(parseProfile("{\n \"tau\": [[8e-3, 4.0e-3],\n [0.000125, -0.0], [0.5, 0.25]],\n"
+                           " \"theta\": 0.4, \"error\": [[1, 2]], \"keyBlock\": 32,\n"
+                           " \"kind\": \"sale-profile\", \"queryBlock\": 64,\n"
+                           " \"weightsSha256\": \"" +
+                               kDigest + "\"}\n",
+                           "p.json"));
+  EXPECT_EQ(profileText(file), profileText(profile()));
 }
 
 TEST(Profile, WhatIsNoneIsRefusedByOneSentence) {
@@ -96,63 +95,51 @@ TEST(Profile, ItIsForOneModel) {
             "spec.attention.prefillProfile: the profile is for 3 layers of 2 heads, and the model "
             "has 2 layers of 2 heads: make its own with `allot calibrate sale`");
   EXPECT_THAT(heads.error().message, HasSubstr("3 layers of 3 heads"));
-  const Status other = checkProfile(profile(), std::string(64, 'b'));
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().message,
-            "spec.attention.prefillProfile: the profile is of another model (aaaaaaaaaaaa) than "
-            "this one (bbbbbbbbbbbb): make its own with `allot calibrate sale`");
+  EXPECT_THAT(
+      checkProfile(profile(), std::string(64, 'b')),
+      isError("spec.attention.prefillProfile: the profile is of another model (aaaaaaaaaaaa) than "
+              "this one (bbbbbbbbbbbb): make its own with `allot calibrate sale`"));
 }
 
 TEST(Profile, AnExperimentCarriesIt) {
-  const auto experiment = parseExperiment(withProfile(profileText(profile())), "x.yaml");
-  ASSERT_TRUE(experiment) << experiment.error().message;
-  const v1::Spec& spec = experiment->spec();
+  const auto experiment = valueOf(parseExperiment(withProfile(profileText(profile())), "x.yaml"));
+  const v1::Spec& spec = experiment.spec();
   EXPECT_EQ(spec.evaluation().prefills(2), "sale tau=profile");
   EXPECT_EQ(profileUser(spec), "spec.evaluation.prefills[2]");
-  const auto carried = profileOf(spec);
-  ASSERT_TRUE(carried) << carried.error().message;
-  EXPECT_EQ(*carried, profile());
+  EXPECT_EQ(valueOf(profileOf(spec)), profile());
   // As written another way it is the same experiment; with another threshold it is another.
   std::string loose = profileText(profile());
   loose.insert(1, "   ").replace(loose.find("0.008"), 5, "8e-3");
-  const auto same = parseExperiment(withProfile(loose), "x.yaml");
-  ASSERT_TRUE(same) << same.error().message;
-  EXPECT_EQ(specDigest(*same), specDigest(*experiment));
-  const auto other = parseExperiment(withProfile(profileText(profile(0.004))), "x.yaml");
-  ASSERT_TRUE(other);
-  const auto changes = specChanges(*experiment, *other);
+  const auto same = valueOf(parseExperiment(withProfile(loose), "x.yaml"));
+  EXPECT_EQ(specDigest(same), specDigest(experiment));
+  const auto other = valueOf(parseExperiment(withProfile(profileText(profile(0.004))), "x.yaml"));
+  const auto changes = specChanges(experiment, other);
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].path, "spec.attention.prefillProfile");
   EXPECT_FALSE(changes[0].live);
   // `allot set`, forks and exports write the experiment and read it again.
-  const auto again = withSettings(*experiment, {"spec.evaluation.everyUpdates=5"});
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(*profileOf(again->spec()), profile());
+  const auto again = valueOf(withSettings(experiment, {"spec.evaluation.everyUpdates=5"}));
+  EXPECT_EQ(*profileOf(again.spec()), profile());
 }
 
 TEST(Profile, WhoWantsNoneAndWhoHasNone) {
-  const auto missing = parseExperiment(withProfile(""), "x.yaml");
-  ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().message,
-            "x.yaml: spec.evaluation.prefills[2]: tau=profile needs spec.attention.prefillProfile, "
-            "which names no profile; make one with `allot calibrate sale`");
-  const auto unused = parseExperiment(withProfile("p.json", "skip-softmax"), "x.yaml");
-  ASSERT_FALSE(unused);
-  EXPECT_EQ(unused.error().message,
-            "x.yaml: spec.attention.prefillProfile: has no effect: no prompt is read by sale "
-            "tau=profile; name that in spec.attention.prefill or spec.evaluation.prefills, or "
-            "remove the key");
+  EXPECT_THAT(
+      parseExperiment(withProfile(""), "x.yaml"),
+      isError(
+          "x.yaml: spec.evaluation.prefills[2]: tau=profile needs spec.attention.prefillProfile, "
+          "which names no profile; make one with `allot calibrate sale`"));
+  EXPECT_THAT(
+      parseExperiment(withProfile("p.json", "skip-softmax"), "x.yaml"),
+      isError("x.yaml: spec.attention.prefillProfile: has no effect: no prompt is read by sale "
+              "tau=profile; name that in spec.attention.prefill or spec.evaluation.prefills, or "
+              "remove the key"));
   // A run that was stored so goes on.
   EXPECT_TRUE(parseStoredExperiment(withProfile("p.json", "skip-softmax"), "x.yaml"));
   // The name of a file stays one until somebody reads it; no worker takes it for a profile.
-  const auto named = parseExperiment(withProfile("p.json"), "x.yaml");
-  ASSERT_TRUE(named) << named.error().message;
-  const auto unread = profileOf(named->spec());
-  ASSERT_FALSE(unread);
-  EXPECT_THAT(unread.error().message, HasSubstr("p.json was not read"));
-  const auto bad = parseExperiment(withProfile("{}"), "x.yaml");
-  ASSERT_FALSE(bad);
-  EXPECT_THAT(bad.error().message, StartsWith("x.yaml: spec.attention.prefillProfile: "));
+  const auto named = valueOf(parseExperiment(withProfile("p.json"), "x.yaml"));
+  EXPECT_THAT(profileOf(named.spec()), isError(HasSubstr("p.json was not read")));
+  EXPECT_THAT(parseExperiment(withProfile("{}"), "x.yaml"),
+              isError(StartsWith("x.yaml: spec.attention.prefillProfile: ")));
   const auto decode = parseExperiment(withProfile(profileText(profile())), "x.yaml",
                                       {"spec.attention.decode=sale tau=profile"});
   EXPECT_FALSE(decode);

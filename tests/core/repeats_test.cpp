@@ -14,6 +14,7 @@
 #include "core/evaluation/score_statistics.h"
 #include "core/random_stream.h"
 #include "core/spec/choices.h"
+#include "tests/core/evaluation_results.h"
 
 namespace allot {
 namespace {
@@ -24,25 +25,16 @@ using testing::HasSubstr;
 
 v1::Experiment gridOf(uint32_t questions, uint32_t repeats,
                       const std::vector<std::string>& methods) {
-  v1::Experiment e;
-  auto* spec = e.mutable_spec();
-  spec->set_seed(7);
-  spec->mutable_policy()->set_total_budget(8);
-  spec->mutable_task()->set_held_out_questions(questions);
-  for (const char* task : {"niah", "freq"}) spec->mutable_task()->add_tasks(task);
-  v1::Evaluation* evaluation = spec->mutable_evaluation();
-  for (const std::string& method : methods) evaluation->add_methods(method);
+  v1::Experiment e = gridOf(questions, methods);
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
   for (const char* kind : {"uniform", "learned"}) evaluation->add_schedules()->set_kind(kind);
   evaluation->add_budgets(8);
-  evaluation->add_measures("accuracy");
   evaluation->set_repeats(repeats);
   return e;
 }
 
 std::vector<v1::EvaluationUnit> planOf(const v1::Experiment& e) {
-  v1::PolicySnapshot policy;
-  for (int l = 0; l < 3; ++l) policy.add_logits(0);
-  return planEvaluation(e, policy);
+  return planEvaluation(e, threeLayers());
 }
 
 // How often each method and measure is answered; checks that each time is the whole set.

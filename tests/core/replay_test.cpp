@@ -6,11 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/learning/policy.h"
-#include "core/learning/questions.h"
-#include "core/learning/schedule.h"
 #include "core/learning/update.h"
-#include "core/spec/spec.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -29,19 +26,10 @@ double away(double x, int ulps) {
 class ReplayBits : public testing::TestWithParam<const char*> {
  protected:
   ReplayBits()
-      : experiment_(*parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: replay}
-spec:
-  model: {path: none}
-  task: {suite: recall, tasks: [niah]}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {episodesPerUpdate: 3, entropyBonus: "0.01"}
-  staleness: {rhoBar: "2"}
-)",
-                                     "test", {std::string("spec.update.optimizer=") + GetParam()})),
+      : experiment_(tinyExperiment({"spec.seed=1", "spec.task={suite: recall, tasks: [niah]}",
+                                    "spec.update={episodesPerUpdate: 3, entropyBonus: 0.01}",
+                                    std::string("spec.update.optimizer=") + GetParam(),
+                                    "spec.staleness.rhoBar=2"})),
         initial_(initialState(experiment_, kLayers)) {}
 
   // `count` updates, with lags of up to three.
@@ -53,7 +41,8 @@ spec:
     for (int update = 0; update < count; ++update) {
       std::vector<v1::EpisodeResult> results;
       for (size_t i = 0; i < 3; ++i, ++ticket) {
-        results.push_back(episode(
+        results.push_back(episodeOf(
+            experiment_.spec(),
             policies[policies.size() - 1 - std::min(ticket % 4, policies.size() - 1)], ticket));
       }
       UpdateOutcome outcome = applyUpdate(experiment_, state, results);
@@ -63,29 +52,6 @@ spec:
     }
     final_ = state;
     return records;
-  }
-
-  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) const {
-    const RunStreams streams = runStreams(experiment_.spec());
-    const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, streams, ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(policy.version());
-    result.set_policy_sha256(policyDigest(policy));
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    double sum = 0;
-    for (const uint32_t question :
-         episodeQuestions(streams, ticket, 4, experiment_.spec().task().train_questions())) {
-      auto* score = result.add_scores();
-      score->set_question(question);
-      score->set_score(static_cast<uint32_t>(result.scores_size()) <= schedule[1] ? 1 : 0);
-      sum += score->score();
-    }
-    result.set_reward(sum / 4);
-    return result;
   }
 
   // What the replay says of all records; "" if it takes them.

@@ -10,6 +10,7 @@
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
 #include "tests/core/planted_run.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -57,8 +58,7 @@ TEST(Santa, WhatItLeavesOpenAndWhatNot) {
       experimentOf("{totalBudget: 8}", "{learner: santa, learningRate: 0.5, optimizer: sgd}");
   EXPECT_EQ(faster.spec().update().learning_rate(), 0.5);
   const auto refusal = [&](const std::string& setting) {
-    const auto changed = withSettings(plain, {setting});
-    return changed ? "" : changed.error().message;
+    return messageOf(withSettings(plain, {setting}));
   };
   EXPECT_EQ(refusal("spec.update.episodesPerUpdate=50"), "");
   EXPECT_THAT(refusal("spec.update.optimizer=adam"),

@@ -14,6 +14,7 @@
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_schema.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -82,9 +83,7 @@ const std::string kYaml =
 
 // The file of a run that a build of that schema created.
 v1::Experiment parsed(const std::vector<std::string>& settings = {}, uint32_t schema = kNewest) {
-  const auto experiment = parseStoredExperiment(kYaml, "tiny.yaml", settings, schema, laterRules());
-  EXPECT_TRUE(experiment) << experiment.error().message;
-  return experiment ? *experiment : v1::Experiment();
+  return valueOf(parseStoredExperiment(kYaml, "tiny.yaml", settings, schema, laterRules()));
 }
 
 // Builds have stored experiments by this list: what is in it cannot change.
@@ -160,10 +159,9 @@ TEST(Schema, WhatAnyBuildStoredIsCompletedAndKeepsItsDigest) {
     EXPECT_EQ(canonicalBytes(completed), canonicalBytes(parsed({}, schema))) << schema;
     EXPECT_EQ(specDigest(asOfSchema(completed, schema, rules)), specDigest(stored)) << schema;
     // It is an experiment, and can be extended.
-    const auto longer = withSettings(completed, {"spec.update.maxUpdates=151"});
-    ASSERT_TRUE(longer) << longer.error().message;
-    EXPECT_EQ(specChanges(completed, *longer).size(), 1u);
-    EXPECT_TRUE(checkLiveChanges(completed, *longer, false));
+    const auto longer = valueOf(withSettings(completed, {"spec.update.maxUpdates=151"}));
+    EXPECT_EQ(specChanges(completed, longer).size(), 1u);
+    EXPECT_TRUE(checkLiveChanges(completed, longer, false));
     // Completing is done once and for all.
     v1::Experiment again = completed;
     complete(&again, rules);
@@ -208,9 +206,7 @@ TEST(Schema, WhatABuildDidNotKnowMattersWhereItIsNotWhatItDid) {
 // A worker of the build that created the run would work without such a key.
 TEST(Schema, AFileThatTakesUpANewKeyIsOfThisBuild) {
   const auto fileOf = [](const std::vector<std::string>& settings) {
-    const auto file = parseFileOfRun(kYaml, "tiny.yaml", settings, 3, laterRules());
-    EXPECT_TRUE(file) << file.error().message;
-    return file ? *file : FileOfRun();
+    return valueOf(parseFileOfRun(kYaml, "tiny.yaml", settings, 3, laterRules()));
   };
   const FileOfRun same = fileOf({"spec.policy.totalBudget=16"});  // what both builds know
   EXPECT_EQ(same.schema, 3u);
@@ -225,11 +221,10 @@ TEST(Schema, AFileThatTakesUpANewKeyIsOfThisBuild) {
 
 TEST(Schema, ARunOfANewerBuildIsRefusedWithTheBuildToUse) {
   EXPECT_TRUE(checkSchema(kSpecSchema, "", "run x"));
-  const Status refused = checkSchema(kNextSchema, "allot 7.0 (GNU 13)", "run x");
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("newer build, allot 7.0 (GNU 13)"));
-  EXPECT_THAT(refused.error().message, HasSubstr("use that one"));
+  EXPECT_THAT(
+      checkSchema(kNextSchema, "allot 7.0 (GNU 13)", "run x"),
+      isError(ErrorCode::kUsage, testing::AllOf(HasSubstr("newer build, allot 7.0 (GNU 13)"),
+                                                HasSubstr("use that one"))));
   EXPECT_THAT(checkSchema(99, "", "run x").error().message, HasSubstr("use that build"));
 }
 
@@ -245,18 +240,16 @@ TEST(Schema, ARunOfADevelopmentBuildIsRefusedWithTheMend) {
   EXPECT_THAT(checkSchema(11, "allot 0.0", "run x").error().message,
               HasSubstr("before 0.1.0, allot 0.0, which"));
   // Of today's schema, with a key that was deleted before the release.
-  const auto today = parseExperiment(kYaml, "tiny.yaml");
-  ASSERT_TRUE(today) << today.error().message;
-  EXPECT_TRUE(checkSchema(kSpecSchema, "", "run x", *today));
-  v1::Experiment then = *today;
+  const auto today = valueOf(parseExperiment(kYaml, "tiny.yaml"));
+  EXPECT_TRUE(checkSchema(kSpecSchema, "", "run x", today));
+  v1::Experiment then = today;
   then.mutable_spec()
       ->mutable_policy()
       ->GetReflection()
       ->MutableUnknownFields(then.mutable_spec()->mutable_policy())
       ->AddLengthDelimited(3, "uniform");
-  const Status refused = checkSchema(kSpecSchema, "", "run x", then);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("a development build before 0.1.0"));
+  EXPECT_THAT(checkSchema(kSpecSchema, "", "run x", then),
+              isError(HasSubstr("a development build before 0.1.0")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -18,9 +19,7 @@ std::string tiny(const std::string& more = "") {
 }
 
 v1::Experiment parsed(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  const auto result = parseExperiment(yaml, "x.yaml", overrides);
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? *result : v1::Experiment();
+  return valueOf(parseExperiment(yaml, "x.yaml", overrides));
 }
 
 std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
@@ -96,8 +95,7 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
 TEST(SpecEffects, ALeastPerLayerLeavesSomethingToLearnAndFitsTheBudgets) {
   const auto problem = [](std::vector<std::string> set, uint32_t layers) {
     set.emplace_back("spec.update.maxUpdates=3");
-    const Status status = checkEffects(parsed(tiny(), set), layers);
-    return status ? std::string() : status.error().message;
+    return messageOf(checkEffects(parsed(tiny(), set), layers));
   };
   const std::vector<std::string> two = {"spec.policy={totalBudget: 16, minPerLayer: 2}",
                                         "spec.evaluation.budgets=[14, 8]"};

@@ -9,6 +9,7 @@
 #include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/core/spec_texts.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -310,8 +311,7 @@ TEST(Spec, RefusesBombs) {
 TEST(Spec, AGoalThatNoEvaluationCanReachIsRefusedWithTheKeyThatIsMissing) {
   const auto why = [](std::vector<std::string> settings) {
     settings.push_back("spec.stop.goal=0.9");
-    const auto experiment = parseExperiment(exampleText(), "x.yaml", settings);
-    return experiment ? "" : experiment.error().message;
+    return messageOf(parseExperiment(exampleText(), "x.yaml", settings));
   };
   EXPECT_EQ(why({}), "");
   EXPECT_EQ(
@@ -329,12 +329,10 @@ TEST(Spec, AGoalThatNoEvaluationCanReachIsRefusedWithTheKeyThatIsMissing) {
            {"spec.evaluation.everyUpdates=0", "spec.evaluation.everyUpdates is 0,"}}) {
     EXPECT_THAT(why({setting}),
                 AllOf(StartsWith("x.yaml: spec.stop.goal: it cannot be reached"), HasSubstr(lack)));
-    const auto without = parseExperiment(exampleText(), "x.yaml", {setting});
-    EXPECT_TRUE(without) << without.error().message;
+    EXPECT_THAT(parseExperiment(exampleText(), "x.yaml", {setting}), succeeds());
   }
-  const auto sweep = parseExperiment(tiny(), "x.yaml", {"spec.stop.goal=0.9"});
-  ASSERT_FALSE(sweep);
-  EXPECT_THAT(sweep.error().message, HasSubstr("spec.update is missing"));
+  EXPECT_THAT(parseExperiment(tiny(), "x.yaml", {"spec.stop.goal=0.9"}),
+              isError(HasSubstr("spec.update is missing")));
 }
 
 TEST(Spec, OverridesAreChecked) {

@@ -13,6 +13,7 @@
 #include "core/spec/measure_options.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/core/spec_texts.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -223,8 +224,7 @@ TEST(Spec, EqualFilesHaveEqualDigests) {
 TEST(Spec, ChecksAgainstLayers) {
   EXPECT_TRUE(checkAgainstModel(parsed(exampleText()), 8));
   const auto problem = [](const std::vector<std::string>& overrides, uint32_t layers) {
-    const Status status = checkAgainstModel(parsed(tiny(), overrides), layers);
-    return status ? std::string() : status.error().message;
+    return messageOf(checkAgainstModel(parsed(tiny(), overrides), layers));
   };
   EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 4), "");
   EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 5),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 
@@ -29,9 +30,7 @@ inline std::string tiny(const std::string& more = "") {
 
 inline v1::Experiment parsed(const std::string& yaml,
                              const std::vector<std::string>& overrides = {}) {
-  auto result = parseExperiment(yaml, "x.yaml", overrides);
-  EXPECT_TRUE(result.has_value()) << result.error().message;
-  return result ? *result : v1::Experiment();
+  return valueOf(parseExperiment(yaml, "x.yaml", overrides));
 }
 
 inline std::string refusal(const std::string& yaml,

@@ -13,6 +13,7 @@
 
 #include "core/telemetry/termination.h"
 #include "tests/http_get.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -203,24 +204,21 @@ TEST_F(TelemetryTest, TheTargetFileLivesAsLongAsTheServer) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
   }
   EXPECT_FALSE(fs::exists(path));
-  const auto file = TargetFile::write(folder_ + "/none/x.json", "127.0.0.1", 1);
-  ASSERT_FALSE(file);
-  EXPECT_EQ(file.error().code, ErrorCode::kIo);
-  EXPECT_THAT(file.error().message,
-              testing::AllOf(HasSubstr("cannot write " + folder_ + "/none/x.json: "),
-                             HasSubstr("--target-file")));
+  EXPECT_THAT(TargetFile::write(folder_ + "/none/x.json", "127.0.0.1", 1),
+              isError(ErrorCode::kIo,
+                      testing::AllOf(HasSubstr("cannot write " + folder_ + "/none/x.json: "),
+                                     HasSubstr("--target-file"))));
   EXPECT_EQ(reachableAt("::", 1), "[::1]:1");
   EXPECT_EQ(reachableAt("10.1.2.3", 80), "10.1.2.3:80");
 }
 
 TEST_F(TelemetryTest, ServesMetricsAndHealth) {
   const std::string target = folder_ + "/t.json";
-  const auto started = Telemetry::start({.port = 0, .target_file = target},
-                                        [](const std::string& path) -> HttpReply {
-                                          return {200, "text/plain", "other " + path};
-                                        });
-  ASSERT_TRUE(started) << started.error().message;
-  Telemetry& telemetry = **started;
+  const auto started = valueOf(Telemetry::start({.port = 0, .target_file = target},
+                                                [](const std::string& path) -> HttpReply {
+                                                  return {200, "text/plain", "other " + path};
+                                                }));
+  Telemetry& telemetry = *started;
   const std::string at = json::parse(readFile(target))[0]["targets"][0];
   EXPECT_EQ(telemetry.url(), "http://" + at + "/");
   const auto port = static_cast<uint16_t>(std::stoi(at.substr(at.find(':') + 1)));
@@ -251,15 +249,11 @@ TEST_F(TelemetryTest, ServesMetricsAndHealth) {
 }
 
 TEST_F(TelemetryTest, NeedsNoServer) {
-  const auto quiet = Telemetry::start({});
-  ASSERT_TRUE(quiet);
-  EXPECT_EQ((*quiet)->url(), "");
-  const auto target = Telemetry::start({.target_file = folder_ + "/t.json"});
-  ASSERT_FALSE(target);
-  EXPECT_THAT(target.error().message, HasSubstr("--port"));
-  const auto first = Telemetry::start({.port = 0});
-  ASSERT_TRUE(first);
-  const std::string url = (*first)->url();
+  const auto quiet = valueOf(Telemetry::start({}));
+  EXPECT_EQ(quiet->url(), "");
+  EXPECT_THAT(Telemetry::start({.target_file = folder_ + "/t.json"}), isError(HasSubstr("--port")));
+  const auto first = valueOf(Telemetry::start({.port = 0}));
+  const std::string url = first->url();
   const auto port = static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
   EXPECT_FALSE(Telemetry::start({.port = port}));
   EXPECT_TRUE(Telemetry::start({.port = port, .any_port = true}));

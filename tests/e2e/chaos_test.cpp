@@ -12,15 +12,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "cli/child_process.h"
 #include "core/spec/spec_change.h"
 #include "store/store.h"
+#include "tests/results.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -77,9 +77,8 @@ class Chaos : public testing::Test {
   }
 
   void start(const std::string& name) {
-    auto process = ChildProcess::start(commands_.at(name), folder_ + "/" + name + ".log");
-    ASSERT_TRUE(process) << process.error().message;
-    processes_.insert_or_assign(name, std::move(*process));
+    auto process = valueOf(ChildProcess::start(commands_.at(name), folder_ + "/" + name + ".log"));
+    processes_.insert_or_assign(name, std::move(process));
   }
   void kill(const std::string& name) {
     ChildProcess& process = processes_.at(name);
@@ -144,18 +143,14 @@ class Chaos : public testing::Test {
     ASSERT_EQ(desired, Desired::kFinished);
   }
   std::string verify() {
-    const auto verified = capture(
-        {std::string(ALLOT_BIN_DIR) + "/allot", {"verify", "--redis", url_, "--run", kRun}, {}});
-    EXPECT_TRUE(verified);
-    EXPECT_EQ(verified->status, 0) << verified->err;
-    EXPECT_THAT(verified->out, HasSubstr("verified"));
-    return verified->out;
+    const auto verified = valueOf(capture(
+        {std::string(ALLOT_BIN_DIR) + "/allot", {"verify", "--redis", url_, "--run", kRun}, {}}));
+    EXPECT_EQ(verified.status, 0) << verified.err;
+    EXPECT_THAT(verified.out, HasSubstr("verified"));
+    return verified.out;
   }
   std::string logOf(const std::string& name) const {
-    std::ifstream file(folder_ + "/" + name + ".log");
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
+    return readFile(folder_ + "/" + name + ".log");
   }
   uint64_t version(Store* store) {
     const auto policy = store->readPolicy();
@@ -217,10 +212,9 @@ TEST_F(Chaos, HundredsOfKillsLoseNothingAndCountNothingTwice) {
   std::set<std::string> workers;
   uint64_t results = 0;
   for (uint64_t after = 0;;) {
-    const auto records = store->readHistory(after, 64);
-    ASSERT_TRUE(records);
-    if (records->empty()) break;
-    for (const auto& record : *records) {
+    const auto records = valueOf(store->readHistory(after, 64));
+    if (records.empty()) break;
+    for (const auto& record : records) {
       after = record.version();
       for (const auto& result : record.results()) {
         ++results;
@@ -260,9 +254,7 @@ TEST_F(Chaos, TheOlderOfTwoAggregatorsIsFencedAndLeaves) {
   start("successor");
   ASSERT_TRUE(reaches(store.get(), version(store.get()) + 3));
   processes_.at("aggregator").signal(SIGCONT);
-  const auto status = processes_.at("aggregator").waitFor(seconds(20));
-  ASSERT_TRUE(status);
-  EXPECT_EQ(*status, 75);
+  EXPECT_EQ(valueOf(processes_.at("aggregator").waitFor(seconds(20))), 75);
   EXPECT_THAT(logOf("aggregator"), testing::AnyOf(HasSubstr("leads this run now"),
                                                   HasSubstr("another aggregator took over")));
   processes_.erase("aggregator");
@@ -304,9 +296,8 @@ TEST_F(Chaos, ARedisThatIsAwayForAMinuteEndsNobodyAndLosesNothing) {
   verify();
   // Nobody died, so every ticket is accounted for but those whose answer the outage swallowed.
   uint64_t results = 0;
-  const auto records = store->readHistory(0, 10'000);
-  ASSERT_TRUE(records);
-  for (const auto& record : *records) results += static_cast<uint64_t>(record.results_size());
+  const auto records = valueOf(store->readHistory(0, 10'000));
+  for (const auto& record : records) results += static_cast<uint64_t>(record.results_size());
   EXPECT_LE(*store->nextTicket() - results - *store->inboxSize(), 2u);
 }
 

@@ -13,6 +13,7 @@
 #include "cli/child_process.h"
 #include "cli/cluster.h"
 #include "store/redis/acl.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 
@@ -101,10 +102,8 @@ class Cluster : public testing::Test {
            ".password";
   }
   Output allotAs(const std::string& path, std::vector<std::string> arguments) const {
-    const auto output = capture(
-        {kBin + "/allot", std::move(arguments), {{"PATH", path}, {"FAKE_CLUSTER", folder_}}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture(
+        {kBin + "/allot", std::move(arguments), {{"PATH", path}, {"FAKE_CLUSTER", folder_}}}));
   }
   Output allot(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--context", "test", "--experiment", "stay"});

@@ -9,6 +9,7 @@
 
 #include "cli/child_process.h"
 #include "tests/readme.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -41,9 +42,7 @@ class CommandLine : public testing::Test {
  protected:
   Output allot(std::vector<std::string> arguments) const { return run(kAllot, arguments); }
   static Output run(const std::string& program, std::vector<std::string> arguments) {
-    const auto output = capture({program, std::move(arguments), {{"COLUMNS", "100"}}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({program, std::move(arguments), {{"COLUMNS", "100"}}}));
   }
   std::string said(const std::vector<std::string>& arguments) const {
     const Output output = allot(arguments);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -61,15 +62,13 @@ class RunControl : public testing::Test {
   }
   Output allot(std::vector<std::string> arguments) const {
     // From a folder that has no runs/latest.
-    const auto output = capture({"/usr/bin/env",
-                                 [&] {
-                                   std::vector<std::string> all{"-C", folder_, kAllot};
-                                   all.insert(all.end(), arguments.begin(), arguments.end());
-                                   return all;
-                                 }(),
-                                 {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({"/usr/bin/env",
+                            [&] {
+                              std::vector<std::string> all{"-C", folder_, kAllot};
+                              all.insert(all.end(), arguments.begin(), arguments.end());
+                              return all;
+                            }(),
+                            {}}));
   }
   // The command succeeds; what it says.
   std::string said(const std::vector<std::string>& arguments) const {
@@ -96,9 +95,7 @@ class RunControl : public testing::Test {
     std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};
     const auto settings = small(updates);
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    auto process = ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log"));
-    EXPECT_TRUE(process);
-    return std::move(*process);
+    return valueOf(ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log")));
   }
   // No redis-server or allot process is left that names this test's folder.
   bool nobodyIsLeft() const {
@@ -158,9 +155,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ASSERT_TRUE(waitFor([&] { return version("a") > paused_at + 1; }, 60));
 
   EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("allot run --resume --dir " + dir("a")));
-  const auto stopped = process.waitFor(std::chrono::seconds(60));
-  ASSERT_TRUE(stopped);
-  EXPECT_EQ(*stopped, 0);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(60))), 0);
   EXPECT_THAT(readFile(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
 
   // --- stopped ---

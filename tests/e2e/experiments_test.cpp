@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -170,19 +171,16 @@ TEST_F(Experiments, ASweepWithRepeatsSaysWhoDiffersOnTheSameQuestions) {
   EXPECT_NE(all.at("v000000/c0000/s2anta-sys/uniform/8/repeat-01"),
             all.at("v000000/c0000/s2anta-sys/uniform/8"));
   // It verifies, and what is imported of it says the same.
-  const auto verified = capture({kAllot, {"verify", dir("recall-budget-sweep")}, {}});
-  ASSERT_TRUE(verified);
-  EXPECT_EQ(verified->status, 0) << verified->err;
+  const auto verified = valueOf(capture({kAllot, {"verify", dir("recall-budget-sweep")}, {}}));
+  EXPECT_EQ(verified.status, 0) << verified.err;
   const auto imported =
-      capture({kAllot, {"import", dir("recall-budget-sweep"), "--dir", dir("again")}, {}});
-  ASSERT_TRUE(imported);
-  EXPECT_EQ(imported->status, 0) << imported->err;
+      valueOf(capture({kAllot, {"import", dir("recall-budget-sweep"), "--dir", dir("again")}, {}}));
+  EXPECT_EQ(imported.status, 0) << imported.err;
   std::set<std::string> tops;
   for (const char* folder : {"recall-budget-sweep", "again"}) {
-    const auto top = capture({kAllot, {"top", dir(folder), "--json"}, {}});
-    ASSERT_TRUE(top);
-    EXPECT_EQ(top->status, 0) << top->err;
-    tops.insert(top->out);
+    const auto top = valueOf(capture({kAllot, {"top", dir(folder), "--json"}, {}}));
+    EXPECT_EQ(top.status, 0) << top.err;
+    tops.insert(top.out);
   }
   ASSERT_EQ(tops.size(), 1u);
   for (const json& row : json::parse(*tops.begin())["budgets"][0]["schedules"]) {

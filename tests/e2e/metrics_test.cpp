@@ -16,6 +16,7 @@
 #include "cli/child_process.h"
 #include "core/telemetry/metric_catalogue.h"
 #include "tests/http_get.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -89,7 +90,7 @@ class RunMetrics : public testing::Test {
 
   // Few and short prompts, every measure, and no end before the test says so.
   void startRun() {
-    auto run =
+    auto run = valueOf(
         ChildProcess::start({kAllot,
                              {"run",         kExperiment,
                               "--dir",       folder_ + "/run",
@@ -105,9 +106,8 @@ class RunMetrics : public testing::Test {
                               "--set",       "spec.evaluation.budgets=[8]",
                               "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
                              {}},
-                            folder_ + "/run.log");
-    ASSERT_TRUE(run) << run.error().message;
-    run_.emplace(std::move(*run));
+                            folder_ + "/run.log"));
+    run_.emplace(std::move(run));
   }
   // The port in a process's target file; 0 until there is one.
   uint16_t portOf(const std::string& process) const {
@@ -168,10 +168,10 @@ class RunMetrics : public testing::Test {
     }
     const std::string file = folder_ + "/scraped.prom";
     std::ofstream(file) << text;
-    const auto checked = capture({"/bin/sh", {"-c", "promtool check metrics < " + file}, {}});
-    ASSERT_TRUE(checked);
-    EXPECT_EQ(checked->status, 0) << checked->out << checked->err;
-    EXPECT_EQ(checked->out + checked->err, "");
+    const auto checked =
+        valueOf(capture({"/bin/sh", {"-c", "promtool check metrics < " + file}, {}}));
+    EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
+    EXPECT_EQ(checked.out + checked.err, "");
   }
 
   std::optional<ChildProcess> run_;
@@ -198,9 +198,8 @@ TEST_F(RunMetrics, AreThoseOfTheCatalogueAndAllOfThem) {
   }
   // They agree with each other and with what `allot status` says.
   const auto families = parse(aggregator);
-  const auto status = capture({kAllot, {"status", folder_ + "/run", "--json"}, {}});
-  ASSERT_TRUE(status);
-  const std::string run = json::parse(status->out)["run_id"];
+  const auto status = valueOf(capture({kAllot, {"status", folder_ + "/run", "--json"}, {}}));
+  const std::string run = json::parse(status.out)["run_id"];
   const auto value = [&](const std::string& name, const std::string& labels) {
     const auto& series = families.at(name).series;
     const auto found = series.find(name + "{experiment=\"recall-layer-budget\",run_id=\"" + run +
@@ -238,28 +237,26 @@ TEST_F(RunMetrics, AProcessThatEndsLeavesItsReason) {
        environment}};
   for (const Command& command : commands) {
     fs::remove(words);
-    const auto output = capture(command);
-    ASSERT_TRUE(output);
-    EXPECT_EQ(output->status, 64);
-    const json last = json::parse(lastLine(output->err), nullptr, false);
-    ASSERT_TRUE(last.is_object()) << output->err;
+    const auto output = valueOf(capture(command));
+    EXPECT_EQ(output.status, 64);
+    const json last = json::parse(lastLine(output.err), nullptr, false);
+    ASSERT_TRUE(last.is_object()) << output.err;
     EXPECT_EQ(last["level"], "critical");
     EXPECT_EQ(last["message"], readFile(words));
     EXPECT_NE(readFile(words), "");
   }
   // Also where the command line is wrong.
   fs::remove(words);
-  const auto output = capture({bin + "/allot-worker", {"--log-format", "xml"}, environment});
-  ASSERT_TRUE(output);
-  EXPECT_EQ(output->status, 64);
+  const auto output =
+      valueOf(capture({bin + "/allot-worker", {"--log-format", "xml"}, environment}));
+  EXPECT_EQ(output.status, 64);
   EXPECT_THAT(readFile(words), HasSubstr("--log-format"));
 }
 
 TEST_F(RunMetrics, TheCommandPrintsTheCatalogue) {
-  const auto printed = capture({kAllot, {"metrics"}, {}});
-  ASSERT_TRUE(printed);
-  EXPECT_EQ(printed->status, 0);
-  EXPECT_EQ(printed->out, metricsMarkdown());
+  const auto printed = valueOf(capture({kAllot, {"metrics"}, {}}));
+  EXPECT_EQ(printed.status, 0);
+  EXPECT_EQ(printed.out, metricsMarkdown());
 }
 
 }  // namespace

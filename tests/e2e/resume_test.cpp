@@ -12,6 +12,7 @@
 #include "core/spec/spec.h"
 #include "core/ulid.h"
 #include "store/store.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -33,9 +34,7 @@ class Folder : public testing::Test {
     if (HasFailure()) temp_.printLogs();
   }
   static Output allot(std::vector<std::string> arguments) {
-    const auto output = capture({kAllot, std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({kAllot, std::move(arguments), {}}));
   }
   // As `allot run` writes it.
   void note(const std::string& run_id) const {
@@ -43,6 +42,20 @@ class Folder : public testing::Test {
                                                {"experiment_file", file_},
                                                {"set", json::array()},
                                                {"model", kModel}});
+  }
+  // Leaves a run in run_ that has no result yet.
+  void leave(const v1::Experiment& experiment,
+             const std::optional<v1::ModelFacts>& model = std::nullopt) const {
+    const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
+    const test::RedisServer server;
+    const auto store = *openRedisStore(server.url(), run_id);
+    ASSERT_TRUE(store->createRun({experiment, specDigest(experiment), true, 1}));
+    if (model) {
+      ASSERT_TRUE(store->agreeOnModel(*model));
+    }
+    fs::create_directories(run_);
+    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
+    note(run_id);
   }
   // A run of three updates in run_.
   void run() const {
@@ -76,20 +89,9 @@ TEST_F(Folder, ARunThatEndedIsExtendedAndResumed) {
 
 TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
   fs::copy(kExperiment, file_);
-  const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
-  {
-    const test::RedisServer server;
-    auto experiment = parseExperiment(readFile(file_), file_, {"spec.model.path=nowhere"});
-    ASSERT_TRUE(experiment) << experiment.error().message;
-    const auto store = *openRedisStore(server.url(), run_id);
-    ASSERT_TRUE(store->createRun({*experiment, specDigest(*experiment), true, 1}));
-    v1::ModelFacts other;
-    other.set_layers(5);
-    ASSERT_TRUE(store->agreeOnModel(other));
-    fs::create_directories(run_);
-    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
-  }
-  note(run_id);
+  v1::ModelFacts other;
+  other.set_layers(5);
+  leave(valueOf(parseExperiment(readFile(file_), file_, {"spec.model.path=nowhere"})), other);
   const Output resumed = resume();
   EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
   EXPECT_EQ(status()["version"], 3);
@@ -104,17 +106,7 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   ASSERT_NE(at, std::string::npos);
   text.insert(at + 8, "chatTemplate: qwen2, ");
   std::ofstream(file_) << text;
-  const std::string run_id = makeUlid(1'795'000'000'000, 1, 3);
-  {
-    const test::RedisServer server;
-    auto experiment = parseStoredExperiment(text, file_);
-    ASSERT_TRUE(experiment) << experiment.error().message;
-    const auto store = *openRedisStore(server.url(), run_id);
-    ASSERT_TRUE(store->createRun({*experiment, specDigest(*experiment), true, 1}));
-    fs::create_directories(run_);
-    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
-  }
-  note(run_id);
+  leave(valueOf(parseStoredExperiment(text, file_)));
   const Output resumed = resume();
   EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
   EXPECT_EQ(status()["version"], 3);
@@ -128,20 +120,19 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
 // While questions are made and the model is looked at, which may take minutes.
 TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
   fs::copy(kExperiment, file_);
-  auto process = ChildProcess::start({kAllot,
-                                      {"run", file_, "--dir", run_, "--model", kModel, "--set",
-                                       "spec.task.heldOutQuestions=1000000"},
-                                      {}},
-                                     temp_.path() + "/run.log");
-  ASSERT_TRUE(process);
+  auto process = valueOf(ChildProcess::start({kAllot,
+                                              {"run", file_, "--dir", run_, "--model", kModel,
+                                               "--set", "spec.task.heldOutQuestions=1000000"},
+                                              {}},
+                                             temp_.path() + "/run.log"));
   const auto worker = [&] {
-    return readFile("/proc/" + std::to_string(process->pid()) + "/task/" +
-                    std::to_string(process->pid()) + "/children");
+    return readFile("/proc/" + std::to_string(process.pid()) + "/task/" +
+                    std::to_string(process.pid()) + "/children");
   };
   ASSERT_TRUE(waitFor([&] { return !worker().empty(); }, 60));
   const int pid = std::stoi(worker());
-  process->signal(SIGINT);
-  EXPECT_EQ(process->waitFor(std::chrono::seconds(20)).value_or(0), 128 + SIGINT);
+  process.signal(SIGINT);
+  EXPECT_EQ(process.waitFor(std::chrono::seconds(20)).value_or(0), 128 + SIGINT);
   EXPECT_TRUE(waitFor([&] { return kill(pid, 0) != 0; }, 20));
   EXPECT_FALSE(fs::exists(run_));
 }
@@ -185,23 +176,20 @@ TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
       temp_.write("redis", "#!/bin/sh\n[ ! -e " + broken + " ] || exit 1\necho $$ >" + pid +
                                "\nexec redis-server \"$@\"\n");
   fs::permissions(program, fs::perms::owner_all);
-  auto process = ChildProcess::start(
+  auto process = valueOf(ChildProcess::start(
       {kAllot,
        {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256",
         "--redis-server", program, "--set", "spec.update.maxUpdates=100000"},
        {}},
-      temp_.path() + "/run.log");
-  ASSERT_TRUE(process);
+      temp_.path() + "/run.log"));
   const auto version = [&] {
     const json now = status();
     return now.is_object() ? now.value("version", 0) : 0;
   };
-  ASSERT_TRUE(waitFor([&] { return version() >= 2 || process->poll(); }, 120));
+  ASSERT_TRUE(waitFor([&] { return version() >= 2 || process.poll(); }, 120));
   std::ofstream(broken) << "";
   kill(std::stoi(readFile(pid)), SIGKILL);
-  const auto ended = process->waitFor(std::chrono::seconds(120));
-  ASSERT_TRUE(ended);
-  EXPECT_EQ(*ended, 70);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(120))), 70);
   EXPECT_THAT(readFile(temp_.path() + "/run.log"),
               HasSubstr("`allot run --resume --dir " + run_ + "` goes on"));
   fs::remove(broken);

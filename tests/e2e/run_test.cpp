@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
 
@@ -58,9 +59,7 @@ class AllotRun : public testing::Test {
              const std::vector<std::string>& settings = small()) {
     auto arguments = std::vector<std::string>{"run", kExperiment, "--dir", dir(name)};
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    auto output = capture(command(arguments, more));
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture(command(arguments, more)));
   }
   json summary(const std::string& name) {
     return json::parse(readFile(dir(name) + "/summary.json"), nullptr, false);
@@ -171,10 +170,9 @@ TEST_F(AllotRun, LearnsAFrontier) {
         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[s2anta-sys]"}) {
     arguments.insert(arguments.end(), {"--set", setting});
   }
-  const auto output = capture(command(arguments, {}));
-  ASSERT_TRUE(output);
-  ASSERT_EQ(output->status, 0) << output->err;
-  EXPECT_THAT(output->out, HasSubstr("learned at"));
+  const auto output = valueOf(capture(command(arguments, {})));
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("learned at"));
   const json s = summary("f");
   ASSERT_TRUE(s.is_object());
   std::set<uint64_t> budgets;
@@ -188,10 +186,9 @@ TEST_F(AllotRun, LearnsAFrontier) {
   EXPECT_EQ(budgets, (std::set<uint64_t>{8, 16, 32, 64, 128}));
   EXPECT_EQ(json::parse(readFile(dir("f") + "/policy.json"))["frontier"], s["frontier"]);
   EXPECT_EQ(episodes("f").size(), 80u);
-  const auto verified = capture(command({"verify", dir("f")}, {}));
-  ASSERT_TRUE(verified);
-  EXPECT_EQ(verified->status, 0) << verified->err;
-  EXPECT_THAT(verified->out, HasSubstr("4 updates"));
+  const auto verified = valueOf(capture(command({"verify", dir("f")}, {})));
+  EXPECT_EQ(verified.status, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("4 updates"));
 }
 
 TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
@@ -228,21 +225,19 @@ TEST_F(AllotRun, GoesOnWhenProcessesAreKilled) {
       "--set", "spec.evaluation.budgets=[8]",     "--kv-memory", "512"};
   auto arguments = std::vector<std::string>{"run",       kExperiment, "--dir",        dir("a"),
                                             "--workers", "2",         "--synchronous"};
-  auto process = ChildProcess::start(command(arguments, settings), folder_ + "/out.log");
-  ASSERT_TRUE(process);
+  auto process = valueOf(ChildProcess::start(command(arguments, settings), folder_ + "/out.log"));
   size_t killed = 0;
   for (const char* victim : {"allot-worker", "allot-aggregator", "redis-server"}) {
     const size_t before = updatesOnDisk("a");
-    ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > before + 2 || process->poll(); }, 120));
+    ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > before + 2 || process.poll(); }, 120));
     const auto pids = processes(victim);
     if (pids.empty()) continue;
     kill(pids.front(), SIGKILL);
     ++killed;
   }
   EXPECT_EQ(killed, 3u) << "the run was over too soon to be disturbed";
-  const auto status = process->waitFor(std::chrono::seconds(200));
-  ASSERT_TRUE(status);
-  EXPECT_EQ(*status, 0) << readFile(folder_ + "/out.log");
+  const auto status = valueOf(process.waitFor(std::chrono::seconds(200)));
+  EXPECT_EQ(status, 0) << readFile(folder_ + "/out.log");
   EXPECT_EQ(summary("a")["updates"], 40);
 
   const Output calm = run("b", {"--synchronous", "--workers", "1"}, settings);
@@ -258,16 +253,13 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  auto process = ChildProcess::start(
+  auto process = valueOf(ChildProcess::start(
       command({"run", kExperiment, "--dir", dir("a"), "--workers", "1", "--synchronous"},
               with({"--set", "spec.update.maxUpdates=30"})),
-      folder_ + "/out.log");
-  ASSERT_TRUE(process);
-  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 3 || process->poll(); }, 120));
-  process->signal(SIGINT);
-  const auto status = process->waitFor(std::chrono::seconds(60));
-  ASSERT_TRUE(status);
-  EXPECT_EQ(*status, 130);
+      folder_ + "/out.log"));
+  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 3 || process.poll(); }, 120));
+  process.signal(SIGINT);
+  EXPECT_EQ(valueOf(process.waitFor(std::chrono::seconds(60))), 130);
   const std::string said = readFile(folder_ + "/out.log");
   EXPECT_THAT(said, HasSubstr("stopped after update"));
   EXPECT_THAT(said, HasSubstr("--resume"));
@@ -307,10 +299,9 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndBeginsWithMore) {
 TEST_F(AllotRun, TheAggregatorIsSmall) {
   auto arguments =
       std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
-  auto process = ChildProcess::start(command(arguments, small()), folder_ + "/out.log");
-  ASSERT_TRUE(process);
+  auto process = valueOf(ChildProcess::start(command(arguments, small()), folder_ + "/out.log"));
   long peak_kib = 0;
-  while (!process->poll()) {
+  while (!process.poll()) {
     for (pid_t pid : processes("allot-aggregator")) {
       const std::string status = readFile("/proc/" + std::to_string(pid) + "/status");
       const size_t at = status.find("VmHWM:");
@@ -320,9 +311,9 @@ TEST_F(AllotRun, TheAggregatorIsSmall) {
   }
   EXPECT_GT(peak_kib, 0);
   EXPECT_LT(peak_kib, 256 << 10);
-  const auto libraries = capture({"ldd", {std::string(ALLOT_BIN_DIR) + "/allot-aggregator"}, {}});
-  ASSERT_TRUE(libraries);
-  EXPECT_EQ(libraries->out.find("torch"), std::string::npos);
+  const auto libraries =
+      valueOf(capture({"ldd", {std::string(ALLOT_BIN_DIR) + "/allot-aggregator"}, {}}));
+  EXPECT_EQ(libraries.out.find("torch"), std::string::npos);
 }
 
 // A browser on the page of a run under way. The workers are held still meanwhile, so that the page
@@ -332,22 +323,20 @@ TEST_F(AllotRun, ThePageShowsTheRun) {
   settings.insert(settings.end(), {"--set", "spec.update.maxUpdates=4000"});
   auto arguments =
       std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
-  auto process = ChildProcess::start(command(arguments, settings), folder_ + "/out.log");
-  ASSERT_TRUE(process);
-  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process->poll(); }, 120));
+  auto process = valueOf(ChildProcess::start(command(arguments, settings), folder_ + "/out.log"));
+  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process.poll(); }, 120));
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(3));
   const std::string said = readFile(folder_ + "/out.log");
   const size_t at = said.find("http://127.0.0.1:");
   ASSERT_NE(at, std::string::npos);
   const std::string url = said.substr(at, said.find('\n', at) - at);
-  const auto checked =
-      capture({ALLOT_PYTHON, {kSource + "/tests/e2e/page_test.py", url}, {{"HOME", folder_}}});
-  ASSERT_TRUE(checked);
-  EXPECT_EQ(checked->status, 0) << checked->out << checked->err;
+  const auto checked = valueOf(
+      capture({ALLOT_PYTHON, {kSource + "/tests/e2e/page_test.py", url}, {{"HOME", folder_}}}));
+  EXPECT_EQ(checked.status, 0) << checked.out << checked.err;
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGCONT);
-  process->signal(SIGINT);
-  EXPECT_EQ(process->waitFor(std::chrono::seconds(60)).value_or(-1), 130);
+  process.signal(SIGINT);
+  EXPECT_EQ(process.waitFor(std::chrono::seconds(60)).value_or(-1), 130);
   const json s = summary("a");
   EXPECT_EQ(s["state"], "stopped");
 }
@@ -369,11 +358,10 @@ class BadInput : public AllotRun {
     std::vector<std::string> all{"run"};
     all.insert(all.end(), arguments.begin(), arguments.end());
     all.insert(all.end(), {"--dir", dir("x")});
-    const auto output = capture({kAllot, all, environment_});
-    ASSERT_TRUE(output);
-    EXPECT_EQ(output->status, 64) << output->err;
-    EXPECT_THAT(output->err, HasSubstr(sentence));
-    EXPECT_EQ(std::count(output->err.begin(), output->err.end(), '\n'), 1) << output->err;
+    const auto output = valueOf(capture({kAllot, all, environment_}));
+    EXPECT_EQ(output.status, 64) << output.err;
+    EXPECT_THAT(output.err, HasSubstr(sentence));
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
     EXPECT_FALSE(fs::exists(dir("x")));
     EXPECT_FALSE(fs::is_symlink(folder_ + "/latest"));
   }
@@ -443,10 +431,9 @@ TEST_F(BadInput, Surroundings) {
 
   // A file stands where the folder should be: not even root can write there.
   write(folder_ + "/file", "x");
-  const auto output = capture(command({"run", kExperiment, "--dir", folder_ + "/file/x"}));
-  ASSERT_TRUE(output);
-  EXPECT_EQ(output->status, 64);
-  EXPECT_THAT(output->err, HasSubstr("cannot write to " + folder_ + "/file/x"));
+  const auto output = valueOf(capture(command({"run", kExperiment, "--dir", folder_ + "/file/x"})));
+  EXPECT_EQ(output.status, 64);
+  EXPECT_THAT(output.err, HasSubstr("cannot write to " + folder_ + "/file/x"));
   expectRefused({kExperiment, "--resume"}, "holds no run to resume");
 }
 
@@ -465,14 +452,11 @@ TEST_F(BadInput, ProgramsOfAModelWithoutLeaveOrSandbox) {
 
 TEST_F(BadInput, CommandLines) {
   for (const auto& arguments : {std::vector<std::string>{"rnu"}, {"run"}, {"run", "x", "--nope"}}) {
-    const auto output = capture(command(arguments));
-    ASSERT_TRUE(output);
-    EXPECT_EQ(output->status, 64);
+    EXPECT_EQ(valueOf(capture(command(arguments))).status, 64);
   }
-  const auto help = capture(command({"run", "--help"}));
-  ASSERT_TRUE(help);
-  EXPECT_EQ(help->status, 0);
-  EXPECT_THAT(help->out, HasSubstr("--synchronous"));
+  const auto help = valueOf(capture(command({"run", "--help"})));
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.out, HasSubstr("--synchronous"));
 }
 
 // The main claim, at full size: seed 1, the spec's own task mix, evaluated before and after.

@@ -15,6 +15,7 @@
 #include "cli/child_process.h"
 #include "core/ulid.h"
 #include "tests/http_get.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -81,10 +82,9 @@ class Stay : public testing::Test {
   ChildProcess& start(const std::string& program, const std::string& log,
                       std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--redis", server_.url()});
-    auto process =
-        ChildProcess::start({kBin + "/" + program, std::move(arguments), {}}, dir(log + ".log"));
-    EXPECT_TRUE(process);
-    return processes_.emplace_back(std::move(*process));
+    auto process = valueOf(
+        ChildProcess::start({kBin + "/" + program, std::move(arguments), {}}, dir(log + ".log")));
+    return processes_.emplace_back(std::move(process));
   }
   ChildProcess& startAggregator(const std::string& log,
                                 std::vector<std::string> more = {"--stay"}) {
@@ -100,9 +100,7 @@ class Stay : public testing::Test {
   }
   Output allot(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--redis", server_.url()});
-    const auto output = capture({kBin + "/allot", std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({kBin + "/allot", std::move(arguments), {}}));
   }
   json status() const {
     const Output output = allot({"status", "--json"});
@@ -343,17 +341,16 @@ TEST_F(Stay, AWorkerWithNothingToDoAsksTheStoreLessThanOnceInTwoSeconds) {
     if (aggregator.pid() > 0 && !aggregator.poll()) aggregator.signal(SIGTERM);
     (void)aggregator.waitFor(seconds(20));
     const std::string socket = server_.url().substr(std::string("unix:").size());
-    const auto heard =
-        capture({"timeout", {std::to_string(kSeconds), "redis-cli", "-s", socket, "monitor"}, {}});
-    ASSERT_TRUE(heard);
-    std::istringstream lines(heard->out);
+    const auto heard = valueOf(
+        capture({"timeout", {std::to_string(kSeconds), "redis-cli", "-s", socket, "monitor"}, {}}));
+    std::istringstream lines(heard.out);
     int requests = 0;
     for (std::string line; std::getline(lines, line);) {
       if (line.find(" lua]") == std::string::npos && line.find('[') != std::string::npos)
         ++requests;
     }
-    EXPECT_GT(requests, 0) << heard->err;
-    EXPECT_LT(requests, kSeconds / 2) << how << "\n" << heard->out;
+    EXPECT_GT(requests, 0) << heard.err;
+    EXPECT_LT(requests, kSeconds / 2) << how << "\n" << heard.out;
     std::printf("%s: %.2f requests a second\n", how, static_cast<double>(requests) / kSeconds);
   }
   // And yet it hears at once that there is work.

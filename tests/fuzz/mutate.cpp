@@ -1,7 +1,6 @@
 // Mutations that know the messages, so that inputs get past the parser and far into the checks.
 #include <google/protobuf/message.h>
 
-#include <cmath>
 #include <limits>
 #include <random>
 

@@ -11,6 +11,7 @@
 
 #include "allot/kernels/cuda_decode.h"
 #include "tests/gpu/decoder_fixture.h"
+#include "tests/results.h"
 #include "worker/model/cuda_products.h"
 #include "worker/model/token_choice.h"
 
@@ -20,7 +21,6 @@ namespace {
 TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
   EXPECT_NE(gpu_->deviceName(), "cpu");
   const auto cpu = unroundedCpu();
-  ASSERT_TRUE(cpu);
   for (const auto& [ids, answer] : goldenCases()) {
     auto expected = cpu->prefill(ids);
     auto prompt = gpu_->prefill(ids);
@@ -37,7 +37,6 @@ TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
 // and weights to bfloat16.
 TEST_F(DecoderCuda, PromptsReadByMethodsGiveTheLogitsOfTheCpu) {
   const auto cpu = load(Device::kCpu);
-  ASSERT_TRUE(cpu);
   for (const char* text : {"sale tau=0.1 denseKeys=0", "sale tau=0.5 denseKeys=64",
                            "sample-attention alphaColumn=0.6 alphaSlash=0.5",
                            "sample-attention alphaColumn=0.5 alphaSlash=0.5 chunk=256",
@@ -92,9 +91,8 @@ TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
     const auto cpu = load(Device::kCpu, folder), gpu = load(Device::kCuda, folder);
     ASSERT_TRUE(cpu && gpu);
     const Ids ids = golden["prompt"].get<Ids>();
-    auto prompt = gpu->prefill(ids);
-    ASSERT_TRUE(prompt);
-    EXPECT_LE(largestGap(prompt->first_logits, golden["logits"][0].get<std::vector<float>>()),
+    auto prompt = valueOf(gpu->prefill(ids));
+    EXPECT_LE(largestGap(prompt.first_logits, golden["logits"][0].get<std::vector<float>>()),
               kPromptTolerance);
     // From the second token on by steps, which round keys before they are attended to on both
     // sides.
@@ -119,7 +117,6 @@ TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
 // Fed the same answers, step by step: dense attention, and sampling that falls back to it.
 TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
   const auto cpu = load(Device::kCpu);
-  ASSERT_TRUE(cpu);
   for (const auto& [ids, answer] : goldenCases()) {
     auto expected = cpu->prefill(ids);
     auto prompt = gpu_->prefill(ids);
@@ -146,8 +143,7 @@ TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
 // The same draws a head, however they are written down; rows of one batch may differ in that.
 TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
   const auto [ids, answer] = goldenCases().front();
-  auto prompt = gpu_->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
+  auto prompt = valueOf(gpu_->prefill(ids));
   for (const char* method : {"dense", "s2anta-sys", "s2anta-flash", "s2anta-q4", "top-k"}) {
     std::vector<float> logits[3];
     std::vector<kernels::RowStatistics> read[3];
@@ -156,8 +152,8 @@ TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
       for (const uint32_t draws : {3u, 2u, 1u, 0u, 33u, 1u, kAll, 40u}) {
         schedule.insert(schedule.end(), std::array<size_t, 3>{1, 2, 8}[i], draws);
       }
-      Sequence row(gpu_.get(), *prompt, 1, schedule);
-      Sequence beside(gpu_.get(), *prompt, 2, SampleSchedule(8, 5));
+      Sequence row(gpu_.get(), prompt, 1, schedule);
+      Sequence beside(gpu_.get(), prompt, 2, SampleSchedule(8, 5));
       for (const int32_t token : answer) {
         read[i].assign(2, {});
         logits[i] = feed(gpu_.get(), {&row, &beside}, {token, token}, method, &read[i]);
@@ -169,7 +165,7 @@ TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
       EXPECT_EQ(read[i][0].group_rows, read[0][0].group_rows) << method;
     }
   }
-  gpu_->release(&*prompt);
+  gpu_->release(&prompt);
 }
 
 // Layers without reads give the mean of their values; what is read beside them is exact.
@@ -200,10 +196,9 @@ TEST_F(DecoderCuda, MeansOfValuesGiveTheLogitsOfTheCpu) {
 }
 
 TEST_F(DecoderCuda, WindowsOfHeadsWithoutABudgetAreRefused) {
-  const auto decoder = Decoder::load(
-      kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 64}, Device::kCuda);
-  ASSERT_FALSE(decoder);
-  EXPECT_THAT(decoder.error().message, ::testing::HasSubstr("on the CPU alone"));
+  EXPECT_THAT(Decoder::load(kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 64},
+                            Device::kCuda),
+              isError(::testing::HasSubstr("on the CPU alone")));
 }
 
 // 70 rows are more than one tile of rows of the products.
@@ -354,17 +349,16 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
         std::vector<kernels::RowStatistics> statistics(count), expected(count);
         const auto logits = feed(gpu_.get(), others, fed, method, &expected);
         const auto made =
-            gpu_->stepAndChoose(batchOf(rows, fed, method), choice, places, &statistics);
-        ASSERT_TRUE(made) << made.error().message;
+            valueOf(gpu_->stepAndChoose(batchOf(rows, fed, method), choice, places, &statistics));
         ++steps;
         const size_t vocab = logits.size() / count;
         for (size_t i = 0; i < count; ++i) {
-          EXPECT_EQ((*made)[i], chooseToken({logits.data() + i * vocab, vocab}, choice, 5,
-                                            static_cast<uint32_t>(i), places[i]))
+          EXPECT_EQ(made[i], chooseToken({logits.data() + i * vocab, vocab}, choice, 5,
+                                         static_cast<uint32_t>(i), places[i]))
               << method << ", row " << i;
           EXPECT_EQ(std::memcmp(&statistics[i], &expected[i], sizeof expected[i]), 0)
               << method << ", row " << i;
-          tokens[i] = (*made)[i];
+          tokens[i] = made[i];
         }
       }
     }
@@ -379,7 +373,6 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
 // prompts go through another attention (LibTorch's). Answers stay what they were.
 TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
   const auto narrow = load(Device::kCuda, kRecall7m, WeightType::kBFloat16);
-  ASSERT_TRUE(narrow);
   EXPECT_LT(narrow->weightBytes(), gpu_->weightBytes() * 6 / 10);
   EXPECT_EQ(narrow->weightsDigest(), gpu_->weightsDigest());
   for (const auto& [ids, answer] : goldenCases()) {
@@ -390,34 +383,30 @@ TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
     EXPECT_GT(largestGap(prompt->first_logits, wide->first_logits), 0);
     // Its steps continue its prompts.
     const Ids start(ids.begin(), ids.end() - 20);
-    auto part = narrow->prefill(start);
-    ASSERT_TRUE(part);
+    auto part = valueOf(narrow->prefill(start));
     {
-      Sequence row(narrow.get(), *part, 1, SampleSchedule(8, kAll));
+      Sequence row(narrow.get(), part, 1, SampleSchedule(8, kAll));
       std::vector<float> logits;
       for (size_t i = start.size(); i < ids.size(); ++i) {
         logits = feed(narrow.get(), {&row}, {ids[i]}, "dense");
       }
       EXPECT_LT(largestGap(logits, prompt->first_logits), 0.5f);
     }
-    for (Prompt* made : {&*prompt, &*part}) narrow->release(made);
+    for (Prompt* made : {&*prompt, &part}) narrow->release(made);
     gpu_->release(&*wide);
   }
   EXPECT_EQ(narrow->pool().freePages(), narrow->pool().totalPages());
 }
 
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
-  const auto shadows = Decoder::load(kRecall7m, {.shadow_bits = {8}}, Device::kCuda);
-  ASSERT_FALSE(shadows);
-  EXPECT_THAT(shadows.error().message, testing::HasSubstr("in 4 bits alone"));
-  const auto large = Decoder::load(kRecall7m, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
-  ASSERT_FALSE(large);
-  EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
+  EXPECT_THAT(Decoder::load(kRecall7m, {.shadow_bits = {8}}, Device::kCuda),
+              isError(testing::HasSubstr("in 4 bits alone")));
+  EXPECT_THAT(Decoder::load(kRecall7m, {.kv_bytes = size_t{1} << 50}, Device::kCuda),
+              isError(testing::HasSubstr("lower --kv-memory")));
   PromptReading exact;
   exact.method.method = kernels::Method::kTopK;
-  const auto read = gpu_->prefill({0, 5, 6, 7}, exact);
-  ASSERT_FALSE(read);
-  EXPECT_THAT(read.error().message, testing::HasSubstr("does not read prompts by top-k"));
+  EXPECT_THAT(gpu_->prefill({0, 5, 6, 7}, exact),
+              isError(testing::HasSubstr("does not read prompts by top-k")));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "core/learning/schedule.h"
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/decoder.h"
 
 namespace allot {
@@ -42,15 +43,13 @@ inline std::unique_ptr<Decoder> load(Device device, const std::string& folder = 
                                      WeightType type = WeightType::kFloat32,
                                      kernels::Element element = kernels::Element::kBFloat16,
                                      ZeroReads zero_reads = ZeroReads::kOff) {
-  auto decoder = Decoder::load(folder,
+  return valueOf(Decoder::load(folder,
                                {.kv_bytes = size_t{256} << 20,
                                 .element = element,
                                 .shadow_bits = {4},
                                 .bounds = true,
                                 .zero_reads = zero_reads},
-                               device, type);
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return decoder ? std::move(*decoder) : nullptr;
+                               device, type));
 }
 
 // The CPU attends to what its cache holds in a prefill, too; on a GPU a prompt with float32 weights

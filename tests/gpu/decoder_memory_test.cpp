@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/gpu/decoder_fixture.h"
+#include "tests/results.h"
 #include "worker/model/host_pages.h"
 
 namespace allot {
@@ -19,30 +20,25 @@ TEST_F(DecoderCuda, PromptsComeBackFromTheHostAsTheyWere) {
   for (const ZeroReads zero_reads : {ZeroReads::kOff, ZeroReads::kMeanValue}) {
     const auto decoder = load(Device::kCuda, kRecall7m, WeightType::kBFloat16,
                               kernels::Element::kBFloat16, zero_reads);
-    ASSERT_TRUE(decoder);
     KvPool& pool = decoder->pool();
     const Ids ids = goldenCases().front().first;
-    const auto prompt = decoder->prefill(ids);
-    ASSERT_TRUE(prompt) << prompt.error().message;
+    const auto prompt = valueOf(decoder->prefill(ids));
     const SampleSchedule schedule(static_cast<size_t>(decoder->config().layers), 3);
     const auto after = [&](const Prompt& of) {
       Sequence row(decoder.get(), of, 7, schedule);
       return feed(decoder.get(), {&row}, {9}, "s2anta-q4");
     };
-    const std::vector<float> before = after(*prompt);
+    const std::vector<float> before = after(prompt);
 
     HostPages host(size_t{64} << 20, pool.bytesPerPage(), pool.hostMemory());
-    const auto copies = host.allocate(prompt->pages.size());
-    ASSERT_TRUE(copies);
-    ASSERT_TRUE(pool.save(prompt->pages, *copies));
-    Prompt other = *prompt;
-    other.pages = *pool.allocate(prompt->pages.size());
-    ASSERT_TRUE(pool.load(*copies, other.pages));
+    const auto copies = valueOf(host.allocate(prompt.pages.size()));
+    ASSERT_TRUE(pool.save(prompt.pages, copies));
+    Prompt other = prompt;
+    other.pages = *pool.allocate(prompt.pages.size());
+    ASSERT_TRUE(pool.load(copies, other.pages));
     // The first ones are overwritten: nothing is read from there.
-    pool.release(prompt->pages);
-    const auto unlike = decoder->prefill(Ids(ids.rbegin(), ids.rend()));
-    ASSERT_TRUE(unlike);
-    EXPECT_EQ(unlike->pages, prompt->pages);
+    pool.release(prompt.pages);
+    EXPECT_EQ(valueOf(decoder->prefill(Ids(ids.rbegin(), ids.rend()))).pages, prompt.pages);
     EXPECT_EQ(after(other), before);
   }
 }
@@ -71,8 +67,7 @@ class Hog {
 // that does not do, it is answered in parts, with the bits and counts of the whole.
 TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
   const auto [ids, answer] = goldenCases().front();
-  auto prompt = gpu_->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
+  auto prompt = valueOf(gpu_->prefill(ids));
   struct Answered {
     std::vector<float> logits;
     std::vector<kernels::RowStatistics> statistics;
@@ -81,7 +76,7 @@ TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
     std::vector<std::unique_ptr<Sequence>> made;
     std::vector<Sequence*> rows;
     for (size_t r = 0; r < count; ++r) {
-      made.push_back(std::make_unique<Sequence>(gpu_.get(), *prompt, static_cast<uint32_t>(r),
+      made.push_back(std::make_unique<Sequence>(gpu_.get(), prompt, static_cast<uint32_t>(r),
                                                 SampleSchedule(8, 20)));
       rows.push_back(made.back().get());
     }
@@ -109,7 +104,7 @@ TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
     EXPECT_EQ(many.statistics[r].unique_rows, whole.statistics[r].unique_rows);
     EXPECT_EQ(many.statistics[r].key_bytes, whole.statistics[r].key_bytes);
   }
-  gpu_->release(&*prompt);
+  gpu_->release(&prompt);
 }
 
 // A prompt is not split, since its last bits would then depend on the memory that there is. What it
@@ -129,13 +124,11 @@ TEST_F(DecoderCuda, APromptThatFindsNoRoomIsSaidAndTheNextIsTaken) {
                 testing::HasSubstr("a prompt of 8000 tokens finds no room in the GPU's memory"));
   }
   EXPECT_EQ(decoder->pool().freePages(), free);
-  auto prompt = decoder->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  auto elsewhere = gpu_->prefill(ids);
-  ASSERT_TRUE(elsewhere) << elsewhere.error().message;
-  EXPECT_EQ(prompt->first_logits, elsewhere->first_logits);
-  decoder->release(&*prompt);
-  gpu_->release(&*elsewhere);
+  auto prompt = valueOf(decoder->prefill(ids));
+  auto elsewhere = valueOf(gpu_->prefill(ids));
+  EXPECT_EQ(prompt.first_logits, elsewhere.first_logits);
+  decoder->release(&prompt);
+  gpu_->release(&elsewhere);
 }
 
 }  // namespace

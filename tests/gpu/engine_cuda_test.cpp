@@ -6,6 +6,7 @@
 
 #include "core/learning/update.h"
 #include "tests/gpu/decoder_fixture.h"
+#include "tests/results.h"
 #include "tests/worker/recall_experiment.h"
 #include "worker/engine/device_choice.h"
 #include "worker/engine/engine.h"
@@ -29,15 +30,13 @@ TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
 TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {
   const auto e = experiment({"spec.model.device=cuda", "spec.task.contextTokens=192",
                              "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8"});
-  const auto engine = Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = size_t{256} << 20});
-  ASSERT_TRUE(engine) << engine.error().message;
+  const auto engine =
+      valueOf(Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = size_t{256} << 20}));
   const auto policy = initialState(e, 8).policy();
-  const auto together = (*engine)->rollOut(policy, "x", {0, 1, 2, 3, 4});
-  ASSERT_TRUE(together) << together.error().message;
+  const auto together = valueOf(engine->rollOut(policy, "x", {0, 1, 2, 3, 4}));
   for (const uint64_t ticket : {3, 0, 4}) {
-    const auto alone = (*engine)->rollOut(policy, "x", {ticket});
-    ASSERT_TRUE(alone) << alone.error().message;
-    const v1::EpisodeResult &a = alone->front(), &b = (*together)[ticket];
+    const auto alone = valueOf(engine->rollOut(policy, "x", {ticket}));
+    const v1::EpisodeResult &a = alone.front(), &b = together[ticket];
     EXPECT_EQ(a.device(), gpu_->deviceName());
     EXPECT_EQ(a.reward(), b.reward());
     EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);

@@ -42,13 +42,13 @@ void expectRowFails(const Cache& cache, const Layout& layout, const MethodOption
   if (head) {
     EXPECT_THAT(failure, HasSubstr(head));
   }
-  for (const int r : {0, 2, 3}) expectSameRow(good, r, run, r, cache);
+  for (const int r : {0, 2, 3}) expectSameRow(good, r, run, r);
   spoilt.pool.expectGuards();
   // Said once; and a step without fault after it has none.
   EXPECT_EQ(spoilt.workspace.failure(spoilt.stream), std::nullopt);
   spoilt.load();
   spoilt.loadPool();
-  expectSame(good, spoilt.run(method), cache);
+  expectSame(good, spoilt.run(method));
 }
 
 TEST_P(Failures, ScoresThatAreNotFinite) {

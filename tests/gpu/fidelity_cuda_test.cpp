@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/learning/questions.h"
+#include "tests/results.h"
 #include "worker/engine/fidelity.h"
 #include "worker/model/compute_device.h"
 #include "worker/tasks/task.h"
@@ -30,9 +31,7 @@ struct Asked {
     EXPECT_TRUE(loaded) << loaded.error().message;
     if (!loaded) return;
     decoder = std::move(*loaded);
-    auto read = Tokenizer::load(kRecall + "/tokenizer.json");
-    EXPECT_TRUE(read);
-    tokenizer = std::make_unique<Tokenizer>(std::move(*read));
+    tokenizer = std::make_unique<Tokenizer>(valueOf(Tokenizer::load(kRecall + "/tokenizer.json")));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "track"}) task.add_tasks(name);
@@ -40,13 +39,11 @@ struct Asked {
     task.set_train_questions(2);
     task.set_held_out_questions(6);
     task.set_max_new_tokens(12);
-    const auto dataset =
-        makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)});
-    EXPECT_TRUE(dataset) << dataset.error().message;
-    for (const Question& question : dataset->held_out) {
-      auto prompt = decoder->prefill(question.prompt_ids);
-      EXPECT_TRUE(prompt) << prompt.error().message;
-      prompts.push_back(std::move(*prompt));
+    const auto dataset = valueOf(
+        makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)}));
+    for (const Question& question : dataset.held_out) {
+      auto prompt = valueOf(decoder->prefill(question.prompt_ids));
+      prompts.push_back(std::move(prompt));
       last_tokens.push_back(question.prompt_ids.back());
       tasks.push_back(static_cast<uint32_t>(tasks.size() % 2));
     }

@@ -359,47 +359,4 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   return lists;
 }
 
-void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b,
-                   const Cache& cache) {
-  const int heads = cache.shape.heads, kv_heads = cache.shape.kv_heads;
-  const auto same = [&](const std::vector<float>& left, const std::vector<float>& right,
-                        int width) {
-    for (int i = 0; i < width; ++i) ASSERT_EQ(left[a * width + i], right[b * width + i]) << i;
-  };
-  same(x.out, y.out, heads * cache.shape.head_dim);
-  same(x.lse, y.lse, heads);
-  for (int h = 0; h < heads; ++h) {
-    const HeadStatistics &left = x.heads[a * heads + h], &right = y.heads[b * heads + h];
-    ASSERT_EQ(left.draws, right.draws);
-    ASSERT_EQ(left.unique_rows, right.unique_rows);
-    ASSERT_EQ(left.key_bytes, right.key_bytes);
-    ASSERT_EQ(left.value_bytes, right.value_bytes);
-    ASSERT_EQ(left.effective_sample_size, right.effective_sample_size);
-    ASSERT_EQ(left.relative_error, right.relative_error);
-  }
-  for (int k = 0; k < kv_heads; ++k) {
-    const GroupStatistics &left = x.groups[a * kv_heads + k], &right = y.groups[b * kv_heads + k];
-    ASSERT_EQ(left.unique_rows, right.unique_rows);
-    ASSERT_EQ(left.key_bytes, right.key_bytes);
-    ASSERT_EQ(left.value_bytes, right.value_bytes);
-  }
-  const RowStatistics &left = x.statistics[a], &right = y.statistics[b];
-  ASSERT_EQ(left.draws, right.draws);
-  ASSERT_EQ(left.unique_rows, right.unique_rows);
-  ASSERT_EQ(left.group_rows, right.group_rows);
-  ASSERT_EQ(left.dense_rows, right.dense_rows);
-  ASSERT_EQ(left.key_bytes, right.key_bytes);
-  ASSERT_EQ(left.value_bytes, right.value_bytes);
-  ASSERT_EQ(left.dense_bytes, right.dense_bytes);
-}
-
-void expectSame(const Cache::Result& x, const Cache::Result& y, const Cache& cache) {
-  ASSERT_EQ(x.statistics.size(), y.statistics.size());
-  for (int r = 0; r < static_cast<int>(x.statistics.size()); ++r) {
-    SCOPED_TRACE("row " + std::to_string(r));
-    expectSameRow(x, r, y, r, cache);
-    if (testing::Test::HasFatalFailure()) return;
-  }
-}
-
 }  // namespace allot::kernels

@@ -161,9 +161,4 @@ class Gpu {
 // read all.
 bool draws(const MethodOptions& method, int64_t length, uint32_t budget);
 
-// Whether row `a` of x and row `b` of y are the same to the bit, statistics and all.
-void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b,
-                   const Cache& cache);
-void expectSame(const Cache::Result& x, const Cache::Result& y, const Cache& cache);
-
 }  // namespace allot::kernels

@@ -57,12 +57,12 @@ TEST_P(Invariance, Repetitions) {
     const Cache cache = batch(layout);
     Gpu gpu(cache, layout.element);
     const GpuResult once = gpu.run(method);
-    for (int i = 0; i < 3; ++i) expectSame(once, gpu.run(method), cache);
+    for (int i = 0; i < 3; ++i) expectSame(once, gpu.run(method));
     // With other work of the workspace's before.
     gpu.run(methodOf("dense"));
-    expectSame(once, gpu.run(method), cache);
+    expectSame(once, gpu.run(method));
     Gpu other(cache, layout.element);
-    expectSame(once, other.run(method), cache);
+    expectSame(once, other.run(method));
   }
 }
 
@@ -77,7 +77,7 @@ TEST_P(Invariance, PageSize) {
       SCOPED_TRACE(textOf(layout));
       const Cache cache = batch(layout);
       Gpu other(cache, layout.element);
-      expectSame(run, other.run(method), cache);
+      expectSame(run, other.run(method));
     }
   }
 }
@@ -97,7 +97,7 @@ TEST_P(Invariance, AnyRowsBesideInAnyOrder) {
       Gpu other(some, layout.element);
       const GpuResult run = other.run(method);
       for (size_t i = 0; i < order.size(); ++i) {
-        expectSameRow(all, order[i], run, static_cast<int>(i), cache);
+        expectSameRow(all, order[i], run, static_cast<int>(i));
       }
     }
   }
@@ -115,12 +115,12 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
       if (i == 1) more.rows += 60;
       if (i == 2) more.max_length += 5000;
       if (i == 3) more.max_budget += 500, more.rows += 5, more.max_length += 9000;
-      expectSame(run, roomy.run(method, more, roomy.inputs()), cache);
+      expectSame(run, roomy.run(method, more, roomy.inputs()));
     }
     EXPECT_GE(roomy.workspace.bytes(), gpu.workspace.bytes());
     // The smaller plan again: it grows only.
     const size_t bytes = roomy.workspace.bytes();
-    expectSame(run, roomy.run(method, exact, roomy.inputs()), cache);
+    expectSame(run, roomy.run(method, exact, roomy.inputs()));
     EXPECT_EQ(roomy.workspace.bytes(), bytes);
   }
 }
@@ -146,7 +146,7 @@ TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
       const GpuResult alone = gpu.run(dense, gpu.bounds(dense), few_in);
       const GpuResult run = other.run(dense, other.bounds(dense), many_in);
       for (size_t i = 0; i < order.size(); ++i) {
-        expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+        expectSameRow(alone, order[i], run, static_cast<int>(i));
         if (HasFailure()) return;
       }
     }
@@ -189,7 +189,7 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
           const GpuResult alone = gpu.run(method, gpu.bounds(method), few_in);
           const GpuResult run = other.run(method, other.bounds(method), many_in);
           for (size_t i = 0; i < order.size(); ++i) {
-            expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+            expectSameRow(alone, order[i], run, static_cast<int>(i));
             if (HasFailure()) return;
           }
         }
@@ -225,7 +225,7 @@ TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
         SCOPED_TRACE(textOf(layout) + ", " + text + (biased ? ", a bias" : ""));
         const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
         for (size_t i = 0; i < order.size(); ++i) {
-          expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+          expectSameRow(alone, order[i], run, static_cast<int>(i));
           if (HasFailure()) return;
         }
       }
@@ -251,7 +251,7 @@ TEST_F(GpuTest, FlashWaitsForItsValues) {
   const GpuResult alone = gpu.run(flash, gpu.bounds(flash), few_in);
   const GpuResult run = other.run(flash, other.bounds(flash), many_in);
   for (size_t i = 0; i < order.size(); ++i) {
-    expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+    expectSameRow(alone, order[i], run, static_cast<int>(i));
     if (HasFailure()) return;
   }
 }

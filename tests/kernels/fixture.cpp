@@ -252,6 +252,58 @@ std::vector<double> Cache::exact(int row, int head) const {
   return o;
 }
 
+void expectEqual(const HeadStatistics& a, const HeadStatistics& b, bool bytes) {
+  ASSERT_EQ(a.draws, b.draws);
+  ASSERT_EQ(a.unique_rows, b.unique_rows);
+  ASSERT_EQ(a.effective_sample_size, b.effective_sample_size);
+  ASSERT_EQ(a.relative_error, b.relative_error);
+  if (!bytes) return;
+  ASSERT_EQ(a.key_bytes, b.key_bytes);
+  ASSERT_EQ(a.value_bytes, b.value_bytes);
+}
+
+void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes) {
+  ASSERT_EQ(a.draws, b.draws);
+  ASSERT_EQ(a.unique_rows, b.unique_rows);
+  ASSERT_EQ(a.group_rows, b.group_rows);
+  ASSERT_EQ(a.dense_rows, b.dense_rows);
+  if (!bytes) return;
+  ASSERT_EQ(a.key_bytes, b.key_bytes);
+  ASSERT_EQ(a.value_bytes, b.value_bytes);
+  ASSERT_EQ(a.dense_bytes, b.dense_bytes);
+}
+
+void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b, bool bytes) {
+  const auto width = [&](const auto& all) { return all.size() / x.statistics.size(); };
+  const auto same = [&](const std::vector<float>& left, const std::vector<float>& right) {
+    const size_t n = width(left);
+    for (size_t i = 0; i < n; ++i) ASSERT_EQ(left[a * n + i], right[b * n + i]) << i;
+  };
+  same(x.out, y.out);
+  same(x.lse, y.lse);
+  const size_t heads = width(x.heads), kv_heads = width(x.groups);
+  for (size_t h = 0; h < heads; ++h) {
+    expectEqual(x.heads[a * heads + h], y.heads[b * heads + h], bytes);
+  }
+  for (size_t k = 0; k < kv_heads; ++k) {
+    const GroupStatistics &left = x.groups[a * kv_heads + k], &right = y.groups[b * kv_heads + k];
+    ASSERT_EQ(left.unique_rows, right.unique_rows);
+    if (!bytes) continue;
+    ASSERT_EQ(left.key_bytes, right.key_bytes);
+    ASSERT_EQ(left.value_bytes, right.value_bytes);
+  }
+  expectEqual(x.statistics[a], y.statistics[b], bytes);
+}
+
+void expectSame(const Cache::Result& x, const Cache::Result& y, bool bytes) {
+  ASSERT_EQ(x.statistics.size(), y.statistics.size());
+  for (int r = 0; r < static_cast<int>(x.statistics.size()); ++r) {
+    SCOPED_TRACE("row " + std::to_string(r));
+    expectSameRow(x, r, y, r, bytes);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 std::vector<float> randomScores(Scores kind, int n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;

@@ -116,6 +116,31 @@ class ScoredHead {
   std::vector<uint64_t> blocks_, prefixes_;
 };
 
+// Equal statistics. Bytes depend on the cache's element: they are compared where it is the same.
+void expectEqual(const HeadStatistics& a, const HeadStatistics& b, bool bytes = true);
+void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes = true);
+// Row `a` of x and row `b` of y are the same to the bit, statistics and all.
+void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b, bool bytes = true);
+void expectSame(const Cache::Result& x, const Cache::Result& y, bool bytes = true);
+
+// A budget that reads every key.
+inline constexpr uint32_t kAll = UINT32_MAX;
+
+// Returns the cache's inputs with a budget for each head of each row.
+inline DecodeInputs withBudgets(const Cache& cache, const std::vector<uint32_t>& budgets) {
+  DecodeInputs in = cache.inputs();
+  in.budgets = budgets.data();
+  in.head_budgets = true;
+  return in;
+}
+
+// Returns the budgets of one row for every row of the cache.
+inline std::vector<uint32_t> forRows(const Cache& cache, const std::vector<uint32_t>& row) {
+  std::vector<uint32_t> all;
+  for (int r = 0; r < cache.rows(); ++r) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
 // Draws of each key.
 std::vector<uint32_t> countsOf(const Selection& selection, int n);
 

@@ -11,44 +11,9 @@
 namespace allot::kernels {
 namespace {
 
-constexpr uint32_t kAll = UINT32_MAX;
-
 Cache cacheOf(Element element = Element::kFloat32) {
   return Cache(
       {.lengths = {100, 333, 0, 900}, .kv_heads = 2, .heads = 10, .element = element, .seed = 8});
-}
-
-DecodeInputs withBudgets(const Cache& cache, const std::vector<uint32_t>& budgets) {
-  DecodeInputs in = cache.inputs();
-  in.budgets = budgets.data();
-  in.head_budgets = true;
-  return in;
-}
-
-// Those of one row for every row of the cache.
-std::vector<uint32_t> forRows(const Cache& cache, const std::vector<uint32_t>& row) {
-  std::vector<uint32_t> all;
-  for (int r = 0; r < cache.rows(); ++r) all.insert(all.end(), row.begin(), row.end());
-  return all;
-}
-
-void expectEqual(const HeadStatistics& a, const HeadStatistics& b) {
-  EXPECT_EQ(a.draws, b.draws);
-  EXPECT_EQ(a.unique_rows, b.unique_rows);
-  EXPECT_EQ(a.key_bytes, b.key_bytes);
-  EXPECT_EQ(a.value_bytes, b.value_bytes);
-  EXPECT_EQ(a.effective_sample_size, b.effective_sample_size);
-  EXPECT_EQ(a.relative_error, b.relative_error);
-}
-
-void expectEqual(const RowStatistics& a, const RowStatistics& b) {
-  EXPECT_EQ(a.draws, b.draws);
-  EXPECT_EQ(a.unique_rows, b.unique_rows);
-  EXPECT_EQ(a.group_rows, b.group_rows);
-  EXPECT_EQ(a.dense_rows, b.dense_rows);
-  EXPECT_EQ(a.key_bytes, b.key_bytes);
-  EXPECT_EQ(a.value_bytes, b.value_bytes);
-  EXPECT_EQ(a.dense_bytes, b.dense_bytes);
 }
 
 class HeadBudgets : public testing::TestWithParam<std::string> {

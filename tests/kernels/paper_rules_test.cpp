@@ -288,9 +288,7 @@ TEST(NeverExact, MoreDrawsThanAWeightCountsAreRefused) {
             "budgets[1] = 16777217 is beyond 16777216, the most draws that are made with "
             "exactAbove=never");
   const std::vector<uint32_t> budgets = {1, 2, 3, UINT32_MAX};
-  DecodeInputs in = cache.inputs();
-  in.budgets = budgets.data();
-  in.head_budgets = true;
+  const DecodeInputs in = withBudgets(cache, budgets);
   EXPECT_EQ(
       cache.refusal(neverExact("bernoulli values=s2anta-flash"), in).rfind("budgets[3] = ", 0), 0u);
   EXPECT_EQ(cache.refusal(methodOf("santa"), in), "");

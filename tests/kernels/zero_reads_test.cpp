@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "allot/kernels/prefill.h"
 #include "tests/kernels/fixture.h"
@@ -11,26 +10,14 @@
 namespace allot::kernels {
 namespace {
 
-constexpr uint32_t kAll = UINT32_MAX;
-
 Cache cacheOf(Element element = Element::kFloat32) {
   return Cache(
       {.lengths = {100, 333, 0, 900}, .kv_heads = 2, .heads = 6, .element = element, .seed = 8});
 }
 
-DecodeInputs withBudgets(const Cache& cache, const std::vector<uint32_t>& budgets) {
-  DecodeInputs in = cache.inputs();
-  in.budgets = budgets.data();
-  in.head_budgets = true;
-  return in;
-}
-
 // Enough for every key beside others; where so many draws are made, memory is needed for them.
 std::vector<uint32_t> forRows(const Cache& cache, const MethodOptions& method) {
-  const std::vector<uint32_t> six = {0, exactFromAllKeys(method) ? kAll : 5000, 7, 0, 0, 40};
-  std::vector<uint32_t> all;
-  for (int r = 0; r < cache.rows(); ++r) all.insert(all.end(), six.begin(), six.end());
-  return all;
+  return forRows(cache, {0, exactFromAllKeys(method) ? kAll : 5000, 7, 0, 0, 40});
 }
 
 class ZeroReads : public testing::TestWithParam<std::string> {

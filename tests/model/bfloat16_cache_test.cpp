@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/decoder.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
@@ -42,20 +43,16 @@ const Tokenizer& tokenizer() {
 }
 
 std::unique_ptr<Decoder> load(Element element, int page_size = 16) {
-  auto decoder = Decoder::load(kRecall7m, {.page_size = page_size,
+  return valueOf(Decoder::load(kRecall7m, {.page_size = page_size,
                                            .kv_bytes = size_t{128} << 20,
                                            .element = element,
                                            .shadow_bits = {4},
                                            .bounds = true,
-                                           .zero_reads = ZeroReads::kMeanValue});
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return std::move(*decoder);
+                                           .zero_reads = ZeroReads::kMeanValue}));
 }
 
 Prompt read(Decoder* decoder, const std::vector<int32_t>& ids) {
-  auto prompt = decoder->prefill(ids);
-  EXPECT_TRUE(prompt) << prompt.error().message;
-  return prompt ? *prompt : Prompt();
+  return valueOf(decoder->prefill(ids));
 }
 
 GenerationOptions options(const std::string& text) {
@@ -71,9 +68,7 @@ GenerationOptions options(const std::string& text) {
 
 std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow>& rows,
                                const GenerationOptions& options) {
-  auto generated = generate(decoder, tokenizer(), rows, options);
-  EXPECT_TRUE(generated) << generated.error().message;
-  return generated ? *generated : std::vector<Generated>(rows.size());
+  return valueOf(generate(decoder, tokenizer(), rows, options));
 }
 
 // The first layer's keys and values depend on no cache: they are float32's, rounded. Those of later

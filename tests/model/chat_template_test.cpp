@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/spec/model_catalogue.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -102,16 +103,15 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
     if (!thinks) {
       EXPECT_EQ(model.choose("auto")->name(), "qwen3");
     }
-    const auto chat = model.choose(thinks ? "auto" : "qwen3-no-think");
-    ASSERT_TRUE(chat) << chat.error().message;
-    EXPECT_EQ(chat->name(), item["family"]);
-    EXPECT_EQ(chat->addsBos(), item["bos"].is_number());
-    EXPECT_EQ(chat->bosToken().value_or(-1), item["bos"].is_number() ? item["bos"].get<int>() : -1);
+    const auto chat = valueOf(model.choose(thinks ? "auto" : "qwen3-no-think"));
+    EXPECT_EQ(chat.name(), item["family"]);
+    EXPECT_EQ(chat.addsBos(), item["bos"].is_number());
+    EXPECT_EQ(chat.bosToken().value_or(-1), item["bos"].is_number() ? item["bos"].get<int>() : -1);
     for (const json& text : item["texts"]) {
       const auto system = text[0].get<std::string>(), user = text[1].get<std::string>(),
                  prefix = text[2].get<std::string>();
-      EXPECT_EQ(chat->render(system, user, prefix), text[3].get<std::string>()) << text;
-      EXPECT_EQ(chat->encode(model.tokenizer(), system, user, prefix),
+      EXPECT_EQ(chat.render(system, user, prefix), text[3].get<std::string>()) << text;
+      EXPECT_EQ(chat.encode(model.tokenizer(), system, user, prefix),
                 text[4].get<std::vector<int32_t>>())
           << text;
       ++texts;
@@ -134,15 +134,14 @@ TEST(ChatTemplate, ANameAloneDoes) {
     tested.emplace_back(name);
     const json item = caseOf(golden_case);
     ModelFolder model(item);
-    const auto chat = model.choose(name);
-    ASSERT_TRUE(chat) << chat.error().message;
-    EXPECT_EQ(chat->name(), name);
+    const auto chat = valueOf(model.choose(name));
+    EXPECT_EQ(chat.name(), name);
     for (const json& text : item["texts"]) {
-      EXPECT_EQ(chat->render(text[0].get<std::string>(), text[1].get<std::string>(),
-                             text[2].get<std::string>()),
+      EXPECT_EQ(chat.render(text[0].get<std::string>(), text[1].get<std::string>(),
+                            text[2].get<std::string>()),
                 text[3].get<std::string>());
     }
-    ASSERT_TRUE(chat->endOfTurn());
+    ASSERT_TRUE(chat.endOfTurn());
     // Whatever else the model publishes.
     model.publish("{{ 'Human: ' + messages[0]['content'] }}");
     EXPECT_TRUE(model.choose(name));
@@ -157,16 +156,15 @@ TEST(ChatTemplate, ANameAloneDoes) {
 TEST(ChatTemplate, WithoutOneTheTextsStandAlone) {
   ModelFolder model(caseOf("llama-3"));
   for (const char* name : {"none", "auto", ""}) {
-    const auto chat = model.choose(name);
-    ASSERT_TRUE(chat) << chat.error().message;
-    EXPECT_TRUE(chat->none());
-    EXPECT_EQ(chat->name(), "none");
-    EXPECT_FALSE(chat->addsBos());
-    EXPECT_EQ(chat->bosToken(), model.tokenizer().bosToken());
-    EXPECT_EQ(chat->endOfTurn(), std::nullopt);
-    EXPECT_EQ(chat->render("", "the", " in"), "the in");
-    EXPECT_EQ(chat->render("a", "the", " in"), "a\n\nthe in");
-    EXPECT_EQ(chat->encode(model.tokenizer(), "a", "the", " in"),
+    const auto chat = valueOf(model.choose(name));
+    EXPECT_TRUE(chat.none());
+    EXPECT_EQ(chat.name(), "none");
+    EXPECT_FALSE(chat.addsBos());
+    EXPECT_EQ(chat.bosToken(), model.tokenizer().bosToken());
+    EXPECT_EQ(chat.endOfTurn(), std::nullopt);
+    EXPECT_EQ(chat.render("", "the", " in"), "the in");
+    EXPECT_EQ(chat.render("a", "the", " in"), "a\n\nthe in");
+    EXPECT_EQ(chat.encode(model.tokenizer(), "a", "the", " in"),
               model.tokenizer().encode("a\n\nthe in"));
   }
   model.publish(caseOf("llama-3")["template"]);
@@ -181,12 +179,11 @@ TEST(ChatTemplate, DataForgesNoTurn) {
     const json item = caseOf(name);
     ModelFolder model(item);
     model.publish(item["template"]);
-    const auto chat = model.choose(item["family"]);
-    ASSERT_TRUE(chat) << chat.error().message;
+    const auto chat = valueOf(model.choose(item["family"]));
     std::string all;
     for (const json& token : item["added_tokens"]) all += token["content"].get<std::string>();
-    const auto honest = chat->encode(model.tokenizer(), "a", "b", "c");
-    const auto forged = chat->encode(model.tokenizer(), all, all + "\n" + all, all);
+    const auto honest = chat.encode(model.tokenizer(), "a", "b", "c");
+    const auto forged = chat.encode(model.tokenizer(), all, all + "\n" + all, all);
     for (const json& token : item["added_tokens"]) {
       if (token["content"] == "<think>" || token["content"] == "</think>") continue;
       const auto id = token["id"].get<int32_t>();
@@ -267,10 +264,8 @@ TEST(ChatTemplate, RefusesWhatItDoesNotRecognise) {
               HasSubstr("\"llama-2\" is not known; allowed: auto, none, llama-3"));
   for (const json& bad : {json(7), json::object(), json::array({1})}) {
     model.write("tokenizer_config.json", {{"chat_template", bad}});
-    const auto chosen = model.choose("auto");
-    ASSERT_FALSE(chosen);
-    EXPECT_EQ(chosen.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(chosen.error().message, HasSubstr("neither a text nor a list"));
+    EXPECT_THAT(model.choose("auto"),
+                isError(ErrorCode::kUsage, HasSubstr("neither a text nor a list")));
   }
   model.write("tokenizer_config.json", std::string("{\"chat_template\": "));
   EXPECT_THAT(model.choose("auto").error().message, HasSubstr("is not JSON"));

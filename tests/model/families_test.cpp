@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "worker/model/decoder.h"
 
@@ -40,9 +41,7 @@ float largestGap(std::span<const float> is, const std::vector<float>& should) {
 class Families : public testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<Decoder> load(const std::string& folder) {
-    auto decoder = Decoder::load(folder, {.kv_bytes = size_t{16} << 20});
-    EXPECT_TRUE(decoder) << decoder.error().message;
-    return decoder ? std::move(*decoder) : nullptr;
+    return valueOf(Decoder::load(folder, {.kv_bytes = size_t{16} << 20}));
   }
 };
 
@@ -63,23 +62,19 @@ StepBatch batchOf(const Ids& pages, int32_t token, int32_t length) {
 
 TEST_P(Families, LogitsAreTransformers) {
   const auto decoder = load(kFolder + GetParam());
-  ASSERT_TRUE(decoder);
   const Golden golden = goldenOf(GetParam());
   ASSERT_EQ(golden.logits.size(), golden.tokens.size() + 1);
-  auto prompt = decoder->prefill(golden.prompt);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  float gap = largestGap(prompt->first_logits, golden.logits[0]);
+  auto prompt = valueOf(decoder->prefill(golden.prompt));
+  float gap = largestGap(prompt.first_logits, golden.logits[0]);
   EXPECT_LE(gap, 1e-3f);
-  Ids pages = prompt->pages;
-  auto more = decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1);
-  ASSERT_TRUE(more);
-  pages.insert(pages.end(), more->begin(), more->end());
+  Ids pages = prompt.pages;
+  auto more = valueOf(decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1));
+  pages.insert(pages.end(), more.begin(), more.end());
   for (size_t i = 0; i < golden.tokens.size(); ++i) {
     SCOPED_TRACE("step " + std::to_string(i));
     const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
-    auto logits = decoder->step(batchOf(pages, golden.tokens[i], length), nullptr);
-    ASSERT_TRUE(logits) << logits.error().message;
-    const float here = largestGap(*logits, golden.logits[i + 1]);
+    auto logits = valueOf(decoder->step(batchOf(pages, golden.tokens[i], length), nullptr));
+    const float here = largestGap(logits, golden.logits[i + 1]);
     EXPECT_LE(here, 1e-3f);
     gap = std::max(gap, here);
   }
@@ -99,43 +94,35 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
   folder.write("config.json", config.dump());
   const auto decoder = load(folder.path());
-  ASSERT_TRUE(decoder);
   const Golden golden = goldenOf(name);
-  auto prompt = decoder->prefill(golden.prompt);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  EXPECT_GT(largestGap(prompt->first_logits, golden.logits[0]), 0.05f);
+  auto prompt = valueOf(decoder->prefill(golden.prompt));
+  EXPECT_GT(largestGap(prompt.first_logits, golden.logits[0]), 0.05f);
 }
 
 // Beyond its window a row has the window's keys: it reads no others, and counts no others.
 TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
-  auto loaded = Decoder::load(kFolder + "mistral", {.kv_bytes = size_t{16} << 20});
-  ASSERT_TRUE(loaded) << loaded.error().message;
-  const auto decoder = std::move(*loaded);
+  const auto decoder = valueOf(Decoder::load(kFolder + "mistral", {.kv_bytes = size_t{16} << 20}));
   const ModelConfig& config = decoder->config();
   const Golden golden = goldenOf("mistral");
-  auto prompt = decoder->prefill(golden.prompt);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  ASSERT_GT(prompt->length, config.sliding_window);
-  Ids pages = prompt->pages;
-  auto more = decoder->pool().allocate(1);
-  ASSERT_TRUE(more);
-  pages.push_back(more->front());
+  auto prompt = valueOf(decoder->prefill(golden.prompt));
+  ASSERT_GT(prompt.length, config.sliding_window);
+  Ids pages = prompt.pages;
+  auto more = valueOf(decoder->pool().allocate(1));
+  pages.push_back(more.front());
   std::vector<kernels::RowStatistics> statistics(1);
-  StepBatch batch = batchOf(pages, golden.tokens[0], prompt->length + 1);
-  const auto exact = decoder->step(batch, &statistics);
-  ASSERT_TRUE(exact) << exact.error().message;
+  StepBatch batch = batchOf(pages, golden.tokens[0], prompt.length + 1);
+  const auto exact = valueOf(decoder->step(batch, &statistics));
   const auto keys = static_cast<uint64_t>(config.sliding_window * config.heads * config.layers);
   EXPECT_EQ(statistics[0].dense_rows, keys);
   EXPECT_EQ(statistics[0].unique_rows, keys);
   EXPECT_EQ(statistics[0].key_bytes + statistics[0].value_bytes, statistics[0].dense_bytes);
-  const std::vector<float> dense(exact->begin(), exact->end());
+  const std::vector<float> dense(exact.begin(), exact.end());
   // As many draws as the window has keys are exact attention.
   const std::vector<uint32_t> window(2, static_cast<uint32_t>(config.sliding_window));
   batch.schedules = {window};
   batch.method.method = kernels::Method::kS2antaSys;
-  const auto sampled = decoder->step(batch, nullptr);
-  ASSERT_TRUE(sampled);
-  EXPECT_EQ(std::vector<float>(sampled->begin(), sampled->end()), dense);
+  const auto sampled = valueOf(decoder->step(batch, nullptr));
+  EXPECT_EQ(std::vector<float>(sampled.begin(), sampled.end()), dense);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "qwen3", "mistral"),

@@ -16,6 +16,7 @@
 #include "tests/kernels/recall_states.h"
 #include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/generation.h"
 #include "worker/model/head_schedule.h"
 
@@ -115,8 +116,7 @@ json answers() {
   EXPECT_TRUE(decoder && tokenizer);
   std::ifstream file(folder + "/golden.json");
   const auto ids = json::parse(file)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
-  auto prompt = (*decoder)->prefill(ids);
-  EXPECT_TRUE(prompt) << prompt.error().message;
+  auto prompt = valueOf((*decoder)->prefill(ids));
   const SampleSchedule schedule = {3, 2, 0, 1, 3, 0, 5, 2};
   json all = json::array();
   for (const std::string text : {"dense", "s2anta-sys", "s2anta-q4"}) {
@@ -135,16 +135,15 @@ json answers() {
                        {"rows", rowsOf(options.method, kv, in, &out).keys()}});
     };
     const auto out =
-        generate(decoder->get(), *tokenizer, {{&*prompt, schedule, sequence}}, options);
-    EXPECT_TRUE(out) << out.error().message;
+        valueOf(generate(decoder->get(), *tokenizer, {{&prompt, schedule, sequence}}, options));
     all.push_back({{"method", text},
                    {"schedule", schedule},
                    {"sequence", sequence},
                    {"prompt", 0},
-                   {"tokens", (*out)[0].tokens},
+                   {"tokens", out[0].tokens},
                    {"steps", steps}});
   }
-  (*decoder)->release(&*prompt);
+  (*decoder)->release(&prompt);
   return all;
 }
 

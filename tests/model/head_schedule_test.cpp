@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
 
@@ -56,12 +57,10 @@ TEST(HeadSchedule, AnEntryIsEachOfItsHeads) {
 constexpr int kWindow = 24;
 
 std::unique_ptr<Decoder> load(ZeroReads zero_reads) {
-  auto decoder = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20,
+  return valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20,
                                            .shadow_bits = {4},
                                            .zero_reads = zero_reads,
-                                           .zero_window = kWindow});
-  EXPECT_TRUE(decoder) << decoder.error().message;
-  return decoder ? std::move(*decoder) : nullptr;
+                                           .zero_window = kWindow}));
 }
 
 std::vector<int32_t> promptIds() {
@@ -99,9 +98,8 @@ Written write(Decoder* decoder, const std::vector<GenerationRow>& rows, const st
                             out + static_cast<int64_t>(in.rows) * in.heads * kv.head_dim);
     if (probe) probe(kv, in, out);
   };
-  const auto out = generate(decoder, *tokenizer, rows, options);
-  EXPECT_TRUE(out) << out.error().message;
-  for (const Generated& row : *out) {
+  const auto out = valueOf(generate(decoder, *tokenizer, rows, options));
+  for (const Generated& row : out) {
     written.tokens.push_back(row.tokens);
     written.key_bytes.push_back(row.statistics.key_bytes);
     written.value_bytes.push_back(row.statistics.value_bytes);
@@ -115,13 +113,11 @@ const SampleSchedule kLayers = {3, 2, 1, 0, 33, 1, 0, 40};
 // The same draws a head, however they are written down.
 TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
-  auto prompt = decoder->prefill(promptIds());
-  ASSERT_TRUE(prompt);
+  auto prompt = valueOf(decoder->prefill(promptIds()));
   for (const char* method : {"s2anta-sys", "s2anta-q4", "top-k", "bernoulli values=s2anta-sys"}) {
     const auto rows = [&](size_t times) {
-      return std::vector<GenerationRow>{{&*prompt, spread(kLayers, times), 1},
-                                        {&*prompt, spread(kLayers, times), 2}};
+      return std::vector<GenerationRow>{{&prompt, spread(kLayers, times), 1},
+                                        {&prompt, spread(kLayers, times), 2}};
     };
     const Written layers = write(decoder.get(), rows(1), method);
     EXPECT_EQ(write(decoder.get(), rows(2), method), layers) << method;
@@ -137,14 +133,12 @@ TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
 // gives what it gives in a row in which all heads have its budget.
 TEST(HeadScheduleDecoder, AHeadHasItsOwnBudget) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
-  auto prompt = decoder->prefill(promptIds());
-  ASSERT_TRUE(prompt);
+  auto prompt = valueOf(decoder->prefill(promptIds()));
   const SampleSchedule heads = {5, 0, 1, UINT32_MAX, 0, 9, 9, 2};
   SampleSchedule mixed = spread(SampleSchedule(7, 4), 8);
   mixed.insert(mixed.begin(), heads.begin(), heads.end());
   const auto firstLayer = [&](const SampleSchedule& schedule) {
-    std::vector<float> out = write(decoder.get(), {{&*prompt, schedule, 1}}, "s2anta-sys").attended;
+    std::vector<float> out = write(decoder.get(), {{&prompt, schedule, 1}}, "s2anta-sys").attended;
     out.resize(8 * 64);
     return out;
   };
@@ -159,7 +153,6 @@ TEST(HeadScheduleDecoder, AHeadHasItsOwnBudget) {
 
 TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
   for (const char* text : {"s2anta-sys", "sampled-blocks"}) {
     std::map<size_t, std::vector<float>> logits;
     for (const size_t times : {1, 2, 8}) {
@@ -184,14 +177,12 @@ TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
 
 TEST(HeadScheduleDecoder, OtherSizesAreRefused) {
   const auto decoder = load(ZeroReads::kOff);
-  ASSERT_TRUE(decoder);
   PromptReading reading;
   reading.method = methodOf("s2anta-sys");
   reading.schedule.assign(32, 1);
-  const auto prompt = decoder->prefill({5}, reading);
-  ASSERT_FALSE(prompt);
-  EXPECT_THAT(prompt.error().message,
-              HasSubstr("a schedule of 32 entries does not fit the model's 8 layers of 8 heads"));
+  EXPECT_THAT(
+      decoder->prefill({5}, reading),
+      isError(HasSubstr("a schedule of 32 entries does not fit the model's 8 layers of 8 heads")));
 }
 
 // ---- What heads without a budget give.
@@ -217,13 +208,11 @@ std::vector<double> exactMeans(const kernels::PagedKv& kv, const kernels::Decode
 // values, of prompt and answer, and reads nothing.
 TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
   const auto decoder = load(ZeroReads::kMeanValue);
-  ASSERT_TRUE(decoder);
-  auto prompt = decoder->prefill(promptIds());
-  ASSERT_TRUE(prompt);
+  auto prompt = valueOf(decoder->prefill(promptIds()));
   SampleSchedule heads(64, 4);
   for (size_t h = 0; h < 64; h += 3) heads[h] = 0;
   const std::vector<GenerationRow> rows{
-      {&*prompt, heads, 1}, {&*prompt, kLayers, 2}, {&*prompt, heads, 3, {7, 8, 9}}};
+      {&prompt, heads, 1}, {&prompt, kLayers, 2}, {&prompt, heads, 3, {7, 8, 9}}};
   size_t silent = 0;
   const auto check = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                          const float* out) {
@@ -248,23 +237,19 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
   }
   // Nothing but that is another run's: with budgets everywhere it is the decoder without means.
   const auto off = load(ZeroReads::kOff);
-  auto same = off->prefill(promptIds());
-  ASSERT_TRUE(same);
-  EXPECT_EQ(write(decoder.get(), {{&*prompt, SampleSchedule(8, 4), 1}}, "s2anta-sys"),
-            write(off.get(), {{&*same, SampleSchedule(8, 4), 1}}, "s2anta-sys"));
-  const Written zeros = write(off.get(), {{&*same, SampleSchedule(8, 0), 1}}, "s2anta-sys");
-  const Written means = write(decoder.get(), {{&*prompt, SampleSchedule(8, 0), 1}}, "s2anta-sys");
+  auto same = valueOf(off->prefill(promptIds()));
+  EXPECT_EQ(write(decoder.get(), {{&prompt, SampleSchedule(8, 4), 1}}, "s2anta-sys"),
+            write(off.get(), {{&same, SampleSchedule(8, 4), 1}}, "s2anta-sys"));
+  const Written zeros = write(off.get(), {{&same, SampleSchedule(8, 0), 1}}, "s2anta-sys");
+  const Written means = write(decoder.get(), {{&prompt, SampleSchedule(8, 0), 1}}, "s2anta-sys");
   EXPECT_NE(zeros.attended, means.attended);
   EXPECT_EQ(means.key_bytes[0] + means.value_bytes[0] + means.draws[0], 0u);
 }
 
 TEST(ZeroReadsDecoder, AWindowIsReadAndCounted) {
   const auto decoder = load(ZeroReads::kWindow);
-  ASSERT_TRUE(decoder);
-  auto prompt = decoder->prefill(promptIds());
-  ASSERT_TRUE(prompt);
-  const Written written =
-      write(decoder.get(), {{&*prompt, SampleSchedule(16, 0), 1}}, "s2anta-sys");
+  auto prompt = valueOf(decoder->prefill(promptIds()));
+  const Written written = write(decoder.get(), {{&prompt, SampleSchedule(16, 0), 1}}, "s2anta-sys");
   const uint64_t steps = written.tokens[0].size() - 1;
   EXPECT_EQ(written.draws[0], steps * kWindow * 64);
   EXPECT_EQ(written.value_bytes[0], steps * kWindow * 16 * 64 * sizeof(float));
@@ -272,10 +257,8 @@ TEST(ZeroReadsDecoder, AWindowIsReadAndCounted) {
 }
 
 TEST(ZeroReadsDecoder, NoWindowIsRefused) {
-  const auto decoder =
-      Decoder::load(kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 0});
-  ASSERT_FALSE(decoder);
-  EXPECT_THAT(decoder.error().message, HasSubstr("has 1 position or more, not 0"));
+  EXPECT_THAT(Decoder::load(kRecall7m, {.zero_reads = ZeroReads::kWindow, .zero_window = 0}),
+              isError(HasSubstr("has 1 position or more, not 0")));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Pages of the pool: what they cost, where their parts are, and that a copy is whole.
 #include "worker/model/kv_pool.h"
+#include "tests/results.h"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +22,7 @@ constexpr size_t kDenseBytes = size_t{2} * 2 * 32 * 64 * sizeof(float);  // of o
 
 TEST(KvPool, APageCostsWhatItHolds) {
   const auto bytes = [](const KvPoolOptions& options) {
-    auto pool = KvPool::create(config(), options);
-    EXPECT_TRUE(pool) << pool.error().message;
-    return pool->bytesPerPage() / 3;
+    return valueOf(KvPool::create(config(), options)).bytesPerPage() / 3;
   };
   EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
   EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kBFloat16}), kDenseBytes / 2);
@@ -66,13 +65,12 @@ std::vector<std::pair<uint8_t*, size_t>> partsOf(const kernels::PagedKv& kv, int
 }
 
 TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
-  auto pool = KvPool::create(config(), {.page_size = 32,
-                                        .kv_bytes = 600 << 10,
-                                        .shadow_bits = {3, 8, 4},
-                                        .bounds = true,
-                                        .zero_reads = ZeroReads::kMeanValue});
-  ASSERT_TRUE(pool) << pool.error().message;
-  const auto pages = static_cast<int64_t>(pool->totalPages());
+  auto pool = valueOf(KvPool::create(config(), {.page_size = 32,
+                                                .kv_bytes = 600 << 10,
+                                                .shadow_bits = {3, 8, 4},
+                                                .bounds = true,
+                                                .zero_reads = ZeroReads::kMeanValue}));
+  const auto pages = static_cast<int64_t>(pool.totalPages());
   ASSERT_GE(pages, 3);
   // A mark of its own in every part of every page; were two to overlap, one mark would be gone.
   uint8_t mark = 0;
@@ -80,7 +78,7 @@ TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
     mark = 0;
     for (int64_t layer = 0; layer < 3; ++layer) {
       for (int64_t page = 0; page < pages; ++page) {
-        for (const auto& [bytes, size] : partsOf(pool->layer(layer), page)) {
+        for (const auto& [bytes, size] : partsOf(pool.layer(layer), page)) {
           visit(bytes, size, ++mark);
         }
       }
@@ -90,11 +88,11 @@ TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
   eachPart([](const uint8_t* bytes, size_t size, uint8_t m) {
     EXPECT_EQ(std::count(bytes, bytes + size, m), static_cast<std::ptrdiff_t>(size));
   });
-  ASSERT_TRUE(pool->allocate(3));  // the lowest
-  pool->copyPage(0, 2);
+  ASSERT_TRUE(pool.allocate(3));  // the lowest
+  pool.copyPage(0, 2);
   for (int64_t layer = 0; layer < 3; ++layer) {
-    const auto from = partsOf(pool->layer(layer), 0), to = partsOf(pool->layer(layer), 2);
-    const auto beside = partsOf(pool->layer(layer), 1);
+    const auto from = partsOf(pool.layer(layer), 0), to = partsOf(pool.layer(layer), 2);
+    const auto beside = partsOf(pool.layer(layer), 1);
     for (size_t i = 0; i < from.size(); ++i) {
       EXPECT_EQ(std::memcmp(from[i].first, to[i].first, from[i].second), 0) << i;
       EXPECT_NE(std::memcmp(from[i].first, beside[i].first, from[i].second), 0) << i;
@@ -104,8 +102,7 @@ TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
 
 TEST(KvPool, RefusesWhatItCannotHold) {
   const auto refused = [](const KvPoolOptions& options) {
-    const auto pool = KvPool::create(config(), options);
-    return pool ? std::string() : pool.error().message;
+    return messageOf(KvPool::create(config(), options));
   };
   EXPECT_NE(refused({.shadow_bits = {5}}).find("3, 4 or 8"), std::string::npos);
   EXPECT_NE(refused({.shadow_bits = {4, 4}}).find("once"), std::string::npos);

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 
 #include "tests/readme.h"
+#include "tests/results.h"
 #include "worker/model/compute_device.h"
 #include "worker/model/decoder.h"
 
@@ -41,16 +41,15 @@ int64_t kvBytes(const ModelConfig& config) {
 TEST(ModelMemory, IsAsComputedBefore) {
   constexpr size_t kPool = size_t{64} << 20;
   auto decoder =
-      Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m", {.kv_bytes = kPool});
-  ASSERT_TRUE(decoder) << decoder.error().message;
-  const ModelConfig& config = (*decoder)->config();
+      valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m", {.kv_bytes = kPool}));
+  const ModelConfig& config = decoder->config();
   const auto matrices =
       static_cast<double>(weightBytes(config, Device::kCpu, WeightType::kFloat32));
-  const auto all = static_cast<double>((*decoder)->weightBytes());
+  const auto all = static_cast<double>(decoder->weightBytes());
   EXPECT_GT(all, matrices);
   EXPECT_LT(all, matrices * 1.01);
-  EXPECT_NEAR(all / static_cast<double>((*decoder)->parameters()), 8, 0.1);
-  const KvPool& pool = (*decoder)->pool();
+  EXPECT_NEAR(all / static_cast<double>(decoder->parameters()), 8, 0.1);
+  const KvPool& pool = decoder->pool();
   const size_t page = static_cast<size_t>(pool.pageSize()) * static_cast<size_t>(kvBytes(config));
   EXPECT_NEAR(static_cast<double>(pool.totalPages() * page), kPool, static_cast<double>(page));
 }
@@ -77,14 +76,13 @@ TEST(ModelMemory, IsWhatTheDocumentSays) {
 
 // Beside its keys and values, and the logits of its last position.
 TEST(PromptRoom, WhatIsComputedGrowsWithAChunkNotWithThePrompt) {
-  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                               {.kv_bytes = size_t{256} << 20});
-  ASSERT_TRUE(decoder) << decoder.error().message;
+  auto decoder = valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                                       {.kv_bytes = size_t{256} << 20}));
   const auto largestOf = [&](size_t tokens) {
     largest = 0;
-    auto prompt = (*decoder)->prefill(std::vector<int32_t>(tokens, 5));
+    auto prompt = decoder->prefill(std::vector<int32_t>(tokens, 5));
     EXPECT_TRUE(prompt) << prompt.error().message;
-    if (prompt) (*decoder)->release(&*prompt);
+    if (prompt) decoder->release(&*prompt);
     return largest;
   };
   const size_t chunk = largestOf(4096);
@@ -94,22 +92,20 @@ TEST(PromptRoom, WhatIsComputedGrowsWithAChunkNotWithThePrompt) {
 }
 
 TEST(PromptRoom, APromptThatFindsNoRoomIsASentence) {
-  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                               {.kv_bytes = size_t{64} << 20});
-  ASSERT_TRUE(decoder) << decoder.error().message;
-  const size_t free = (*decoder)->pool().freePages();
+  auto decoder = valueOf(Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                                       {.kv_bytes = size_t{64} << 20}));
+  const size_t free = decoder->pool().freePages();
   most_at_once = size_t{1} << 20;
-  const auto refused = (*decoder)->prefill(std::vector<int32_t>(2000, 5));
+  const auto refused = decoder->prefill(std::vector<int32_t>(2000, 5));
   most_at_once = SIZE_MAX;
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_THAT(refused.error().message,
               testing::AllOf(HasSubstr("a prompt of 2000 tokens finds no room in memory"),
                              HasSubstr("lower spec.task.contextTokens")));
-  EXPECT_EQ((*decoder)->pool().freePages(), free);
-  auto prompt = (*decoder)->prefill(std::vector<int32_t>(20, 5));
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  (*decoder)->release(&*prompt);
+  EXPECT_EQ(decoder->pool().freePages(), free);
+  auto prompt = valueOf(decoder->prefill(std::vector<int32_t>(20, 5)));
+  decoder->release(&prompt);
 }
 
 }  // namespace

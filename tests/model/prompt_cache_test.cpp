@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/decoder.h"
 
 namespace allot {
@@ -19,14 +20,11 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
                                         .shadow_bits = {3, 8},
                                         .bounds = true,
                                         .zero_reads = ZeroReads::kMeanValue}}) {
-    auto probe = Decoder::load(kRecall7m, options);
-    ASSERT_TRUE(probe);
-    const size_t page_bytes = (*probe)->pool().bytesPerPage();
+    const size_t page_bytes = valueOf(Decoder::load(kRecall7m, options))->pool().bytesPerPage();
     KvPoolOptions small = options;
     small.kv_bytes = 12 * page_bytes;  // two prompts of five pages
-    auto decoder = Decoder::load(kRecall7m, small);
-    ASSERT_TRUE(decoder);
-    PromptCache cache(decoder->get(), 10 * page_bytes);
+    auto decoder = valueOf(Decoder::load(kRecall7m, small));
+    PromptCache cache(decoder.get(), 10 * page_bytes);
     std::map<std::string, std::vector<int32_t>> ids;
     for (int32_t i = 0; i < 6; ++i) ids[std::to_string(i)] = std::vector<int32_t>(5 * 16, 7 + i);
     int prefilled = 0;
@@ -51,19 +49,17 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
       batch.lengths = {prompt.length + 1};
       batch.sequences = {1};
       batch.steps = {0};
-      auto own = (*decoder)->pool().allocate(1);
-      EXPECT_TRUE(own);
+      auto own = valueOf(decoder->pool().allocate(1));
       batch.method.method = kernels::Method::kDense;
-      const std::vector<uint32_t> all((*decoder)->config().layers, UINT32_MAX);
+      const std::vector<uint32_t> all(decoder->config().layers, UINT32_MAX);
       batch.schedules = {all};
       batch.page_table = prompt.pages;
-      batch.page_table.push_back(own->front());
+      batch.page_table.push_back(own.front());
       batch.max_pages = static_cast<int>(batch.page_table.size());
       std::vector<kernels::RowStatistics> statistics(1);
-      const auto logits = (*decoder)->step(batch, &statistics);
-      EXPECT_TRUE(logits);
-      std::vector<float> copy(logits->begin(), logits->end());
-      (*decoder)->pool().release(*own);
+      const auto logits = valueOf(decoder->step(batch, &statistics));
+      std::vector<float> copy(logits.begin(), logits.end());
+      decoder->pool().release(own);
       return copy;
     };
     std::map<std::string, std::vector<float>> first, logits;
@@ -98,11 +94,10 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
 }
 
 TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
-  auto decoder = Decoder::load(kRecall7m, {.page_size = 16, .kv_bytes = size_t{2} << 20});
-  ASSERT_TRUE(decoder);
-  const size_t pages = (*decoder)->pool().totalPages();
+  auto decoder = valueOf(Decoder::load(kRecall7m, {.page_size = 16, .kv_bytes = size_t{2} << 20}));
+  const size_t pages = decoder->pool().totalPages();
   ASSERT_GE(pages, 12u);
-  PromptCache cache(decoder->get());
+  PromptCache cache(decoder.get());
   const std::vector<int32_t> ids(5 * 16, 7);  // 5 pages
   bool refuse = false;
   const auto tokens = [&](size_t) -> Result<const std::vector<int32_t>*> {
@@ -120,14 +115,10 @@ TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
   EXPECT_TRUE(cache.contains("1"));
   EXPECT_FALSE(cache.contains("2"));
   EXPECT_TRUE(cache.contains("3"));
-  const auto tooMany = get({"4", "5", "6", "7"});
-  ASSERT_FALSE(tooMany);
-  EXPECT_NE(tooMany.error().message.find("--kv-memory"), std::string::npos);
+  EXPECT_THAT(get({"4", "5", "6", "7"}), isError(testing::HasSubstr("--kv-memory")));
   // Tokens are asked for only where there is something to prefill; their error ends the call.
   refuse = true;
-  const auto refused = get({"8"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "not this one");
+  EXPECT_THAT(get({"8"}), isError("not this one"));
   EXPECT_FALSE(cache.contains("8"));
 }
 

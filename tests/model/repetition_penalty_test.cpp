@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "worker/model/generation.h"
 #include "worker/model/tokenizer.h"
 
@@ -20,12 +21,9 @@ constexpr size_t kLength = 60;  // of each prompt its end: the reference reads i
 class RepetitionPenalty : public testing::Test {
  protected:
   void SetUp() override {
-    auto decoder = Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20});
-    ASSERT_TRUE(decoder) << decoder.error().message;
-    decoder_ = std::move(*decoder);
-    auto tokenizer = Tokenizer::load(kRecall7m + "/tokenizer.json");
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    tokenizer_.emplace(std::move(*tokenizer));
+    decoder_ = valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20}));
+    auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
+    tokenizer_.emplace(std::move(tokenizer));
     std::ifstream file(kRecall7m + "/golden.json");
     const nlohmann::json golden_values = nlohmann::json::parse(file);
     for (const auto& golden : golden_values["logits"]) {
@@ -44,10 +42,9 @@ class RepetitionPenalty : public testing::Test {
                                     .choice = choice,
                                     .choosing_threads = threads,
                                     .is_complete = [](const std::string&) { return false; }};
-    const auto out = generate(decoder_.get(), *tokenizer_, rows, options);
-    EXPECT_TRUE(out) << out.error().message;
+    const auto out = valueOf(generate(decoder_.get(), *tokenizer_, rows, options));
     std::vector<std::vector<int32_t>> tokens;
-    for (const Generated& row : *out) tokens.push_back(row.tokens);
+    for (const Generated& row : out) tokens.push_back(row.tokens);
     return tokens;
   }
 

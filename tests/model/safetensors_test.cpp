@@ -12,6 +12,7 @@
 #include <random>
 
 #include "core/digest.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -63,25 +64,23 @@ std::string errorOf(const std::string& bytes) {
 }
 
 TEST(Safetensors, Recall7m) {
-  const auto file = Safetensors::open(kModelFolder);
-  ASSERT_TRUE(file.has_value()) << file.error().message;
-  const std::vector<std::string> names = file->names();
+  const auto file = valueOf(Safetensors::open(kModelFolder));
+  const std::vector<std::string> names = file.names();
   EXPECT_EQ(names.size(), 74u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
-  EXPECT_TRUE(file->contains("model.layers.7.mlp.up_proj.weight"));
-  EXPECT_FALSE(file->contains("__metadata__"));
-  const auto view = file->tensor("model.embed_tokens.weight", {1024, 256});
-  ASSERT_TRUE(view.has_value()) << view.error().message;
-  EXPECT_EQ(view->type, TensorType::kBF16);
-  EXPECT_EQ(view->elements(), 1024 * 256);
+  EXPECT_TRUE(file.contains("model.layers.7.mlp.up_proj.weight"));
+  EXPECT_FALSE(file.contains("__metadata__"));
+  const auto view = valueOf(file.tensor("model.embed_tokens.weight", {1024, 256}));
+  EXPECT_EQ(view.type, TensorType::kBF16);
+  EXPECT_EQ(view.elements(), 1024 * 256);
   std::vector<float> values(1024 * 256);
-  toFloat(*view, values.data());
+  toFloat(view, values.data());
   // As Hugging Face's safetensors and NumPy read them.
   EXPECT_THAT(std::vector<float>(values.begin(), values.begin() + 4),
               ElementsAre(-0.06494140625f, -0.048828125f, -0.00433349609375f, -0.0732421875f));
   EXPECT_EQ(values.back(), -0.052734375f);
   EXPECT_NEAR(std::accumulate(values.begin(), values.end(), 0.0), 515.1356818359345, 1e-9);
-  EXPECT_EQ(file->digest(), "bbb4c234cc3bb8f4241ee514e48c0f311e56f368ac9af6bd0708b8b71b385cab");
+  EXPECT_EQ(file.digest(), "bbb4c234cc3bb8f4241ee514e48c0f311e56f368ac9af6bd0708b8b71b385cab");
 }
 
 TEST(Safetensors, HandsOutCheckedViews) {
@@ -89,24 +88,21 @@ TEST(Safetensors, HandsOutCheckedViews) {
   // A header of odd length, so that the data is not aligned.
   std::string header = goodHeader().dump();
   if (header.size() % 2 == 0) header += ' ';
-  auto opened = openBytes(folder, fileBytes(header, someData()));
-  ASSERT_TRUE(opened.has_value()) << opened.error().message;
-  const Safetensors file = std::move(*opened);  // views outlive a move
+  auto opened = valueOf(openBytes(folder, fileBytes(header, someData())));
+  const Safetensors file = std::move(opened);  // views outlive a move
   EXPECT_THAT(file.names(), ElementsAre("a", "b", "c"));
   EXPECT_EQ(file.digest(), sha256Hex(fileBytes(header, someData())));
 
-  const auto b = file.tensor("b", {2});
-  ASSERT_TRUE(b.has_value());
-  EXPECT_EQ(std::memcmp(b->data, someData().data() + 12, 8), 0);
+  const auto b = valueOf(file.tensor("b", {2}));
+  EXPECT_EQ(std::memcmp(b.data, someData().data() + 12, 8), 0);
   float values[6];
   float expected[2];
   std::memcpy(expected, someData().data() + 12, 8);
-  toFloat(*b, values);
+  toFloat(b, values);
   EXPECT_EQ(values[0], expected[0]);
   EXPECT_EQ(values[1], expected[1]);
-  const auto a = file.tensor("a", {2, 3});
-  ASSERT_TRUE(a.has_value());
-  toFloat(*a, values);
+  const auto a = valueOf(file.tensor("a", {2, 3}));
+  toFloat(a, values);
   EXPECT_EQ(values[5], std::ldexp(1.0f + 0x0b / 128.0f, 0x18 - 127));  // bytes 0x0b 0x0c
 
   EXPECT_THAT(file.tensor("a", {3, 2}).error().message,
@@ -123,13 +119,13 @@ TEST(Safetensors, ScalarsEmptyTensorsAndUnknownDtypes) {
   const json header = {{"scalar", entry("F16", {}, 0, 2)},
                        {"empty", entry("F32", {0, 5}, 1, 1)},  // inside another: no overlap
                        {"packed", entry("F4", {3}, 2, 4)}};
-  const auto file = openBytes(folder, fileBytes(header.dump(), std::string("\x00\x3c??", 4)));
-  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto file =
+      valueOf(openBytes(folder, fileBytes(header.dump(), std::string("\x00\x3c??", 4))));
   float value = 0;
-  toFloat(*file->tensor("scalar", {}), &value);
+  toFloat(*file.tensor("scalar", {}), &value);
   EXPECT_EQ(value, 1.0f);
-  EXPECT_EQ(file->tensor("empty", {0, 5})->elements(), 0);
-  EXPECT_THAT(file->tensor("packed", {3}).error().message, HasSubstr("dtype \"F4\""));
+  EXPECT_EQ(file.tensor("empty", {0, 5})->elements(), 0);
+  EXPECT_THAT(file.tensor("packed", {3}).error().message, HasSubstr("dtype \"F4\""));
 }
 
 TEST(Safetensors, EveryHalfAndBfloat) {
@@ -265,12 +261,11 @@ class Sharded : public testing::Test {
 };
 
 TEST_F(Sharded, ReadsAllShards) {
-  const auto file = open();
-  ASSERT_TRUE(file.has_value()) << file.error().message;
-  EXPECT_THAT(file->names(), ElementsAre("a", "b"));
-  EXPECT_TRUE(file->tensor("a", {2, 3}).has_value());
-  EXPECT_EQ(std::memcmp(file->tensor("b", {3})->data, someData().data() + 12, 12), 0);
-  EXPECT_EQ(file->digest(), sha256Hex(first_ + second_));
+  const auto file = valueOf(open());
+  EXPECT_THAT(file.names(), ElementsAre("a", "b"));
+  EXPECT_TRUE(file.tensor("a", {2, 3}).has_value());
+  EXPECT_EQ(std::memcmp(file.tensor("b", {3})->data, someData().data() + 12, 12), 0);
+  EXPECT_EQ(file.digest(), sha256Hex(first_ + second_));
 }
 
 TEST_F(Sharded, RefusesBadIndexes) {

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -78,19 +79,18 @@ std::string errorOf(const json& file) {
 }
 
 TEST(Tokenizer, RecallGoldenIdsAndRoundTrip) {
-  const auto tokenizer = Tokenizer::load(std::string(kModelFolder) + "tokenizer.json");
-  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  const auto tokenizer = valueOf(Tokenizer::load(std::string(kModelFolder) + "tokenizer.json"));
   const json cases = readJson(std::string(kModelFolder) + "golden.json")["tokenizer"];
   ASSERT_GE(cases.size(), 5u);
   for (const json& item : cases) {
     const auto text = item["text"].get<std::string>();
     const auto ids = item["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer->encode(text), ids) << text;
-    EXPECT_EQ(tokenizer->decode(ids), text);
+    EXPECT_EQ(tokenizer.encode(text), ids) << text;
+    EXPECT_EQ(tokenizer.decode(ids), text);
   }
-  EXPECT_EQ(tokenizer->vocabSize(), 1024u);
-  EXPECT_EQ(tokenizer->idOf("<|eos|>"), 1);
-  EXPECT_EQ(tokenizer->idOf("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer.vocabSize(), 1024u);
+  EXPECT_EQ(tokenizer.idOf("<|eos|>"), 1);
+  EXPECT_EQ(tokenizer.idOf("no such token"), std::nullopt);
 }
 
 // How many different texts a golden case has.
@@ -106,10 +106,9 @@ TEST(Tokenizer, MatchesHuggingFaceOnEveryVariant) {
   size_t families = 0;
   for (const json& golden_case : golden()["cases"]) {
     SCOPED_TRACE(golden_case["name"].get<std::string>());
-    const auto tokenizer = load(fileOfCase(golden_case));
-    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    const auto tokenizer = valueOf(load(fileOfCase(golden_case)));
     for (const json& item : golden_case["texts"]) {
-      EXPECT_EQ(tokenizer->encode(item[0].get<std::string>()), item[1].get<std::vector<int32_t>>())
+      EXPECT_EQ(tokenizer.encode(item[0].get<std::string>()), item[1].get<std::vector<int32_t>>())
           << item[0];
     }
     if (kFamilies.contains(golden_case["name"])) {
@@ -136,12 +135,11 @@ TEST(Tokenizer, MatchesHuggingFaceOnByteFallback) {
   ASSERT_EQ(metaspaceGolden()["cases"].size(), 5u);
   for (const json& golden_case : metaspaceGolden()["cases"]) {
     SCOPED_TRACE(golden_case["name"].get<std::string>());
-    const auto tokenizer = load(metaspaceFile(golden_case));
-    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    const auto tokenizer = valueOf(load(metaspaceFile(golden_case)));
     for (const json& item : golden_case["texts"]) {
       const auto ids = item[1].get<std::vector<int32_t>>();
-      EXPECT_EQ(tokenizer->encode(item[0].get<std::string>()), ids) << item[0];
-      EXPECT_EQ(tokenizer->decode(ids), item[2].get<std::string>()) << item[0];
+      EXPECT_EQ(tokenizer.encode(item[0].get<std::string>()), ids) << item[0];
+      EXPECT_EQ(tokenizer.decode(ids), item[2].get<std::string>()) << item[0];
     }
     const bool family = golden_case["name"] == "llama2" || golden_case["name"] == "mistral";
     EXPECT_GE(textsOf(golden_case), family ? 200u : 70u);
@@ -149,10 +147,9 @@ TEST(Tokenizer, MatchesHuggingFaceOnByteFallback) {
 }
 
 TEST(Tokenizer, ByteFallbackKeepsBytesThatAreNotText) {
-  const auto tokenizer = load(metaspaceFile(metaspaceGolden()["cases"][0]));
-  ASSERT_TRUE(tokenizer.has_value());
+  const auto tokenizer = valueOf(load(metaspaceFile(metaspaceGolden()["cases"][0])));
   const std::string bytes = "the \xc3 rain\xff\xe2\x96";
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes);
 }
 
 TEST(Tokenizer, RefusesBadPartsOfByteFallback) {
@@ -187,8 +184,7 @@ TEST(Tokenizer, RefusesBadPartsOfByteFallback) {
 TEST(Tokenizer, DecodeGivesBackAnyBytes) {
   std::mt19937 random(7);
   for (const char* name : {"llama3", "qwen2", "gpt2", "digits", "whole"}) {
-    const auto tokenizer = load(fileOf(name));
-    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    const auto tokenizer = valueOf(load(fileOf(name)));
     for (int i = 0; i < 300; ++i) {
       std::string bytes(random() % 40, '\0');
       for (char& byte : bytes) {
@@ -198,45 +194,41 @@ TEST(Tokenizer, DecodeGivesBackAnyBytes) {
                                  : kind == 1 ? 0x20
                                              : 0xbe + random() % 64);
       }
-      EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes), false), bytes) << name;
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes), false), bytes) << name;
     }
   }
 }
 
 TEST(Tokenizer, BrokenUtf8LeavesTheTextAroundItAlone) {
-  const auto tokenizer = load(fileOf("llama3"));
-  ASSERT_TRUE(tokenizer.has_value());
-  std::vector<int32_t> expected = tokenizer->encode("the rain");
-  expected.push_back(*tokenizer->idOf("Ã"));  // byte 0xc3, which begins a character
-  for (const int32_t id : tokenizer->encode(" the<|eot|>")) expected.push_back(id);
-  EXPECT_EQ(tokenizer->encode("the rain\xc3 the<|eot|>"), expected);
+  const auto tokenizer = valueOf(load(fileOf("llama3")));
+  std::vector<int32_t> expected = tokenizer.encode("the rain");
+  expected.push_back(*tokenizer.idOf("Ã"));  // byte 0xc3, which begins a character
+  for (const int32_t id : tokenizer.encode(" the<|eot|>")) expected.push_back(id);
+  EXPECT_EQ(tokenizer.encode("the rain\xc3 the<|eot|>"), expected);
 }
 
 TEST(Tokenizer, SkipsSpecialTokensOnlyWhenAsked) {
-  const auto tokenizer = load(fileOf("qwen2"));
-  ASSERT_TRUE(tokenizer.has_value());
-  const std::vector<int32_t> ids = tokenizer->encode("a<|eot|>b<tool>c");
+  const auto tokenizer = valueOf(load(fileOf("qwen2")));
+  const std::vector<int32_t> ids = tokenizer.encode("a<|eot|>b<tool>c");
   EXPECT_EQ(ids.size(), 5u);
-  EXPECT_EQ(tokenizer->decode(ids), "ab<tool>c");
-  EXPECT_EQ(tokenizer->decode(ids, false), "a<|eot|>b<tool>c");
-  EXPECT_EQ(tokenizer->decode({-1, 1 << 30, ids[0]}), "a");  // ids that no token has
+  EXPECT_EQ(tokenizer.decode(ids), "ab<tool>c");
+  EXPECT_EQ(tokenizer.decode(ids, false), "a<|eot|>b<tool>c");
+  EXPECT_EQ(tokenizer.decode({-1, 1 << 30, ids[0]}), "a");  // ids that no token has
 }
 
 // Half a million bytes in one piece: seconds if merging were quadratic, minutes in a debug build.
 TEST(Tokenizer, OneLongPiece) {
   json file = fileOf("whole");
-  const auto tokenizer = load(file);
-  ASSERT_TRUE(tokenizer.has_value());
+  const auto tokenizer = valueOf(load(file));
   std::string text;
   while (text.size() < (1u << 19)) text += "the rain in the town is on the other line";
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
   // A long run of spaces before a letter makes the patterns look back.
-  const auto llama = load(fileOf("llama3"));
-  ASSERT_TRUE(llama.has_value());
+  const auto llama = valueOf(load(fileOf("llama3")));
   const std::string spaces = std::string(200000, ' ') + "the";
-  const std::vector<int32_t> ids = llama->encode(spaces);
-  EXPECT_EQ(llama->decode(ids), spaces);
-  EXPECT_EQ(ids.back(), llama->encode(" the").back());
+  const std::vector<int32_t> ids = llama.encode(spaces);
+  EXPECT_EQ(llama.decode(ids), spaces);
+  EXPECT_EQ(ids.back(), llama.encode(" the").back());
 }
 
 TEST(Tokenizer, ComposesWhereTheFileSaysNfc) {
@@ -267,8 +259,7 @@ TEST(Tokenizer, ComposesWhereTheFileSaysNfc) {
 // Hugging Face's `tokenizers` 0.23 leaves such bytes out, or writes unk_token.
 TEST(Tokenizer, BytesThatTheVocabularyLacks) {
   json file = fileOf("gpt2");
-  const auto whole = load(file);
-  ASSERT_TRUE(whole.has_value());
+  const auto whole = valueOf(load(file));
   json& vocab = file["model"]["vocab"];
   vocab.erase("\u0104");  // byte 0x04
   vocab.erase("\u0106");  // byte 0x06
@@ -283,8 +274,8 @@ TEST(Tokenizer, BytesThatTheVocabularyLacks) {
   file["model"]["fuse_unk"] = true;
   const auto fused = load(file);
   ASSERT_TRUE(lacking.has_value() && named.has_value() && fused.has_value());
-  std::vector<int32_t> expected = whole->encode("the");
-  const std::vector<int32_t> rest = whole->encode(" rain");
+  std::vector<int32_t> expected = whole.encode("the");
+  const std::vector<int32_t> rest = whole.encode(" rain");
   const auto with = [&](std::vector<int32_t> between) {
     std::vector<int32_t> ids = expected;
     ids.insert(ids.end(), between.begin(), between.end());
@@ -298,13 +289,10 @@ TEST(Tokenizer, BytesThatTheVocabularyLacks) {
 
 TEST(Tokenizer, NamesWhatTheFileLacks) {
   const TempFolder folder;
-  const auto missing = Tokenizer::load(folder.path() + "/tokenizer.json");
-  ASSERT_FALSE(missing.has_value());
-  EXPECT_EQ(missing.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(missing.error().message, StartsWith("the model folder lacks tokenizer.json: "));
-  const auto broken = Tokenizer::load(folder.write("tokenizer.json", "{\"model\": "));
-  ASSERT_FALSE(broken.has_value());
-  EXPECT_THAT(broken.error().message, HasSubstr("is not JSON"));
+  EXPECT_THAT(Tokenizer::load(folder.path() + "/tokenizer.json"),
+              isError(ErrorCode::kUsage, StartsWith("the model folder lacks tokenizer.json: ")));
+  EXPECT_THAT(Tokenizer::load(folder.write("tokenizer.json", "{\"model\": ")),
+              isError(HasSubstr("is not JSON")));
   EXPECT_FALSE(Tokenizer::load(folder.path()).has_value());
 
   EXPECT_THAT(errorOf(json::array()), HasSubstr("is not a JSON object"));
@@ -407,10 +395,9 @@ TEST(Tokenizer, SurvivesAnExponentialPattern) {
       {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(a+)+$|(?:aa|a)+?!"}}}};
   file["pre_tokenizer"] = {{"type", "Sequence"},
                            {"pretokenizers", json::array({split, file["pre_tokenizer"]})}};
-  const auto tokenizer = load(file);
-  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  const auto tokenizer = valueOf(load(file));
   const std::string text = std::string(60, 'a') + "b";
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 
 // Damaged files are refused or work; a crash or a sanitizer's finding fails the test.

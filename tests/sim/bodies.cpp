@@ -1,7 +1,6 @@
 #include "tests/sim/bodies.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/begin_run.h"

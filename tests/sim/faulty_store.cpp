@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/sim/faulty_store_faults.h"
-
 namespace allot::sim {
 
 // What tests/store/test_full_store.cpp shows of Redis: these begin by taking away.
@@ -38,36 +36,8 @@ tl::unexpected<Error> FaultyStore::timeOut(const char* what, const char* why) {
 
 // --- run ---
 
-Status FaultyStore::createRun(const RunSpec& spec) {
-  return writing<Status>("createRun", [spec](Store& s) { return s.createRun(spec); });
-}
-
-Result<std::optional<RunSpec>> FaultyStore::readSpec() {
-  return reading<Result<std::optional<RunSpec>>>("readSpec", [](Store& s) { return s.readSpec(); });
-}
-
-Result<Replacement> FaultyStore::replaceRun(const RunSpec& next, const Control& control) {
-  return writing<Result<Replacement>>(
-      "replaceRun", [next, control](Store& s) { return s.replaceRun(next, control); });
-}
-
-Result<v1::ModelFacts> FaultyStore::agreeOnModel(const v1::ModelFacts& mine) {
-  return writing<Result<v1::ModelFacts>>("agreeOnModel",
-                                         [mine](Store& s) { return s.agreeOnModel(mine); });
-}
-
-Result<std::optional<v1::ModelFacts>> FaultyStore::readModel() {
-  return reading<Result<std::optional<v1::ModelFacts>>>("readModel",
-                                                        [](Store& s) { return s.readModel(); });
-}
-
-Result<std::optional<Control>> FaultyStore::readControl() {
-  return reading<Result<std::optional<Control>>>("readControl",
-                                                 [](Store& s) { return s.readControl(); });
-}
-
 Result<bool> FaultyStore::changeControl(const Control& next) {
-  return writing<Result<bool>>("changeControl", [next, world = &world_](Store& s) {
+  return writing("changeControl", [next, world = &world_](Store& s) {
     auto changed = s.changeControl(next);
     world->ledger().changedControl(next, changed);
     return changed;
@@ -76,33 +46,26 @@ Result<bool> FaultyStore::changeControl(const Control& next) {
 
 // --- worker ---
 
-Result<std::optional<PublishedPolicy>> FaultyStore::readPolicy() {
-  return reading<Result<std::optional<PublishedPolicy>>>("readPolicy",
-                                                         [](Store& s) { return s.readPolicy(); });
-}
-
 Result<std::vector<uint64_t>> FaultyStore::takeTickets(const TicketRequest& request) {
-  auto tickets =
-      writing<Result<std::vector<uint64_t>>>("takeTickets", [request, world = &world_](Store& s) {
-        auto taken = s.takeTickets(request);
-        if (taken) world->ledger().handedOut(*taken);
-        return taken;
-      });
+  auto tickets = writing("takeTickets", [request, world = &world_](Store& s) {
+    auto taken = s.takeTickets(request);
+    if (taken) world->ledger().handedOut(*taken);
+    return taken;
+  });
   if (tickets) world_.ledger().heard(process_.name, *tickets);
   return tickets;
 }
 
 Result<PushOutcome> FaultyStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
-  return writing<Result<PushOutcome>>(
-      "pushResult", [result, cap, world = &world_, worker = process_.name](Store& s) {
-        auto outcome = s.pushResult(result, cap);
-        world->ledger().pushed(worker, result, outcome);
-        return outcome;
-      });
+  return writing("pushResult", [result, cap, world = &world_, worker = process_.name](Store& s) {
+    auto outcome = s.pushResult(result, cap);
+    world->ledger().pushed(worker, result, outcome);
+    return outcome;
+  });
 }
 
 Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const ClaimRequest& request) {
-  auto units = writing<Result<std::vector<v1::EvaluationUnit>>>(
+  auto units = writing(
       "claimUnits",
       [request, world = &world_](Store& s) {
         auto claimed = s.claimUnits(request);
@@ -117,13 +80,12 @@ Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const ClaimReque
 Status FaultyStore::releaseUnits(const std::string& holder,
                                  const std::vector<v1::EvaluationUnit>& units) {
   for (const auto& unit : units) world_.ledger().leftUnit(process_.name, unit, world_.now());
-  return writing<Status>("releaseUnits",
-                         [holder, units](Store& s) { return s.releaseUnits(holder, units); });
+  return writing("releaseUnits",
+                 [holder, units](Store& s) { return s.releaseUnits(holder, units); });
 }
 
 Result<PushOutcome> FaultyStore::pushEvaluation(const v1::EvaluationResult& result) {
-  auto outcome = writing<Result<PushOutcome>>(
-      "pushEvaluation", [result](Store& s) { return s.pushEvaluation(result); });
+  auto outcome = writing("pushEvaluation", [result](Store& s) { return s.pushEvaluation(result); });
   if (outcome) world_.ledger().leftUnit(process_.name, result.unit(), world_.now());
   return outcome;
 }
@@ -134,7 +96,7 @@ Status FaultyStore::beat(const Heartbeat& heartbeat) {
     travel();
     return timeOut("beat", "lost");
   }
-  return writing<Status>(
+  return writing(
       "beat",
       [heartbeat, world = &world_](Store& s) {
         const Status status = s.beat(heartbeat);
@@ -148,60 +110,12 @@ Status FaultyStore::beat(const Heartbeat& heartbeat) {
 Result<bool> FaultyStore::awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) {
   const uint64_t end = world_.now() + wait_ms;
   while (true) {
-    auto news = reading<Result<bool>>("awaitNews", [&](Store& s) { return s.awaitNews(0, stop); });
+    auto news = reading("awaitNews", [&](Store& s) { return s.awaitNews(0, stop); });
     if (!news || *news || world_.now() >= end || stop()) return news;
     world_.sleep(std::min(end - world_.now(), world_.chance().between(50, 1'000)));
   }
 }
 
-Status FaultyStore::leave(const std::string& worker) {
-  return writing<Status>("leave", [worker](Store& s) { return s.leave(worker); });
-}
-
 // --- anyone ---
-
-Result<std::vector<v1::WorkerBeat>> FaultyStore::listWorkers() {
-  return reading<Result<std::vector<v1::WorkerBeat>>>("listWorkers",
-                                                      [](Store& s) { return s.listWorkers(); });
-}
-
-Result<std::vector<v1::IterationRecord>> FaultyStore::readHistory(uint64_t after, size_t count) {
-  return reading<Result<std::vector<v1::IterationRecord>>>(
-      "readHistory", [after, count](Store& s) { return s.readHistory(after, count); });
-}
-
-Result<std::vector<Evaluation>> FaultyStore::readEvaluations(const std::string& after,
-                                                             size_t count) {
-  return reading<Result<std::vector<Evaluation>>>(
-      "readEvaluations", [after, count](Store& s) { return s.readEvaluations(after, count); });
-}
-
-Result<std::vector<Evaluation>> FaultyStore::readAnswers(const std::string& after, size_t count) {
-  return reading<Result<std::vector<Evaluation>>>(
-      "readAnswers", [after, count](Store& s) { return s.readAnswers(after, count); });
-}
-
-Result<uint64_t> FaultyStore::nextTicket() {
-  return reading<Result<uint64_t>>("nextTicket", [](Store& s) { return s.nextTicket(); });
-}
-
-Result<std::map<std::string, uint64_t>> FaultyStore::readRefusalCounts() {
-  return reading<Result<std::map<std::string, uint64_t>>>(
-      "readRefusalCounts", [](Store& s) { return s.readRefusalCounts(); });
-}
-
-Result<std::vector<Refusal>> FaultyStore::readRefusals(size_t count) {
-  return reading<Result<std::vector<Refusal>>>("readRefusals",
-                                               [count](Store& s) { return s.readRefusals(count); });
-}
-
-Status FaultyStore::beginImport() { return server_->beginImport(); }
-Status FaultyStore::importHistory(const std::vector<v1::IterationRecord>& records) {
-  return server_->importHistory(records);
-}
-Status FaultyStore::importEvaluations(const std::vector<v1::EvaluationResult>& results) {
-  return server_->importEvaluations(results);
-}
-Status FaultyStore::endImport(const RunImage& image) { return server_->endImport(image); }
 
 }  // namespace allot::sim

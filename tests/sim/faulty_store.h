@@ -6,40 +6,24 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "store/store.h"
+#include "tests/sim/forwarding_store.h"
 #include "tests/sim/world.h"
 
 namespace allot::sim {
 
-class FaultyStore final : public Store {
+class FaultyStore final : public RelayStore<FaultyStore> {
  public:
   FaultyStore(World* world, const Process* process);
 
-  Status createRun(const RunSpec& spec) override;
-  Result<std::optional<RunSpec>> readSpec() override;
-  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
-  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
-  Result<std::optional<v1::ModelFacts>> readModel() override;
-  Result<std::optional<Control>> readControl() override;
   Result<bool> changeControl(const Control& next) override;
-
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
-  Result<Lease> readLease() override;
-  Status releaseLease(const std::string& holder) override;
-  Result<std::optional<v1::AggregatorState>> readState() override;
-  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
-  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
-  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
-  Result<uint64_t> inboxSize() override;
-  Result<uint64_t> openUnits() override;
-  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
-  Result<StoreFill> fill() override;
 
-  Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
@@ -47,24 +31,11 @@ class FaultyStore final : public Store {
                       const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
   Status beat(const Heartbeat& heartbeat) override;
-  Status leave(const std::string& worker) override;
   Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
 
-  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
-  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
-  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
-  Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override;
-  Result<uint64_t> nextTicket() override;
-  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
-  Result<std::vector<Refusal>> readRefusals(size_t count) override;
-
-  // The simulation imports nothing.
-  Status beginImport() override;
-  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
-  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
-  Status endImport(const RunImage& image) override;
-
  private:
+  friend class RelayStore<FaultyStore>;
+
   // Called by Leadership alone.
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override;
@@ -85,14 +56,19 @@ class FaultyStore final : public Store {
   // they may outlive the caller.
   template <typename T>
   using Effect = std::function<T(Store&)>;
+  template <typename Call>
+  using Answer = std::invoke_result_t<const Call&, Store&>;
 
   // Calls that are made seldom get more than their share of faults, else they had hardly any.
   static constexpr double kOften = 1, kSometimes = 3, kSeldom = 8;
 
-  template <typename T>
-  T reading(const char* what, const Effect<T>& effect);
-  template <typename T>
-  T writing(const char* what, Effect<T> effect, double weight = kSometimes);
+  template <typename Call>
+  Answer<Call> reading(const char* what, const Call& effect);
+  template <typename Call>
+  Answer<Call> writing(const char* what, Call call, double weight = kSometimes);
+  // A call under an epoch; `call` gets the Leadership.
+  template <typename Call>
+  Status writingUnder(uint64_t epoch, const char* what, Call call, double weight = kSeldom);
   template <typename T>
   T faulty(const char* what, Fault fault, Effect<T> effect);
   template <typename T>
@@ -111,5 +87,120 @@ class FaultyStore final : public Store {
   const Process& process_;
   const std::shared_ptr<Store> server_;
 };
+
+template <typename T>
+T FaultyStore::answered(const char* what, T answer) {
+  travel();
+  if (world_.serverAway()) return timeOut(what, "reply lost, the server goes away");
+  return answer;
+}
+
+template <typename Call>
+FaultyStore::Answer<Call> FaultyStore::reading(const char* what, const Call& effect) {
+  world_.countCall();
+  travel();
+  if (world_.serverAway()) return timeOut(what, "server away");
+  switch (world_.drawFault(1)) {
+    case Fault::kRequestLost:
+    case Fault::kReplyLost:
+    case Fault::kLate:
+      return timeOut(what, "no answer");
+    case Fault::kKillBefore:
+    case Fault::kKillAfter:
+      world_.note(what, "killed");
+      throw Killed{};
+    case Fault::kHangBefore:
+      world_.note(what, "hangs before");
+      hang();
+      return effect(*server_);
+    case Fault::kHangAfter: {
+      auto answer = effect(*server_);
+      world_.note(what, "hangs after");
+      hang();
+      return answer;
+    }
+    case Fault::kTwice:
+    case Fault::kNone:
+      world_.note(what, "");
+      return answered(what, effect(*server_));
+  }
+  return fail(ErrorCode::kInternal, "no such fault");
+}
+
+template <typename T>
+FaultyStore::Effect<T> FaultyStore::ifThereIsRoom(World* world, const std::string& what,
+                                                  Effect<T> effect) {
+  if (world->scenario().full.empty() || needsNoRoom(what)) return effect;
+  return [world, effect = std::move(effect)](Store& server) -> T {
+    const uint64_t used = world->storeFull() ? 100 : 0;
+    world->server().setFill({used, 100});
+    const auto fill = server.fill();
+    const bool full = fill && fill->limit_bytes > 0 && fill->used_bytes >= fill->limit_bytes;
+    if (!full) return effect(server);
+    world->note("the store", "is full");
+    return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis");
+  };
+}
+
+template <typename Call>
+FaultyStore::Answer<Call> FaultyStore::writing(const char* what, Call call, double weight) {
+  Effect<Answer<Call>> effect = ifThereIsRoom<Answer<Call>>(&world_, what, std::move(call));
+  world_.countCall();
+  travel();
+  if (world_.serverAway()) return timeOut(what, "server away");
+  const Fault fault = world_.drawFault(weight);
+  world_.note(what, fault == Fault::kNone ? "" : nameOf(fault));
+  if (fault == Fault::kNone) return answered(what, effect(*server_));
+  return faulty(what, fault, std::move(effect));
+}
+
+template <typename T>
+T FaultyStore::faulty(const char* what, Fault fault, Effect<T> effect) {
+  Chance& chance = world_.chance();
+  switch (fault) {
+    case Fault::kNone:
+    case Fault::kRequestLost:
+      break;
+    case Fault::kReplyLost:
+      (void)effect(*server_);
+      break;
+    case Fault::kTwice: {
+      T first = effect(*server_);
+      if (chance.hit(0.5)) travel();
+      T second = effect(*server_);
+      return answered(what, chance.hit(0.5) ? std::move(first) : std::move(second));
+    }
+    case Fault::kLate:
+      world_.later(chance.hit(0.5) ? chance.below(1'000) : chance.below(40'000),
+                   [effect = std::move(effect), server = server_] { (void)effect(*server); });
+      break;
+    case Fault::kKillBefore:
+      throw Killed{};
+    case Fault::kKillAfter:
+      (void)effect(*server_);
+      throw Killed{};
+    case Fault::kHangBefore:
+      hang();
+      return effect(*server_);
+    case Fault::kHangAfter: {
+      T answer = effect(*server_);
+      hang();
+      return answer;
+    }
+  }
+  return timeOut(what, "gives up waiting");
+}
+
+template <typename Call>
+Status FaultyStore::writingUnder(uint64_t epoch, const char* what, Call call, double weight) {
+  return writing(
+      what,
+      [epoch, what, call = std::move(call), world = &world_](Store& s) {
+        const Status status = call(Leadership(s, epoch));
+        world->ledger().wroteUnder(epoch, what, status);
+        return status;
+      },
+      weight);
+}
 
 }  // namespace allot::sim

@@ -1,5 +1,4 @@
 // Somebody who can write to the server and wishes the run no good: what no worker would send.
-#include <cmath>
 #include <limits>
 
 #include "tests/sim/bodies.h"

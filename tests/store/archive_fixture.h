@@ -13,6 +13,7 @@
 #include "store/archive/archive.h"
 #include "store/archive/exact_json.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
 #include "tests/store/small_run.h"
 #include "tests/temp_folder.h"
 
@@ -69,11 +70,9 @@ class Archive : public testing::Test {
     return importRun(reader->get(), store);
   }
   static void changeLearningRate(Store* store, const std::string& rate) {
-    auto control = store->readControl();
-    ASSERT_TRUE(control && *control);
-    (*control)->experiment =
-        *withSettings((*control)->experiment, {"spec.update.learningRate=" + rate});
-    ASSERT_TRUE(store->changeControl(**control).value());
+    Control control = valueOf(valueOf(store->readControl()));
+    control.experiment = *withSettings(control.experiment, {"spec.update.learningRate=" + rate});
+    ASSERT_TRUE(store->changeControl(control).value());
   }
   static std::unique_ptr<Store> emptyStore() {
     return openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));

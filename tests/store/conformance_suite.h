@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 
 namespace allot::test {
@@ -34,10 +35,9 @@ class StoreConformance : public ::testing::TestWithParam<BackendFactory> {
  protected:
   // A lease that outlives the test, and version 0.
   Leadership lead(const std::string& holder = "first") {
-    const auto lease = store_->acquireLease(holder, 3'600'000);
-    EXPECT_TRUE(succeeded(lease));
-    EXPECT_TRUE(lease->held);
-    const Leadership leader(*store_, lease->epoch);
+    const auto lease = valueOf(store_->acquireLease(holder, 3'600'000));
+    EXPECT_TRUE(lease.held);
+    const Leadership leader(*store_, lease.epoch);
     EXPECT_TRUE(succeeded(leader.publishInitial(policy(0), state(0))));
     return leader;
   }
@@ -46,11 +46,10 @@ class StoreConformance : public ::testing::TestWithParam<BackendFactory> {
   }
   std::vector<std::string> claim(const std::vector<uint32_t>& warm, uint64_t lease_ms = 3'600'000,
                                  const std::string& holder = "w") {
-    const auto units =
-        store_->claimUnits({.holder = holder, .warm = warm, .count = 10'000, .lease_ms = lease_ms});
-    EXPECT_TRUE(succeeded(units));
+    const auto units = valueOf(store_->claimUnits(
+        {.holder = holder, .warm = warm, .count = 10'000, .lease_ms = lease_ms}));
     std::vector<std::string> ids;
-    for (const auto& unit : *units) ids.push_back(unit.unit_id());
+    for (const auto& unit : units) ids.push_back(unit.unit_id());
     return ids;
   }
   // Until nothing more is to be had.

@@ -9,6 +9,7 @@
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot::test {
 namespace {
@@ -23,7 +24,7 @@ const char* const kWorkers[] = {"worker-1", "=HYPERLINK(\"http://x\"),a", "wörk
 }  // namespace
 
 v1::Experiment smallExperiment() {
-  const auto parsed = parseExperiment(R"(
+  return valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: small}
@@ -36,9 +37,7 @@ spec:
   update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 100}
   evaluation: {everyUpdates: 2, budgets: [8, 16], schedules: [uniform, learned], methods: [s2anta-sys]}
 )",
-                                      "test");
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return *parsed;
+                                 "test"));
 }
 
 SmallRun::SmallRun(Store* store, bool synchronous, uint32_t layers)
@@ -107,53 +106,47 @@ v1::EpisodeResult SmallRun::episode(uint64_t ticket) {
 }
 
 void SmallRun::update() {
-  const auto state = store_.readState();
-  ASSERT_TRUE(state && *state);
-  const auto tickets = store_.takeTickets({3, uint64_t{1} << 40});
-  ASSERT_TRUE(tickets);
-  for (const uint64_t ticket : *tickets) {
+  const v1::AggregatorState state = valueOf(valueOf(store_.readState()));
+  const auto tickets = valueOf(store_.takeTickets({3, uint64_t{1} << 40}));
+  for (const uint64_t ticket : tickets) {
     ASSERT_TRUE(store_.pushResult(episode(ticket), 100));
   }
-  const auto entries = store_.readInbox(3, 1000);
-  ASSERT_TRUE(entries);
-  ASSERT_EQ(entries->size(), 3u);
+  const auto entries = valueOf(store_.readInbox(3, 1000));
+  ASSERT_EQ(entries.size(), 3u);
   Commit commit;
   std::vector<v1::EpisodeResult> results;
-  for (const InboxEntry& entry : *entries) {
+  for (const InboxEntry& entry : entries) {
     ASSERT_TRUE(results.emplace_back().ParseFromString(entry.payload));
     commit.consumed.emplace_back(entry.entry_id, entry.result_id);
   }
-  const auto control = store_.readControl();
-  ASSERT_TRUE(control && *control);
-  UpdateOutcome outcome = applyUpdate((*control)->experiment, **state, results);
-  outcome.record.set_committed_unix_ms(1'900'000'000'000 + (*state)->policy().version());
+  const Control control = valueOf(valueOf(store_.readControl()));
+  UpdateOutcome outcome = applyUpdate(control.experiment, state, results);
+  outcome.record.set_committed_unix_ms(1'900'000'000'000 + state.policy().version());
 
-  commit.expected_version = (*state)->policy().version();
+  commit.expected_version = state.policy().version();
   commit.policy = outcome.state.policy();
   commit.state = outcome.state;
   commit.record = outcome.record;
-  const Status committed = Leadership(store_, epoch_).commit(commit);
-  ASSERT_TRUE(committed) << committed.error().message;
+  ASSERT_THAT(Leadership(store_, epoch_).commit(commit), succeeds());
   policies_.push_back(commit.policy);
 }
 
 void SmallRun::planEvaluation() {
-  auto state = store_.readState();
-  ASSERT_TRUE(state && *state);
+  v1::AggregatorState state = valueOf(valueOf(store_.readState()));
   ASSERT_TRUE(Leadership(store_, epoch_)
-                  .planUnits(allot::planEvaluation(spec_.experiment, (*state)->policy())));
-  (*state)->set_evaluated_version((*state)->policy().version());
-  (*state)->set_has_evaluation(true);
-  ASSERT_TRUE(Leadership(store_, epoch_).writeState(**state));
+                  .planUnits(allot::planEvaluation(spec_.experiment, state.policy())));
+  state.set_evaluated_version(state.policy().version());
+  state.set_has_evaluation(true);
+  ASSERT_TRUE(Leadership(store_, epoch_).writeState(state));
 }
 
 void SmallRun::evaluate(size_t count) {
   std::vector<v1::EvaluationUnit> units;
   while (units.size() < count) {
-    const auto claimed = store_.claimUnits({.holder = "w", .count = 100, .lease_ms = 1000});
-    ASSERT_TRUE(claimed);
-    ASSERT_FALSE(claimed->empty());
-    units.insert(units.end(), claimed->begin(), claimed->end());
+    const auto claimed =
+        valueOf(store_.claimUnits({.holder = "w", .count = 100, .lease_ms = 1000}));
+    ASSERT_FALSE(claimed.empty());
+    units.insert(units.end(), claimed.begin(), claimed.end());
   }
   ASSERT_TRUE(store_.releaseUnits("w", {units.begin() + static_cast<long>(count), units.end()}));
   units.resize(count);

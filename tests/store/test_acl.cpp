@@ -12,6 +12,7 @@
 #include "store/redis/acl.h"
 #include "store/redis/lua_scripts.h"
 #include "store/redis/redis_connection.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
@@ -165,10 +166,9 @@ class Acl : public ::testing::Test {
     calls();
     std::vector<std::string_view> words = {"SCRIPT", "EXISTS"};
     for (const RedisScript* script : lua::scripts) words.push_back(script->sha1);
-    const auto known = tester_.call(words);
-    ASSERT_TRUE(known);
+    const auto known = valueOf(tester_.call(words));
     for (size_t i = 0; i < lua::scripts.size(); ++i)
-      if (known->view()[i].integer() == 1) ran_[lua::scripts[i]->name].insert(role);
+      if (known.view()[i].integer() == 1) ran_[lua::scripts[i]->name].insert(role);
   }
 
   // Every call that a role makes, on a run of its own.
@@ -272,33 +272,24 @@ TEST_F(Acl, AWorkerCannotWriteWhatTheAggregatorDecides) {
 // every script's effects, which were then gone.
 TEST_F(Acl, NothingIsLostWhenTheServerStartsAnew) {
   ASSERT_THAT(everyCall()["aggregator"].failed, IsEmpty());
-  const auto before = open("aggregator", "run1")->readState();
-  ASSERT_TRUE(succeeded(before));
-  ASSERT_TRUE(before->has_value());
-  const auto units = open("aggregator", "run1")->readHistory(0, 100);
-  ASSERT_TRUE(succeeded(units));
-  ASSERT_THAT(*units, Not(IsEmpty()));
+  const auto before = valueOf(valueOf(open("aggregator", "run1")->readState()));
+  const auto units = valueOf(open("aggregator", "run1")->readHistory(0, 100));
+  ASSERT_THAT(units, Not(IsEmpty()));
   server_.killHard();
   server_.start();
-  const auto after = open("aggregator", "run1")->readState();
-  ASSERT_TRUE(succeeded(after));
-  ASSERT_TRUE(after->has_value());
-  EXPECT_EQ((*after)->SerializeAsString(), (*before)->SerializeAsString());
-  EXPECT_THAT(*open("aggregator", "run1")->readHistory(0, 100), SizeIs(units->size()));
+  const auto after = valueOf(valueOf(open("aggregator", "run1")->readState()));
+  EXPECT_EQ(after.SerializeAsString(), before.SerializeAsString());
+  EXPECT_THAT(*open("aggregator", "run1")->readHistory(0, 100), SizeIs(units.size()));
 }
 
 TEST_F(Acl, WhoDoesNotLogInDoesNothing) {
   RedisConnection stranger(*parseRedisUrl(server_.url()), 5000);
   for (const std::vector<std::string_view>& words :
        {std::vector<std::string_view>{"GET", "allot:index"}, {"PING"}, {"ACL", "WHOAMI"}}) {
-    const auto reply = stranger.call(words);
-    ASSERT_FALSE(reply);
-    EXPECT_THAT(reply.error().message, HasSubstr("NOAUTH"));
+    EXPECT_THAT(stranger.call(words), isError(HasSubstr("NOAUTH")));
   }
   for (const char* password : {"", "x"}) {
-    const auto reply = stranger.call({"AUTH", "default", password});
-    ASSERT_FALSE(reply);
-    EXPECT_THAT(reply.error().message, HasSubstr("WRONGPASS"));
+    EXPECT_THAT(stranger.call({"AUTH", "default", password}), isError(HasSubstr("WRONGPASS")));
   }
 }
 
@@ -318,13 +309,12 @@ TEST_F(Acl, AReaderWritesNothing) {
   EXPECT_TRUE(failsWith(store->acquireLease("a", 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(Leadership(*store, 1).reissueTicket(1), ErrorCode::kUsage));
   // No command of the reader is one that writes, whatever keys it may name.
-  const auto writers = tester_.call({"ACL", "CAT", "write"});
-  ASSERT_TRUE(succeeded(writers));
-  ASSERT_GT(writers->view().size(), 50u);
+  const auto writers = valueOf(tester_.call({"ACL", "CAT", "write"}));
+  ASSERT_GT(writers.view().size(), 50u);
   const std::vector<std::string>& mine = aclRoles().back().commands;
   ASSERT_EQ(aclRoles().back().name, "reader");
-  for (size_t i = 0; i < writers->view().size(); ++i)
-    EXPECT_THAT(mine, Not(Contains(std::string(writers->view()[i].text()))));
+  for (size_t i = 0; i < writers.view().size(); ++i)
+    EXPECT_THAT(mine, Not(Contains(std::string(writers.view()[i].text()))));
 }
 
 TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
@@ -339,12 +329,11 @@ TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
     struct stat facts {};
     ASSERT_EQ(stat(path.c_str(), &facts), 0);
     EXPECT_EQ(facts.st_mode & 0777, 0600u);
-    const auto password = readPassword(path);
-    ASSERT_TRUE(succeeded(password));
-    EXPECT_THAT(*password, SizeIs(64));
-    EXPECT_THAT(text, Not(HasSubstr(*password)));
-    EXPECT_THAT(text, HasSubstr("user " + role.name + " on #" + sha256Hex(*password) + " "));
-    passwords.insert(*password);
+    const auto password = valueOf(readPassword(path));
+    EXPECT_THAT(password, SizeIs(64));
+    EXPECT_THAT(text, Not(HasSubstr(password)));
+    EXPECT_THAT(text, HasSubstr("user " + role.name + " on #" + sha256Hex(password) + " "));
+    passwords.insert(password);
   }
   EXPECT_THAT(passwords, SizeIs(3));
 

@@ -7,6 +7,7 @@
 
 #include "allot/v1/archive.pb.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"
 #include "tests/store/redis_server.h"
@@ -64,30 +65,25 @@ TEST_F(Archive, AnExportImportsAsTheSameRun) {
   EXPECT_EQ(summary_.new_updates, 9u);
   EXPECT_EQ(summary_.results, 27u);
   EXPECT_EQ(summary_.evaluations, 5u);
-  const auto verified = verify(out_);
-  ASSERT_TRUE(verified) << verified.error().message;
-  EXPECT_EQ(verified->updates, 9u);
-  EXPECT_EQ(verified->results, 27u);
-  EXPECT_EQ(verified->workers, 3u);
-  EXPECT_EQ(verified->evaluations, 5u);
-  EXPECT_EQ(verified->head.policy_sha256, (*store_->readPolicy())->sha256);
+  const auto verified = valueOf(verify(out_));
+  EXPECT_EQ(verified.updates, 9u);
+  EXPECT_EQ(verified.results, 27u);
+  EXPECT_EQ(verified.workers, 3u);
+  EXPECT_EQ(verified.evaluations, 5u);
+  EXPECT_EQ(verified.head.policy_sha256, (*store_->readPolicy())->sha256);
 
   RedisServer server;
   auto redis = *openRedisStore(server.url(), kRunId);
   auto memory = emptyStore();
   for (Store* other : {redis.get(), memory.get()}) {
-    const auto imported = import(out_, other);
-    ASSERT_TRUE(imported) << imported.error().message;
+    ASSERT_THAT(import(out_, other), succeeds());
     expectSameRun(store_.get(), other);
     StoreSource source(other, kRunId);
     EXPECT_TRUE(verifyRun(&source));
     // What it has consumed cannot count again.
-    const auto records = other->readHistory(0, 1);
-    ASSERT_TRUE(records);
-    EXPECT_EQ(other->pushResult(records->at(0).results(0), 100).value(), PushOutcome::kDuplicate);
-    const auto again = import(out_, other);
-    ASSERT_FALSE(again);
-    EXPECT_EQ(again.error().code, ErrorCode::kUsage);
+    const auto records = valueOf(other->readHistory(0, 1));
+    EXPECT_EQ(other->pushResult(records.at(0).results(0), 100).value(), PushOutcome::kDuplicate);
+    EXPECT_EQ(codeOf(import(out_, other)), ErrorCode::kUsage);
   }
   // From Redis to files again: the same bytes.
   StoreSource source(redis.get(), kRunId);
@@ -146,10 +142,7 @@ TEST_F(Archive, AnExportOfAnotherSchemaIsRefusedWithTheBuildToUse) {
   nlohmann::json damaged = exported;
   damaged.erase("schema");
   write(path, damaged.dump());
-  const auto refused = verify(out_);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kData);
-  EXPECT_THAT(refused.error().message, HasSubstr("does not say the schema"));
+  EXPECT_THAT(verify(out_), isError(ErrorCode::kData, HasSubstr("does not say the schema")));
 }
 
 TEST_F(Archive, ARunThatHasNotBegunTravels) {
@@ -161,8 +154,7 @@ TEST_F(Archive, ARunThatHasNotBegunTravels) {
   ASSERT_TRUE(exportTo(out_));
   EXPECT_TRUE(verify(out_));
   auto other = emptyStore();
-  const auto imported = import(out_, other.get());
-  ASSERT_TRUE(imported) << imported.error().message;
+  ASSERT_THAT(import(out_, other.get()), succeeds());
   EXPECT_EQ((*other->readSpec())->sha256, spec.sha256);
   EXPECT_FALSE(*other->readPolicy());
 }
@@ -170,22 +162,19 @@ TEST_F(Archive, ARunThatHasNotBegunTravels) {
 TEST_F(Archive, AForkTravelsWithItsOrigin) {
   makeRun();
   StoreSource source(store_.get(), kRunId);
-  const auto origin = originAt(&source, 4);
-  ASSERT_TRUE(origin) << origin.error().message;
-  EXPECT_EQ(origin->version(), 4u);
+  const auto origin = valueOf(originAt(&source, 4));
+  EXPECT_EQ(origin.version(), 4u);
   const auto then = store_->readHistory(3, 1);
-  EXPECT_EQ(origin->policy_sha256(), then->at(0).policy_sha256());
-  EXPECT_EQ(origin->state().optimizer_steps(), 4u);
-  EXPECT_EQ(origin->state().episodes(), 0u);
+  EXPECT_EQ(origin.policy_sha256(), then->at(0).policy_sha256());
+  EXPECT_EQ(origin.state().optimizer_steps(), 4u);
+  EXPECT_EQ(origin.state().episodes(), 0u);
 
   auto forked = emptyStore();
-  SmallRun fork(forked.get(), *origin);
+  SmallRun fork(forked.get(), origin);
   fork.update(3);
   StoreSource fork_source(forked.get(), kRunId);
   ASSERT_TRUE(exportRun(&fork_source, out_));
-  const auto verified = verify(out_);
-  ASSERT_TRUE(verified) << verified.error().message;
-  EXPECT_EQ(verified->updates, 3u);
+  EXPECT_EQ(valueOf(verify(out_)).updates, 3u);
   auto other = emptyStore();
   ASSERT_TRUE(import(out_, other.get()));
   expectSameRun(forked.get(), other.get());
@@ -197,9 +186,7 @@ TEST_F(Archive, AForkTravelsWithItsOrigin) {
   auto* logits = exported.mutable_origin()->mutable_state()->mutable_policy()->mutable_logits();
   logits->Set(0, std::nextafter(logits->Get(0), 1));
   write(path, *exactJson(exported));
-  const auto forged = verify(out_);
-  ASSERT_FALSE(forged);
-  EXPECT_THAT(forged.error().message, HasSubstr("not the one of its origin"));
+  EXPECT_THAT(verify(out_), isError(HasSubstr("not the one of its origin")));
 }
 
 TEST_F(Archive, OriginsAreWithinTheRun) {
@@ -209,10 +196,7 @@ TEST_F(Archive, OriginsAreWithinTheRun) {
     EXPECT_TRUE(originAt(&source, version)) << version;
   }
   StoreSource source(store_.get(), kRunId);
-  const auto none = originAt(&source, 8);
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(none.error().message, HasSubstr("its newest is 7"));
+  EXPECT_THAT(originAt(&source, 8), isError(ErrorCode::kUsage, HasSubstr("its newest is 7")));
 }
 
 // A run that goes on while it is read is read as it was when the reading began.
@@ -245,14 +229,11 @@ TEST_F(Archive, ARunningRunIsExportedAsOfOneMoment) {
     SmallRun& run_;
   };
   Busy busy(store_.get(), run_.get());
-  const auto exported = exportRun(&busy, out_);
-  ASSERT_TRUE(exported) << exported.error().message;
-  EXPECT_EQ(exported->updates, 7u);
-  const auto verified = verify(out_);
-  ASSERT_TRUE(verified) << verified.error().message;
-  EXPECT_EQ(verified->head.version(), 7u);
-  EXPECT_EQ(verified->evaluations, 8u);  // five before, three while it was read
-  for (const auto& unit : verified->head.image.open_units) EXPECT_LE(unit.policy_version(), 7u);
+  EXPECT_EQ(valueOf(exportRun(&busy, out_)).updates, 7u);
+  const auto verified = valueOf(verify(out_));
+  EXPECT_EQ(verified.head.version(), 7u);
+  EXPECT_EQ(verified.evaluations, 8u);  // five before, three while it was read
+  for (const auto& unit : verified.head.image.open_units) EXPECT_LE(unit.policy_version(), 7u);
 
   Busy also_busy(store_.get(), run_.get());
   EXPECT_TRUE(verifyRun(&also_busy));
@@ -289,19 +270,16 @@ TEST_F(Archive, AnExportDoesNotMixRuns) {
   SmallRun run(other.get());
   run.update(9);
   StoreSource source(other.get(), "01M7YCD2AZVZVPGCPCSFDWQWNX");
-  const auto refused = exportRun(&source, out_);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("holds the export of run " + std::string(kRunId)));
+  EXPECT_THAT(
+      exportRun(&source, out_),
+      isError(ErrorCode::kUsage, HasSubstr("holds the export of run " + std::string(kRunId))));
 
   // The same run, set back to an earlier state.
   auto earlier = emptyStore();
   SmallRun short_run(earlier.get());
   short_run.update(5);
   StoreSource back(earlier.get(), kRunId);
-  const auto behind = exportRun(&back, out_);
-  ASSERT_FALSE(behind);
-  EXPECT_THAT(behind.error().message, HasSubstr("holds update 7, the run only 5"));
+  EXPECT_THAT(exportRun(&back, out_), isError(HasSubstr("holds update 7, the run only 5")));
 
   // The same number of updates under the same name, but others.
   auto forked = emptyStore();
@@ -310,9 +288,7 @@ TEST_F(Archive, AnExportDoesNotMixRuns) {
   changeLearningRate(forked.get(), "0.01");
   another.update(5);
   StoreSource different(forked.get(), kRunId);
-  const auto others = exportRun(&different, out_);
-  ASSERT_FALSE(others);
-  EXPECT_THAT(others.error().message, HasSubstr("holds another update 7"));
+  EXPECT_THAT(exportRun(&different, out_), isError(HasSubstr("holds another update 7")));
   EXPECT_TRUE(verify(out_));
 }
 
@@ -322,10 +298,8 @@ TEST_F(Archive, OneProcessWritesAnExport) {
   {
     const auto other = LineFile::open(out_ + "/history.jsonl");
     ASSERT_TRUE(other);
-    const Status refused = exportTo(out_);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(refused.error().message, HasSubstr("another process is writing it"));
+    EXPECT_THAT(exportTo(out_),
+                isError(ErrorCode::kUsage, HasSubstr("another process is writing it")));
   }
   EXPECT_TRUE(exportTo(out_));
 }
@@ -337,10 +311,7 @@ TEST_F(Archive, AFullDiskLeavesAnExportThatCanGrow) {
   run_->update(20);
   {
     const FullDisk full(fs::file_size(out_ + "/history.jsonl") + 2000);
-    const Status refused = exportTo(out_);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kIo);
-    EXPECT_THAT(refused.error().message, HasSubstr("cannot write " + out_));
+    EXPECT_THAT(exportTo(out_), isError(ErrorCode::kIo, HasSubstr("cannot write " + out_)));
   }
   EXPECT_EQ(readFile(out_ + "/export.json"), before);
   EXPECT_TRUE(verify(out_));  // what it was before

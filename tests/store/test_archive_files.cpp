@@ -10,6 +10,7 @@
 #include "allot/v1/archive.pb.h"
 #include "core/evaluation/answers.h"
 #include "store/archive/archive_csv.h"
+#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
@@ -54,11 +55,10 @@ TEST(ExactJson, EveryDoubleComesBack) {
     const auto value = std::bit_cast<double>(random());
     if (std::isfinite(value)) policy.add_logits(value);
   }
-  const auto json = exactJson(policy);
-  ASSERT_TRUE(json);
-  EXPECT_EQ(json->find('\n'), std::string::npos);
+  const auto json = valueOf(exactJson(policy));
+  EXPECT_EQ(json.find('\n'), std::string::npos);
   v1::PolicySnapshot back;
-  ASSERT_TRUE(parseExactJson(*json, &back));
+  ASSERT_TRUE(parseExactJson(json, &back));
   ASSERT_EQ(back.logits_size(), policy.logits_size());
   for (int i = 0; i < policy.logits_size(); ++i) {
     EXPECT_EQ(std::bit_cast<uint64_t>(policy.logits(i)), std::bit_cast<uint64_t>(back.logits(i)))
@@ -72,11 +72,10 @@ TEST(ExactJson, EveryStringComesBack) {
        {std::string("[-0,-0]"), std::string("\"-0}"), std::string("\\\"-0,"), std::string("\\"),
         std::string("a\0b\x01\x1f\x7f\r\n\t", 9), std::string("\u2028é\U0001F600<script>")}) {
     beat.set_worker(text);
-    const auto json = exactJson(beat);
-    ASSERT_TRUE(json);
-    EXPECT_EQ(json->find('\n'), std::string::npos);
+    const auto json = valueOf(exactJson(beat));
+    EXPECT_EQ(json.find('\n'), std::string::npos);
     v1::WorkerBeat back;
-    ASSERT_TRUE(parseExactJson(*json, &back)) << *json;
+    ASSERT_TRUE(parseExactJson(json, &back)) << json;
     EXPECT_EQ(back.worker(), text);
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/digest.h"
+#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
@@ -21,10 +22,9 @@ TEST_P(StoreConformance, PublishesTheFirstPolicyOnce) {
   other.set_logits(0, 99);
   EXPECT_TRUE(succeeded(leader.publishInitial(other, state(0, 5))));
   EXPECT_FALSE(leader.publishInitial(policy(1), state(1)).has_value());
-  const auto published = store_->readPolicy().value();
-  ASSERT_TRUE(published.has_value());
-  EXPECT_EQ(published->snapshot.SerializeAsString(), policy(0).SerializeAsString());
-  EXPECT_EQ(published->sha256, sha256Hex(policy(0).SerializeAsString()));
+  const auto published = valueOf(store_->readPolicy().value());
+  EXPECT_EQ(published.snapshot.SerializeAsString(), policy(0).SerializeAsString());
+  EXPECT_EQ(published.sha256, sha256Hex(policy(0).SerializeAsString()));
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);
   ASSERT_TRUE(succeeded(leader.writeState(state(0, 7))));
   EXPECT_EQ(store_->readState().value()->episodes(), 7u);

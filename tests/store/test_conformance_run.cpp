@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/digest.h"
+#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
@@ -20,12 +21,11 @@ TEST_P(StoreConformance, CreatesARunOnceAndRefusesAnotherExperiment) {
   const auto other = backend_->open()->createRun(runSpec("bb"));
   EXPECT_TRUE(failsWith(other, ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store_->createRun(runSpec("")), ErrorCode::kUsage));
-  const auto spec = store_->readSpec().value();
-  ASSERT_TRUE(spec.has_value());
-  EXPECT_EQ(spec->experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
-  EXPECT_EQ(spec->sha256, "aa");
-  EXPECT_TRUE(spec->synchronous);
-  EXPECT_EQ(spec->started_unix_ms, 1'700'000'000'123u);
+  const auto spec = valueOf(store_->readSpec().value());
+  EXPECT_EQ(spec.experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
+  EXPECT_EQ(spec.sha256, "aa");
+  EXPECT_TRUE(spec.synchronous);
+  EXPECT_EQ(spec.started_unix_ms, 1'700'000'000'123u);
 }
 
 TEST_P(StoreConformance, TheFirstModelFactsStand) {
@@ -136,14 +136,13 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
             Replacement::Outcome::kChanged);  // a lost reply: repeated
 
   auto other = backend_->open();
-  const auto spec = other->readSpec().value();
-  ASSERT_TRUE(spec.has_value());
-  EXPECT_EQ(spec->sha256, "bb");
-  EXPECT_EQ(spec->experiment.spec().seed(), 8u);
-  EXPECT_EQ(spec->build, "allot 2");
-  EXPECT_TRUE(spec->synchronous);
-  EXPECT_EQ(spec->started_unix_ms, first.started_unix_ms);
-  EXPECT_EQ(spec->origin->run_id(), "01HA");
+  const auto spec = valueOf(other->readSpec().value());
+  EXPECT_EQ(spec.sha256, "bb");
+  EXPECT_EQ(spec.experiment.spec().seed(), 8u);
+  EXPECT_EQ(spec.build, "allot 2");
+  EXPECT_TRUE(spec.synchronous);
+  EXPECT_EQ(spec.started_unix_ms, first.started_unix_ms);
+  EXPECT_EQ(spec.origin->run_id(), "01HA");
   const Control control = other->readControl().value().value();
   EXPECT_EQ(control.desired, Desired::kPaused);
   EXPECT_EQ(control.revision, 3u);

@@ -7,6 +7,7 @@
 
 #include "store/redis/redis_connection.h"
 #include "store/store_observer.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"
 #include "tests/store/redis_server.h"
@@ -87,8 +88,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   image.state = state(1);
   v1::WorkerBeat beat;
   beat.set_worker("w");
-  const auto control = run_->readControl().value();
-  ASSERT_TRUE(control);
+  const auto control = valueOf(run_->readControl().value());
   const auto reopen = unit(0, 0, "a");
   const RunSpec next = runSpec("cc");
 
@@ -97,7 +97,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"createRun", fresh_->createRun(runSpec("bb"))},
       {"replaceRun", statusOf(unbegun_->replaceRun(
                          next, {Desired::kRunning, next.experiment, next.experiment, 1}))},
-      {"changeControl", statusOf(run_->changeControl(*control))},
+      {"changeControl", statusOf(run_->changeControl(control))},
       {"publishInitial", Leadership(*fresh_, fresh_epoch_).publishInitial(policy(0), state(0))},
       {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},
       {"publishStatus", Leadership(*run_, epoch_).publishStatus({})},
@@ -170,13 +170,12 @@ TEST_F(FullStore, GoesOnOnceThereIsRoom) {
 
 TEST_F(FullStore, SaysHowFullItIs) {
   ASSERT_TRUE(raw_.call({"CONFIG", "SET", "maxmemory", "104857600"}));
-  const auto before = run_->fill();
-  ASSERT_TRUE(succeeded(before));
-  EXPECT_EQ(before->limit_bytes, 104857600u);
-  EXPECT_GT(before->used_bytes, 100'000u);
+  const auto before = valueOf(run_->fill());
+  EXPECT_EQ(before.limit_bytes, 104857600u);
+  EXPECT_GT(before.used_bytes, 100'000u);
   const std::string large(1 << 20, 'x');
   ASSERT_TRUE(raw_.call({"SET", "large", large}));
-  EXPECT_GT(run_->fill()->used_bytes, before->used_bytes + large.size() - 100'000);
+  EXPECT_GT(run_->fill()->used_bytes, before.used_bytes + large.size() - 100'000);
   makeRoom();
   EXPECT_EQ(run_->fill()->limit_bytes, 0u);
 }

@@ -3,6 +3,7 @@
 
 #include "store/redis/redis_connection.h"
 #include "store/store.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"
 
@@ -10,27 +11,23 @@ namespace allot::test {
 namespace {
 
 TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
-  const auto unix_address = parseRedisUrl("unix:/run/redis.sock");
-  ASSERT_TRUE(succeeded(unix_address));
-  EXPECT_EQ(unix_address->unix_path, "/run/redis.sock");
-  const auto tcp = parseRedisUrl("redis://redis.example:6379");
-  ASSERT_TRUE(succeeded(tcp));
-  EXPECT_EQ(tcp->host, "redis.example");
-  EXPECT_EQ(tcp->port, 6379);
+  EXPECT_EQ(valueOf(parseRedisUrl("unix:/run/redis.sock")).unix_path, "/run/redis.sock");
+  const auto tcp = valueOf(parseRedisUrl("redis://redis.example:6379"));
+  EXPECT_EQ(tcp.host, "redis.example");
+  EXPECT_EQ(tcp.port, 6379);
   EXPECT_EQ(parseRedisUrl("redis://[::1]:1")->host, "::1");
   EXPECT_EQ(parseRedisUrl("unix:///run/redis.sock")->unix_path, "/run/redis.sock");
-  const auto full = parseRedisUrl("redis://worker@h:1?password-file=/run/secrets/w@rker=1");
-  ASSERT_TRUE(succeeded(full));
-  EXPECT_EQ(full->user, "worker");
-  EXPECT_EQ(full->host, "h");
-  EXPECT_EQ(full->password_file, "/run/secrets/w@rker=1");
-  EXPECT_EQ(full->shown, "redis://worker@h:1");
-  const auto socket = parseRedisUrl("unix:/s?user=reader&password-file=/p");
-  ASSERT_TRUE(succeeded(socket));
-  EXPECT_EQ(socket->unix_path, "/s");
-  EXPECT_EQ(socket->user, "reader");
-  EXPECT_EQ(socket->password_file, "/p");
-  EXPECT_EQ(socket->shown, "unix:/s");
+  const auto full =
+      valueOf(parseRedisUrl("redis://worker@h:1?password-file=/run/secrets/w@rker=1"));
+  EXPECT_EQ(full.user, "worker");
+  EXPECT_EQ(full.host, "h");
+  EXPECT_EQ(full.password_file, "/run/secrets/w@rker=1");
+  EXPECT_EQ(full.shown, "redis://worker@h:1");
+  const auto socket = valueOf(parseRedisUrl("unix:/s?user=reader&password-file=/p"));
+  EXPECT_EQ(socket.unix_path, "/s");
+  EXPECT_EQ(socket.user, "reader");
+  EXPECT_EQ(socket.password_file, "/p");
+  EXPECT_EQ(socket.shown, "unix:/s");
   EXPECT_EQ(parseRedisUrl("redis://h:1?password-file=/p")->user, "");  // the default user
   const std::vector<std::string> bad = {"",
                                         "unix:",

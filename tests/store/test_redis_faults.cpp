@@ -12,6 +12,7 @@
 #include "core/digest.h"
 #include "core/evaluation/answers.h"
 #include "store/redis/redis_connection.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 
@@ -379,10 +380,9 @@ TEST_F(RedisFaults, AnswersThatNoPushCanHaveMadeAreLeftOut) {
   const auto forge = [&](const v1::EvaluationUnit& of, const std::string& answers) {
     // Answers in the place of the result are no answers either.
     const auto result = answered(evaluationOf(of, "stranger"), "in the wrong place");
-    const auto entry = raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r",
-                                  result.SerializeAsString(), "a", answers});
-    ASSERT_TRUE(entry);
-    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry->view().text()}));
+    const auto entry = valueOf(raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r",
+                                          result.SerializeAsString(), "a", answers}));
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry.view().text()}));
   };
   forge(a, "\xff\xff");
   forge(b, std::string(kLargestAnswers + 1, 'x'));
@@ -470,10 +470,9 @@ TEST_F(RedisFaults, OneBadBeatOrUnitHidesNobodyElses) {
       raw_.call({"ZADD", "allot:{run}:workers", "9e15", "none", "9e15", "bad", "9e15", "large"}));
   ASSERT_TRUE(raw_.call(
       {"HSET", "allot:{run}:beats", "bad", "\xff\xff", "large", std::string(2 << 20, '\x08')}));
-  const auto workers = store->listWorkers();
-  ASSERT_TRUE(succeeded(workers));
-  ASSERT_THAT(*workers, SizeIs(1));
-  EXPECT_EQ(workers->at(0).worker(), "sound");
+  const auto workers = valueOf(store->listWorkers());
+  ASSERT_THAT(workers, SizeIs(1));
+  EXPECT_EQ(workers.at(0).worker(), "sound");
 
   const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
   ASSERT_TRUE(succeeded(
@@ -482,10 +481,9 @@ TEST_F(RedisFaults, OneBadBeatOrUnitHidesNobodyElses) {
   large.set_schedule_name(std::string(1 << 20, 'b'));
   ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_specs", unit(0, 0, "a").unit_id(), "\xff",
                          large.unit_id(), large.SerializeAsString()}));
-  const auto open_units = store->listUnits();
-  ASSERT_TRUE(succeeded(open_units));
-  ASSERT_THAT(*open_units, SizeIs(1));
-  EXPECT_EQ(open_units->at(0).unit_id(), unit(0, 0, "c").unit_id());
+  const auto open_units = valueOf(store->listUnits());
+  ASSERT_THAT(open_units, SizeIs(1));
+  EXPECT_EQ(open_units.at(0).unit_id(), unit(0, 0, "c").unit_id());
   size_t claimed = 0;
   for (int i = 0; i < 3; ++i)
     claimed += store->claimUnits({.holder = "w", .count = 3, .lease_ms = 60'000})->size();
@@ -516,9 +514,7 @@ TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
   ASSERT_TRUE(raw_.call({"SET", "allot:{run}:seen", "not a set"}));
   EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kInternal));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:inbox", "*", "odd", "fields"}));
-  const auto entries = store->readInbox(10, 0);
-  ASSERT_TRUE(succeeded(entries));
-  EXPECT_EQ(entries->at(0).result_id, "");
+  EXPECT_EQ(valueOf(store->readInbox(10, 0)).at(0).result_id, "");
 }
 
 // What is stored is whole, and yet nothing of ours would have stored it.

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "store/redis/redis_connection.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"
 #include "tests/store/redis_server.h"
@@ -18,11 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 void writeText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
-template <typename T>
-std::string messageOf(const Result<T>& result) {
-  return result ? "" : result.error().message;
-}
 
 TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
   RedisServer server({"--requirepass", "first"});

@@ -5,6 +5,7 @@
 #include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "store/store_probe.h"
+#include "tests/results.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 
@@ -34,13 +35,12 @@ class StoreProbeTest : public testing::Test {
 };
 
 TEST_F(StoreProbeTest, CountsRequestsByNameAndTimesAllButBlockingReads) {
-  const auto store = openRedisStore(server_.url(), "run", 5000, &probe_);
-  ASSERT_TRUE(succeeded(store));
+  const auto store = valueOf(openRedisStore(server_.url(), "run", 5000, &probe_));
   EXPECT_THAT(metrics_.text(), HasSubstr("allot_redis_reconnects_total{experiment=\"e\"} 0\n"));
   EXPECT_FALSE(health_.readiness().good);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded((*store)->inboxSize()));
-  ASSERT_TRUE(succeeded((*store)->listWorkers()));  // a script the server does not know yet
-  ASSERT_TRUE(succeeded((*store)->readInbox(1, 100)));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded(store->inboxSize()));
+  ASSERT_TRUE(succeeded(store->listWorkers()));  // a script the server does not know yet
+  ASSERT_TRUE(succeeded(store->readInbox(1, 100)));
   const std::string text = metrics_.text();
   EXPECT_THAT(text, HasSubstr(count("xlen", "ok", 3)));
   EXPECT_THAT(text, HasSubstr(count("xlen", "error", 0)));
@@ -61,11 +61,10 @@ TEST_F(StoreProbeTest, OfAWorkerHasTotalsWhateverTheCommands) {
     return std::count_if(text.begin(), text.end(), [](char c) { return c == '\n'; });
   };
   const auto before = lines();
-  const auto store = openRedisStore(server_.url(), "run", 5000, &probe);
-  ASSERT_TRUE(succeeded(store));
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded((*store)->inboxSize()));
-  ASSERT_TRUE(succeeded((*store)->listWorkers()));
-  ASSERT_TRUE(succeeded((*store)->readInbox(1, 10)));
+  const auto store = valueOf(openRedisStore(server_.url(), "run", 5000, &probe));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded(store->inboxSize()));
+  ASSERT_TRUE(succeeded(store->listWorkers()));
+  ASSERT_TRUE(succeeded(store->readInbox(1, 10)));
   EXPECT_EQ(lines(), before);
   EXPECT_GE(metrics.counter("allot_redis_commands_total", {{"command", "all"}, {"outcome", "ok"}})
                 .Value(),

@@ -7,6 +7,7 @@
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"
 #include "store/archive/run_source.h"
+#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
@@ -117,13 +118,12 @@ TEST_F(Archive, ARunWhoseLeastExceedsItsBudgetIsRefused) {
   model.set_layers(3);
   EXPECT_TRUE(firstState(spec, model));
   for (const char* learner : {"additive", "reinforce"}) {
-    const auto changed =
+    const auto changed = valueOf(
         withSettings(spec.experiment,
                      {std::string("spec.update={episodesPerUpdate: 4, learner: ") + learner + "}",
                       "spec.rollout={questionsPerEpisode: 4, episodesPerQuestionSet: 4}",
-                      "spec.policy={totalBudget: 8, minPerLayer: 3}"});
-    ASSERT_TRUE(changed) << changed.error().message;
-    const auto first = firstState({*changed, specDigest(*changed)}, model);
+                      "spec.policy={totalBudget: 8, minPerLayer: 3}"}));
+    const auto first = firstState({changed, specDigest(changed)}, model);
     ASSERT_FALSE(first) << learner;
     EXPECT_EQ(first.error().code, ErrorCode::kData);
     EXPECT_THAT(first.error().message, HasSubstr("needs 9 draws, more than"));
@@ -165,12 +165,12 @@ TEST_F(Archive, ARunOfAnotherArithmeticIsRefusedWithTheBuildToUse) {
     exported.set_arithmetic(arithmetic);
     exported.set_build("allot 0.0");
     write(path, *exactJson(exported));
-    const auto refused = verify(out_);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(refused.error().message,
-                HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
-                          "\", and this build has exact-1: use the build that made it, allot 0.0"));
+    EXPECT_THAT(
+        verify(out_),
+        isError(
+            ErrorCode::kUsage,
+            HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
+                      "\", and this build has exact-1: use the build that made it, allot 0.0")));
   }
 }
 
@@ -201,9 +201,7 @@ TEST_F(Archive, VerifyFindsAStoreThatDisagreesWithItself) {
     std::vector<v1::IterationRecord> records_;
   };
   Ahead ahead(*head, *records);
-  const auto verified = verifyRun(&ahead);
-  ASSERT_FALSE(verified);
-  EXPECT_EQ(verified.error().message, "the history goes on");
+  EXPECT_THAT(verifyRun(&ahead), isError("the history goes on"));
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 
 #include "core/spec/spec_task.h"
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
@@ -19,12 +21,6 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
 
 class Benchmarks : public testing::Test {
  protected:
@@ -134,9 +130,8 @@ TEST_F(Benchmarks, OfLongbenchFiveTasksHaveNoChatTemplate) {
     line["all_classes"] = {"Ann"};
     folder_.write(std::string(info.name) + ".jsonl", line.dump());
     const auto made =
-        makeDataset(spec("longbench-v1", std::string(info.name)), 7, tokenizer(), options);
-    ASSERT_TRUE(made) << made.error().message;
-    if (!made->held_out[0].prompt.starts_with("<turn>")) bare.emplace_back(info.name);
+        valueOf(makeDataset(spec("longbench-v1", std::string(info.name)), 7, tokenizer(), options));
+    if (!made.held_out[0].prompt.starts_with("<turn>")) bare.emplace_back(info.name);
   }
   EXPECT_THAT(bare, ElementsAre("trec", "triviaqa", "samsum", "lcc", "repobench-p"));
 }
@@ -167,9 +162,8 @@ TEST_F(Benchmarks, APromptThatIsTooLongLosesItsMiddle) {
   folder_.write("hotpotqa.jsonl", line.dump());
   v1::Task task = spec("longbench-v1", "hotpotqa");
   task.set_context_tokens(500);
-  const auto made = make(task);
-  ASSERT_TRUE(made) << made.error().message;
-  const Question& question = made->held_out[0];
+  const auto made = valueOf(make(task));
+  const Question& question = made.held_out[0];
   EXPECT_LE(question.prompt_ids.size(), 500U);
   EXPECT_GT(question.prompt_ids.size(), 480U);
   EXPECT_THAT(question.prompt, StartsWith("Answer the question based on"));
@@ -322,14 +316,13 @@ TEST_F(Benchmarks, OneTextIsOnOneSide) {
   v1::Task task = spec("longbench-v1", "qasper", 60);
   task.add_tasks("musique");
   task.set_train_questions(60);
-  const auto made = make(task);
-  ASSERT_TRUE(made) << made.error().message;
+  const auto made = valueOf(make(task));
   std::map<std::string, int> sides;
-  for (const Question& question : made->train) sides[question.task + question.answers[0]] |= 1;
-  for (const Question& question : made->held_out) sides[question.task + question.answers[0]] |= 2;
+  for (const Question& question : made.train) sides[question.task + question.answers[0]] |= 1;
+  for (const Question& question : made.held_out) sides[question.task + question.answers[0]] |= 2;
   for (const auto& [text, side] : sides) EXPECT_NE(side, 3) << text;
-  EXPECT_EQ(made->held_out[0].task, "qasper");
-  EXPECT_EQ(made->held_out[1].task, "musique");
+  EXPECT_EQ(made.held_out[0].task, "qasper");
+  EXPECT_EQ(made.held_out[1].task, "musique");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cli/child_process.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/recall_experiment.h"
 #include "worker/engine/engine.h"
@@ -34,9 +35,7 @@ v1::Experiment prefillExperiment(const std::vector<std::string>& set) {
 }
 
 std::unique_ptr<Engine> load(const v1::Experiment& of) {
-  auto engine = Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20});
-  EXPECT_TRUE(engine) << engine.error().message;
-  return engine ? std::move(*engine) : nullptr;
+  return valueOf(Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20}));
 }
 
 // A profile with these thresholds in every layer and head but one.
@@ -201,8 +200,7 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
     SaleCalibrationOptions more = options;
     more.threads = 1 + steps % 2;
     last.emplace(kLayers, kHeads, prompts(), more);
-    const Status restored = last->restore(nlohmann::json::parse(state.dump()));
-    ASSERT_TRUE(restored) << restored.error().message;
+    ASSERT_THAT(last->restore(nlohmann::json::parse(state.dump())), succeeds());
     ASSERT_TRUE(last->step(decoder()));
     state = last->state();
     ++steps;
@@ -210,9 +208,7 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
   EXPECT_GT(steps, 3);
   EXPECT_EQ(finished(&*last, options), file);
   // The file is a profile.
-  const auto profile = parseProfile(file, "p.json");
-  ASSERT_TRUE(profile) << profile.error().message;
-  EXPECT_EQ(profile->tau, whole.taus());
+  EXPECT_EQ(valueOf(parseProfile(file, "p.json")).tau, whole.taus());
   // What is no state of this calibration is refused, and changes nothing.
   SaleCalibration other(kLayers, kHeads, {prompts()[0]}, options);
   for (const nlohmann::json& bad : {state, nlohmann::json(), nlohmann::json({{"levels", "x"}})}) {
@@ -344,9 +340,7 @@ class CalibrateCommand : public testing::Test {
     if (HasFailure()) folder_.printLogs();
   }
   static Output allot(std::vector<std::string> arguments) {
-    const auto output = capture({ALLOT_BIN_DIR "/allot", std::move(arguments), {}});
-    EXPECT_TRUE(output);
-    return output ? *output : Output{};
+    return valueOf(capture({ALLOT_BIN_DIR "/allot", std::move(arguments), {}}));
   }
   std::string at(const std::string& name) const { return folder_.path() + "/" + name; }
   std::vector<std::string> sale(const std::string& output, const std::string& theta = "0.8") const {
@@ -364,15 +358,14 @@ TEST_F(CalibrateCommand, KilledInTheMiddleItGoesOnToTheSameBytes) {
   EXPECT_FALSE(fs::exists(at("whole.json.part")));
   for (int kill = 0; kill < 2; ++kill) {
     const std::string before = readFile(at("killed.json.part"));
-    auto process =
-        ChildProcess::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log"));
-    ASSERT_TRUE(process);
+    auto process = valueOf(
+        ChildProcess::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log")));
     // Once it has done something more.
-    while (!process->poll() && readFile(at("killed.json.part")) == before) {
+    while (!process.poll() && readFile(at("killed.json.part")) == before) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    process->signal(SIGKILL);
-    process->waitFor(std::chrono::seconds(10));
+    process.signal(SIGKILL);
+    process.waitFor(std::chrono::seconds(10));
     ASSERT_FALSE(fs::exists(at("killed.json")));
   }
   EXPECT_EQ(allot(sale("killed.json")).status, 0);
@@ -485,9 +478,7 @@ TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
       allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
              "192", "--prompts", "1", "--output", at("p.json")});
   ASSERT_EQ(done.status, 0) << done.err;
-  const auto profile = parseProfile(readFile(at("p.json")), "p.json");
-  ASSERT_TRUE(profile) << profile.error().message;
-  EXPECT_EQ(profile->weights_sha256, kDigest);
+  EXPECT_EQ(valueOf(parseProfile(readFile(at("p.json")), "p.json")).weights_sha256, kDigest);
   EXPECT_THAT(readFile(at("p.json")), HasSubstr("\"task\": \"recall: niah, track\""));
 }
 

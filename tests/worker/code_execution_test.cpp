@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 #include "worker/engine/engine.h"
 #include "worker/tasks/python_tests.h"
 
@@ -22,35 +23,31 @@ TEST(CodeExecution, NeedsLeave) {
       "  task: {suite: humaneval, path: f, trainQuestions: 0, heldOutQuestions: 4,"
       " contextTokens: 512, maxNewTokens: 8}\n"
       "  policy: {totalBudget: 8}\n  evaluation: {answers: all}\n";
-  const auto e = parseExperiment(yaml, "code.yaml", {});
-  ASSERT_TRUE(e) << e.error().message;
+  const auto e = valueOf(parseExperiment(yaml, "code.yaml", {}));
   EngineOptions options{.model_folder = ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
                         .task_path = ALLOT_SOURCE_DIR "/tests/worker/humaneval/problems.jsonl",
                         .kv_bytes = size_t{256} << 20};
   v1::EvaluationUnit unit;
   unit.set_method("dense");
   unit.set_question_count(4);
-  auto engine = Engine::load(*e, options);
+  auto engine = Engine::load(e, options);
   ASSERT_TRUE(engine) << engine.error().message;
-  const auto refused = (*engine)->evaluate(unit);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("--allow-code-execution"));
+  EXPECT_THAT((*engine)->evaluate(unit),
+              isError(ErrorCode::kUsage, HasSubstr("--allow-code-execution")));
 
   if (const auto can = checkPrograms(); !can) {
     ASSERT_EQ(std::getenv("ALLOT_CI"), nullptr) << can.error().message;
     GTEST_SKIP() << can.error().message;
   }
   options.allow_code_execution = true;
-  engine = Engine::load(*e, options);
+  engine = Engine::load(e, options);
   ASSERT_TRUE(engine) << engine.error().message;
-  const auto result = (*engine)->evaluate(unit);
-  ASSERT_TRUE(result) << result.error().message;
-  ASSERT_EQ(result->scores_size(), 4);
-  for (const auto& score : result->scores()) EXPECT_EQ(score.score(), 0);
+  const auto result = valueOf((*engine)->evaluate(unit));
+  ASSERT_EQ(result.scores_size(), 4);
+  for (const auto& score : result.scores()) EXPECT_EQ(score.score(), 0);
   EXPECT_GT((*engine)->times().grading, 0.01) << "nothing was run";
-  ASSERT_EQ(result->answers().answers_size(), 4);
-  EXPECT_EQ(result->answers().answers(0).readings(0).grader(), "python-tests");
+  ASSERT_EQ(result.answers().answers_size(), 4);
+  EXPECT_EQ(result.answers().answers(0).readings(0).grader(), "python-tests");
 }
 
 }  // namespace

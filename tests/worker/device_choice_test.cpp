@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/results.h"
 #include "worker/engine/engine.h"
 
 namespace allot {
@@ -28,17 +29,14 @@ ModelConfig shape(int64_t heads, int64_t kv_heads, int64_t head_dim) {
 }
 
 TEST(DeviceChoice, TheCpuIsAlwaysThere) {
-  const auto device = chooseDevice(specOf("cpu"), shape(8, 2, 64));
-  ASSERT_TRUE(device);
-  EXPECT_EQ(*device, Device::kCpu);
+  EXPECT_EQ(valueOf(chooseDevice(specOf("cpu"), shape(8, 2, 64))), Device::kCpu);
 }
 
 TEST(DeviceChoice, BFloat16IsForAGpu) {
   v1::Spec spec = specOf("cpu");
   spec.mutable_model()->set_dtype("bfloat16");
-  const auto refused = chooseDevice(spec, shape(8, 2, 64));
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, StartsWith("spec.model.dtype: bfloat16 is for a GPU"));
+  EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)),
+              isError(StartsWith("spec.model.dtype: bfloat16 is for a GPU")));
   spec.mutable_model()->set_device("auto");
   const auto chosen = chooseDevice(spec, shape(8, 2, 64));
   if (!cudaUnavailable()) {
@@ -63,28 +61,20 @@ TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
   const std::string why =
       "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in bfloat16";
   spec.mutable_model()->set_device("cuda");
-  const auto refused = chooseDevice(spec, shape(8, 2, 64));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
-            "spec.model.device: cuda: " + why + "; or set it to cpu or auto");
+  EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)),
+              isError("spec.model.device: cuda: " + why + "; or set it to cpu or auto"));
   spec.mutable_model()->set_dtype("bfloat16");
   spec.mutable_model()->set_device("auto");
-  const auto neither = chooseDevice(spec, shape(8, 2, 64));
-  ASSERT_FALSE(neither);
-  EXPECT_THAT(neither.error().message, HasSubstr(why));
+  EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)), isError(HasSubstr(why)));
 }
 
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
   const auto why = cudaUnavailable();
   if (!why) GTEST_SKIP() << "there is a GPU here";
-  const auto chosen = chooseDevice(specOf("auto"), shape(8, 2, 64));
-  ASSERT_TRUE(chosen);
-  EXPECT_EQ(*chosen, Device::kCpu);
-  const auto refused = chooseDevice(specOf("cuda"), shape(8, 2, 64));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "spec.model.device: cuda: " + *why + "; or set it to cpu or auto");
+  EXPECT_EQ(valueOf(chooseDevice(specOf("auto"), shape(8, 2, 64))), Device::kCpu);
+  EXPECT_THAT(chooseDevice(specOf("cuda"), shape(8, 2, 64)),
+              isError(ErrorCode::kUsage,
+                      "spec.model.device: cuda: " + *why + "; or set it to cpu or auto"));
   EXPECT_EQ(freeMemory(Device::kCuda), 0u);
 }
 
@@ -92,10 +82,9 @@ TEST(DeviceChoice, AnEngineIsRefusedBeforeItsWeightsAreRead) {
   if (!cudaUnavailable()) GTEST_SKIP() << "there is a GPU here";
   v1::Experiment experiment;
   *experiment.mutable_spec() = specOf("cuda");
-  const auto engine = Engine::load(experiment, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
-                                                                "/experiments/models/recall-7m"});
-  ASSERT_FALSE(engine);
-  EXPECT_THAT(engine.error().message, StartsWith("spec.model.device: cuda: "));
+  EXPECT_THAT(Engine::load(experiment, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
+                                                        "/experiments/models/recall-7m"}),
+              isError(StartsWith("spec.model.device: cuda: ")));
 }
 
 TEST(DeviceChoice, ModelsOfOtherShapesAreNotForTheGpu) {

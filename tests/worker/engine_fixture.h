@@ -5,18 +5,16 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "tests/results.h"
 #include "tests/worker/recall_experiment.h"
 #include "worker/engine/engine.h"
 
 namespace allot {
 
 inline std::unique_ptr<Engine> load(const v1::Experiment& e, size_t kv_mib) {
-  auto engine = Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = kv_mib << 20});
-  EXPECT_TRUE(engine) << engine.error().message;
-  return std::move(*engine);
+  return valueOf(Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = kv_mib << 20}));
 }
 
 // All of a result but the clock.

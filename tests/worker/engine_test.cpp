@@ -11,6 +11,7 @@
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/engine_fixture.h"
 
@@ -36,13 +37,11 @@ TEST_P(EngineByKvDtype, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) 
   const auto cramped = load(e, mib(60));   // holds two episodes' prompts and no more
   const auto wretched = load(e, mib(12));  // not even one's: its questions are asked in parts
   const auto policy = initialState(e, 8).policy();
-  const auto together = roomy->rollOut(policy, "x", {0, 1, 2, 3});
-  ASSERT_TRUE(together) << together.error().message;
+  const auto together = valueOf(roomy->rollOut(policy, "x", {0, 1, 2, 3}));
   for (uint64_t ticket : {3, 0, 2, 1, 3}) {
     for (Engine* engine : {roomy.get(), cramped.get(), wretched.get()}) {
-      const auto alone = engine->rollOut(policy, "x", {ticket});
-      ASSERT_TRUE(alone) << alone.error().message;
-      const v1::EpisodeResult &a = alone->front(), &b = (*together)[ticket];
+      const auto alone = valueOf(engine->rollOut(policy, "x", {ticket}));
+      const v1::EpisodeResult &a = alone.front(), &b = together[ticket];
       EXPECT_EQ(a.reward(), b.reward());
       EXPECT_EQ(a.counts().draws(), b.counts().draws());
       EXPECT_EQ(a.counts().unique_rows(), b.counts().unique_rows());
@@ -76,13 +75,12 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
     kv_heads.insert(kv_heads.end(), 2, draws);
   }
   const std::vector<uint32_t> questions{0, 1, 2, 3, 4, 5, 6, 7};
-  const auto answered = engine->answerUnder(
-      {{5, layers, questions}, {5, heads, questions}, {5, kv_heads, questions}});
-  ASSERT_TRUE(answered) << answered.error().message;
+  const auto answered = valueOf(engine->answerUnder(
+      {{5, layers, questions}, {5, heads, questions}, {5, kv_heads, questions}}));
   for (size_t i : {1, 2}) {
-    EXPECT_EQ((*answered)[i].counts().draws(), answered->front().counts().draws());
-    EXPECT_EQ((*answered)[i].counts().unique_rows(), answered->front().counts().unique_rows());
-    EXPECT_EQ((*answered)[i].reward(), answered->front().reward());
+    EXPECT_EQ(answered[i].counts().draws(), answered.front().counts().draws());
+    EXPECT_EQ(answered[i].counts().unique_rows(), answered.front().counts().unique_rows());
+    EXPECT_EQ(answered[i].reward(), answered.front().reward());
   }
   EXPECT_FALSE(engine->answerUnder({{5, SampleSchedule(9, 1), questions}}));
 
@@ -92,13 +90,12 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
   const auto learning = experiment(set);
   const auto other = load(learning, 256);
   const auto state = initialState(learning, shapeOf(other->facts()));
-  const auto results = other->rollOut(state.policy(), policyDigest(state.policy()), {0, 3});
-  ASSERT_TRUE(results) << results.error().message;
-  for (v1::EpisodeResult result : *results) {
+  const auto results =
+      valueOf(other->rollOut(state.policy(), policyDigest(state.policy()), {0, 3}));
+  for (v1::EpisodeResult result : results) {
     EXPECT_EQ(result.schedule_size(), 64);
     result.set_result_id("r");
-    const Status fits = checkResult(learning, state, result, &state.policy());
-    EXPECT_TRUE(fits) << fits.error().message;
+    EXPECT_THAT(checkResult(learning, state, result, &state.policy()), succeeds());
   }
   // What a store may hold is checked before schedules are taken from it.
   auto short_of_one = state.policy();
@@ -118,9 +115,9 @@ TEST(Engine, ALayerWithoutReadsGivesWhatZeroReadsSays) {
         experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
                     "spec.task.heldOutQuestions=8", std::string("spec.policy.zeroReads=") + zero});
     const auto engine = load(e, 256);
-    const auto answered = engine->answerUnder({{5, schedule, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}});
-    ASSERT_TRUE(answered) << answered.error().message;
-    by[zero] = answered->front();
+    const auto answered =
+        valueOf(engine->answerUnder({{5, schedule, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}}));
+    by[zero] = answered.front();
   }
   EXPECT_EQ(by["off"].counts().value_bytes() > 0, true);
   const auto rows = [&](const char* zero) {
@@ -185,10 +182,9 @@ TEST(Engine, ARepetitionPenaltyIsTheExperiments) {
   penalised.emplace_back("spec.generation.repetitionPenalty=10");
   const auto engine = load(experiment(set), 256);
   const auto right = [&] {
-    const auto result = engine->evaluate(unitOf("dense", std::nullopt, 16));
-    EXPECT_TRUE(result) << result.error().message;
+    const auto result = valueOf(engine->evaluate(unitOf("dense", std::nullopt, 16)));
     double sum = 0;
-    for (const auto& score : result->scores()) sum += score.score();
+    for (const auto& score : result.scores()) sum += score.score();
     return sum;
   };
   EXPECT_GT(right(), 12);
@@ -205,10 +201,9 @@ TEST(Engine, ARepetitionAsksTheSameQuestionsAndDrawsAnew) {
   const auto repeated = load(experiment(again), 256);
   EXPECT_EQ(first->facts().dataset_sha256(), repeated->facts().dataset_sha256());
   const auto scoresOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
-    const auto result = engine->evaluate(unit);
-    EXPECT_TRUE(result) << result.error().message;
-    std::string scores = std::to_string(result->counts().unique_rows());
-    for (const auto& score : result->scores()) scores += score.SerializeAsString();
+    const auto result = valueOf(engine->evaluate(unit));
+    std::string scores = std::to_string(result.counts().unique_rows());
+    for (const auto& score : result.scores()) scores += score.SerializeAsString();
     return scores;
   };
   const auto dense = unitOf("dense", std::nullopt, 32), sampled = unitOf("s2anta-sys", 1, 32);
@@ -231,9 +226,8 @@ TEST(Engine, EpisodesReadTheirPromptsAsTheExperimentSays) {
   const auto densely = load(experiment({set[0], set[1], set[2]}), 512)->rollOut(policy, "x", {1});
   ASSERT_TRUE(together && densely);
   for (Engine* engine : {roomy.get(), cramped.get()}) {
-    const auto alone = engine->rollOut(policy, "x", {1});
-    ASSERT_TRUE(alone) << alone.error().message;
-    const v1::EpisodeResult &a = alone->front(), &b = (*together)[1];
+    const auto alone = valueOf(engine->rollOut(policy, "x", {1}));
+    const v1::EpisodeResult &a = alone.front(), &b = (*together)[1];
     ASSERT_EQ(a.scores_size(), b.scores_size());
     for (int i = 0; i < a.scores_size(); ++i) {
       EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
@@ -257,9 +251,8 @@ TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
   for (const std::string dtype : {"", "float32", "bfloat16"}) {
     const auto engine = load(of(dtype), 64);
     auto unit = unitOf("s2anta-sys", 8, 8);
-    const auto result = engine->evaluate(unit);
-    ASSERT_TRUE(result) << result.error().message;
-    results[dtype] = timeless(*result).SerializeAsString();
+    const auto result = valueOf(engine->evaluate(unit));
+    results[dtype] = timelessresult.SerializeAsString();
     least[dtype] = engine->leastKvBytes();
     const auto prompt = engine->decoder().pool().layer(0).element;
     EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype != "float32");
@@ -272,20 +265,16 @@ TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
 
 TEST(Engine, RefusesMethodsItDoesNotKnow) {
   const auto e = experimentOf({"s2anta-q4 bits=5"}, {"spec.task.trainQuestions=16"});
-  const auto engine = Engine::load(e, {.model_folder = kRecall7m});
-  ASSERT_FALSE(engine);
-  EXPECT_NE(engine.error().message.find("spec.evaluation.methods: s2anta-q4 bits=5: "),
-            std::string::npos)
-      << engine.error().message;
+  EXPECT_THAT(Engine::load(e, {.model_folder = kRecall7m}),
+              isError(HasSubstr("spec.evaluation.methods: s2anta-q4 bits=5: ")));
 }
 
 TEST(Engine, TooLittleMemoryIsSaidNotDied) {
   const auto e = experiment({"spec.task.contextTokens=512", "spec.task.trainQuestions=16",
                              "spec.task.heldOutQuestions=8"});
   const auto engine = load(e, 1);
-  const auto result = engine->rollOut(initialState(e, 8).policy(), "x", {0});
-  ASSERT_FALSE(result);
-  EXPECT_NE(result.error().message.find("--kv-memory"), std::string::npos);
+  EXPECT_THAT(engine->rollOut(initialState(e, 8).policy(), "x", {0}),
+              isError(HasSubstr("--kv-memory")));
 }
 
 // Asked between prompts and between decode steps; what is in memory by then stays good.
@@ -306,8 +295,7 @@ TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
       [&] { return engine->evaluate(unitOf("s2anta-sys", 4, 8)).has_value(); },
       [&] { return engine->evaluate(fidelity).has_value(); },
       [&] { return engine->evaluate(variance).has_value(); }};
-  const auto alone = load(e, 128)->rollOut(policy, "x", {0, 1});
-  ASSERT_TRUE(alone);
+  const auto alone = valueOf(load(e, 128)->rollOut(policy, "x", {0, 1}));
   for (const auto& work : works) {
     int asked = 0, most = 3;
     engine->interruptWhen([&] { return ++asked > most; });  // while there are prompts to read
@@ -327,11 +315,10 @@ TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
     EXPECT_TRUE(work());
     EXPECT_EQ(engine->decoder().pool().freePages(), free);
   }
-  const auto again = engine->rollOut(policy, "x", {0, 1});
-  ASSERT_TRUE(again);
+  const auto again = valueOf(engine->rollOut(policy, "x", {0, 1}));
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ((*again)[i].reward(), (*alone)[i].reward());
-    EXPECT_EQ((*again)[i].counts().draws(), (*alone)[i].counts().draws());
+    EXPECT_EQ(again[i].reward(), alone[i].reward());
+    EXPECT_EQ(again[i].counts().draws(), alone[i].counts().draws());
   }
 }
 
@@ -347,8 +334,7 @@ TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
                            "spec.rollout.questionsPerEpisode=4"});
   const auto policy = initialState(other, 8).policy();
   ASSERT_TRUE(engine->rollOut(policy, "x", {5}));
-  const Status taken = engine->switchTo(other);
-  ASSERT_TRUE(taken) << taken.error().message;
+  ASSERT_THAT(engine->switchTo(other), succeeds());
   const auto here = engine->rollOut(policy, "x", {5});
   const auto fresh = load(other, 128)->rollOut(policy, "x", {5});
   ASSERT_TRUE(here && fresh);

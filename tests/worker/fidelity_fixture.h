@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/learning/questions.h"
+#include "tests/results.h"
 #include "worker/engine/fidelity.h"
 #include "worker/tasks/task.h"
 
@@ -20,13 +21,10 @@ using ByLayer = std::vector<double>;  // [layers]
 class FidelityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto decoder =
-        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true});
-    ASSERT_TRUE(decoder) << decoder.error().message;
-    decoder_ = decoder->release();
-    auto tokenizer = Tokenizer::load(kModel + "/tokenizer.json");
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    tokenizer_ = new Tokenizer(std::move(*tokenizer));
+    auto decoder = valueOf(
+        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true}));
+    decoder_ = decoder.release();
+    tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kModel + "/tokenizer.json")));
     v1::Task task;
     task.set_suite("recall");
     for (const char* name : {"niah", "multi", "track", "freq"}) task.add_tasks(name);
@@ -34,15 +32,14 @@ class FidelityTest : public testing::Test {
     task.set_train_questions(8);
     task.set_held_out_questions(8);
     task.set_max_new_tokens(24);
-    auto dataset =
-        makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)});
-    ASSERT_TRUE(dataset) << dataset.error().message;
+    auto dataset = valueOf(
+        makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)}));
     prompts_ = new std::vector<Prompt>;
     ids_.clear();
     tasks_.clear();
-    for (size_t i = 0; i < dataset->held_out.size(); ++i) {
-      prompts_->push_back(*decoder_->prefill(dataset->held_out[i].prompt_ids));
-      ids_.push_back(dataset->held_out[i].prompt_ids);
+    for (size_t i = 0; i < dataset.held_out.size(); ++i) {
+      prompts_->push_back(*decoder_->prefill(dataset.held_out[i].prompt_ids));
+      ids_.push_back(dataset.held_out[i].prompt_ids);
       tasks_.push_back(static_cast<uint32_t>(i % 3));  // any labels do
     }
   }
@@ -72,18 +69,14 @@ class FidelityTest : public testing::Test {
             }};
   }
   static Fidelity measure(const std::string& method, uint32_t budget, uint64_t seed = 3) {
-    auto fidelity =
-        measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, options(method, seed));
-    EXPECT_TRUE(fidelity) << fidelity.error().message;
-    return *fidelity;
+    return valueOf(
+        measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, options(method, seed)));
   }
   // Dense decode, with a probe.
   static std::vector<Generated> decodeDense(const AttentionProbe& probe) {
     GenerationOptions dense = options("dense", 3);
     dense.probe = probe;
-    auto generated = generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense);
-    EXPECT_TRUE(generated) << generated.error().message;
-    return *generated;
+    return valueOf(generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense));
   }
 
   static inline Decoder* decoder_ = nullptr;

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/results.h"
 #include "tests/worker/fidelity_fixture.h"
 
 namespace allot {
@@ -322,16 +323,13 @@ TEST_F(FidelityTest, LayersWithoutTheMethodAreDenseWhateverTheMethodReads) {
 
 // States by layer and support bucket, from the keys as the pool has them.
 TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
-  auto decoder =
-      Decoder::load(kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16});
-  ASSERT_TRUE(decoder) << decoder.error().message;
-  const auto tokenizer = Tokenizer::load(kModel + "/tokenizer.json");
-  ASSERT_TRUE(tokenizer);
+  auto decoder = valueOf(Decoder::load(
+      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
+  const auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 400; ++i) ids.push_back(3 + (i * i * 7 + i) % 1000);
-  auto prompt = (*decoder)->prefill(ids);
-  ASSERT_TRUE(prompt) << prompt.error().message;
-  const std::vector<GenerationRow> rows{{&*prompt, SampleSchedule(8, UINT32_MAX), 1}};
+  auto prompt = valueOf(decoder->prefill(ids));
+  const std::vector<GenerationRow> rows{{&prompt, SampleSchedule(8, UINT32_MAX), 1}};
   GenerationOptions options;
   options.method.method = kernels::Method::kDense;
   options.seed = 3;
@@ -355,12 +353,11 @@ TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
       expected[{in.layer, supportBucket(tilesOfSupport(scores, 32))}] += 1;
     }
   };
-  ASSERT_TRUE(generate(decoder->get(), *tokenizer, rows, options));
+  ASSERT_TRUE(generate(decoder.get(), tokenizer, rows, options));
   options.probe = nullptr;
-  const auto fidelity = measureFidelity(decoder->get(), *tokenizer, rows, {0}, options, {});
-  ASSERT_TRUE(fidelity) << fidelity.error().message;
+  const auto fidelity = valueOf(measureFidelity(decoder.get(), tokenizer, rows, {0}, options, {}));
   double states = 0, apart = 0;
-  for (const auto& cell : fidelity->cells) {
+  for (const auto& cell : fidelity.cells) {
     EXPECT_EQ(cell.relative_error(), 0);
     measured[{cell.layer(), cell.support()}] += static_cast<double>(cell.states());
   }
@@ -371,7 +368,7 @@ TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
   EXPECT_GT(expected.size(), 12u);
   // A float32 sum may leave a state on the other side of a bucket's edge.
   EXPECT_LE(apart, 0.02 * states);
-  (*decoder)->release(&*prompt);
+  decoder->release(&prompt);
 }
 
 TEST(Support, CountsTheHeaviestTiles) {

@@ -9,7 +9,9 @@
 #include <set>
 
 #include "core/spec/spec_task.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
@@ -20,12 +22,6 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
 
 v1::Task spec(const std::string& suite, const std::string& path, uint32_t train = 1,
               uint32_t held_out = 1, uint32_t context_tokens = 2048) {
@@ -90,11 +86,10 @@ TEST_F(Files, HumanevalIsCompletedAsItStands) {
   const v1::Task task =
       spec("humaneval", ALLOT_SOURCE_DIR "/tests/worker/humaneval/problems.jsonl", 0, 4);
   const auto turns = [](const Draft& draft) { return Rendered{"<turn>" + draft.prompt, {1}}; };
-  const auto made = makeDataset(task, 7, tokenizer(), {.bos_token = 0, .render = turns});
-  ASSERT_TRUE(made) << made.error().message;
-  ASSERT_EQ(made->held_out.size(), 4u);
+  const auto made = valueOf(makeDataset(task, 7, tokenizer(), {.bos_token = 0, .render = turns}));
+  ASSERT_EQ(made.held_out.size(), 4u);
   bool found = false;
-  for (const Question& question : made->held_out) {
+  for (const Question& question : made.held_out) {
     ASSERT_EQ(question.answers.size(), 2u);
     EXPECT_EQ(question.prompt, question.answers[0]);
     EXPECT_EQ(
@@ -517,9 +512,8 @@ TEST_F(Files, WhatIsOnlyUnusualIsRead) {
         json({{"prompt", "tab\tquote\" \xe2\x82\xac " + std::to_string(i)}, {"answers", 1}}).dump();
     if (i < 19) text += "\r\n";  // the last line does not end
   }
-  const auto made = make(spec("jsonl", write("q.jsonl", text), 4, 4));
-  ASSERT_TRUE(made) << made.error().message;
-  EXPECT_THAT(some(*made).prompt, testing::Not(HasSubstr("\r")));
+  const auto made = valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4)));
+  EXPECT_THAT(somemade.prompt, testing::Not(HasSubstr("\r")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/spec/spec.h"
 #include "tests/model/recall_7m.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -15,9 +16,7 @@ inline v1::Experiment experiment(const std::vector<std::string>& set,
                                  const std::string& name = "recall-layer-budget") {
   const std::string path =
       std::string(ALLOT_SOURCE_DIR) + "/experiments/" + name + "/experiment.yaml";
-  auto parsed = parseExperiment(readFile(path), path, set);
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
+  return valueOf(parseExperiment(readFile(path), path, set));
 }
 
 }  // namespace allot

@@ -8,6 +8,8 @@
 #include <regex>
 
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
+#include "tests/worker/datasets.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/task.h"
 
@@ -27,22 +29,9 @@ const std::vector<std::string> kGenerated = {"niah_single_1",
                                              "cwe",
                                              "fwe"};
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
-
 v1::Task spec(const std::vector<std::string>& tasks, uint32_t context_tokens, uint32_t train,
               uint32_t held_out, uint32_t max_new_tokens = 128) {
-  v1::Task task;
-  task.set_suite("ruler");
-  for (const std::string& name : tasks) task.add_tasks(name);
-  task.set_context_tokens(context_tokens);
-  task.set_train_questions(train);
-  task.set_held_out_questions(held_out);
-  task.set_max_new_tokens(max_new_tokens);
-  return task;
+  return generatedTask("ruler", tasks, context_tokens, train, held_out, max_new_tokens);
 }
 
 // A template that adds words of its own, as a model's does.
@@ -55,15 +44,6 @@ Rendered rendered(const Draft& draft) {
 
 Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
   return makeDataset(task, seed, tokenizer(), {.bos_token = kBos, .render = rendered});
-}
-
-std::vector<std::string> found(const std::string& text, const std::string& pattern) {
-  const std::regex expression(pattern);
-  std::vector<std::string> all;
-  for (std::sregex_iterator it(text.begin(), text.end(), expression), end; it != end; ++it) {
-    all.push_back((*it)[1]);
-  }
-  return all;
 }
 
 // The words of the most counts, as many as asked for; a tie is a failure.
@@ -128,9 +108,8 @@ std::vector<std::string> solve(const std::string& task, const std::string& promp
 TEST(Ruler, EveryPromptHasItsAnswersAndFillsTheContext) {
   for (const uint32_t length : {1536U, 6000U}) {
     const v1::Task task = spec(kGenerated, length, 16, 32);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    const Dataset dataset = valueOf(make(task));
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (size_t i = 0; i < split->size(); ++i) {
         const Question& question = (*split)[i];
         SCOPED_TRACE(question.task + " " + std::to_string(length));
@@ -162,9 +141,8 @@ TEST(Ruler, WithItsOwnLengthsPromptsFillTheirRoom) {
                                                    {"fwe", 50}};
   for (const uint32_t length : {1536U, 6000U}) {
     const v1::Task task = spec(kGenerated, length, 8, 16, 0);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const Question& question : dataset->held_out) {
+    const Dataset dataset = valueOf(make(task));
+    for (const Question& question : dataset.held_out) {
       SCOPED_TRACE(question.task + " " + std::to_string(length));
       EXPECT_EQ(question.own_answer_tokens, lengths.at(question.task));
       const size_t row = question.prompt_ids.size() + question.own_answer_tokens;
@@ -241,10 +219,8 @@ TEST(Ruler, WhatDoesNotFitIsRefusedWithALengthThatDoes) {
     EXPECT_GT(refusals, 0) << task;
     EXPECT_LT(refusals, 8) << task;
   }
-  const auto refused = make(spec({"cwe"}, 4096, 1, 1, 8));
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("spec.task.maxNewTokens: no cwe answer fits in 8"));
+  EXPECT_THAT(make(spec({"cwe"}, 4096, 1, 1, 8)),
+              isError(HasSubstr("spec.task.maxNewTokens: no cwe answer fits in 8")));
   EXPECT_FALSE(make(spec({"niah_single_1"}, 100, 1, 1, 128)));
 }
 

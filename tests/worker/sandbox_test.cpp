@@ -20,6 +20,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/sandbox_fixture.h"
 #include "worker/tasks/python_tests.h"
@@ -95,10 +96,9 @@ TEST_F(Sandbox, GradesAsItShould) {
   ASSERT_GE(cases.size(), 30u);
   std::vector<std::string> programs;
   for (const Case& c : cases) programs.push_back(testProgram(c.references, c.completion));
-  const auto scores = runPrograms(programs, goOn);
-  ASSERT_TRUE(scores) << scores.error().message;
+  const auto scores = valueOf(runPrograms(programs, goOn));
   for (size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ((*scores)[i], cases[i].score) << cases[i].completion;
+    EXPECT_EQ(scores[i], cases[i].score) << cases[i].completion;
   }
 }
 
@@ -136,28 +136,24 @@ TEST_F(Sandbox, AnswersOfABatchHaveTheirOwnScores) {
   const std::string right = "    return 42\n\ndef", wrong = "    return 41";
   const std::vector<Completion> batch = {
       {&asked, &wrong}, {&asked, &right}, {&asked, &wrong}, {&asked, &right}};
-  const auto grades = gradeAll(task, batch, goOn);
-  ASSERT_TRUE(grades) << grades.error().message;
-  ASSERT_EQ(grades->size(), 4u);
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ((*grades)[i].score, i % 2) << i;
-  EXPECT_FALSE(grades->front().other);
+  const auto grades = valueOf(gradeAll(task, batch, goOn));
+  ASSERT_EQ(grades.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(grades[i].score, i % 2) << i;
+  EXPECT_FALSE(grades.front().other);
   task.set_suite("ruler");
   task.set_grader("python-tests");
   const Question needle{
       .task = "niah_single_1", .prompt = "", .prompt_ids = {}, .answers = answer42()};
   const std::string both = "    return 42\n" + answer42()[0] + answer42()[1];
-  const auto two = gradeAll(task, std::vector<Completion>{{&needle, &both}}, goOn);
-  ASSERT_TRUE(two) << two.error().message;
-  EXPECT_EQ(two->front().score, 1);
-  EXPECT_EQ(two->front().other.value(), 1);  // RULER's: the text holds both answers
+  const auto two = valueOf(gradeAll(task, std::vector<Completion>{{&needle, &both}}, goOn));
+  EXPECT_EQ(two.front().score, 1);
+  EXPECT_EQ(two.front().other.value(), 1);  // RULER's: the text holds both answers
 }
 
 TEST_F(Sandbox, WhatIsToBeGivenUpIsGivenUp) {
   const std::vector<std::string> programs(20, "import time\ntime.sleep(1000)");
   const auto start = std::chrono::steady_clock::now();
-  const auto scores = runPrograms(programs, [] { return badInput("enough"); });
-  ASSERT_FALSE(scores);
-  EXPECT_EQ(scores.error().message, "enough");
+  EXPECT_THAT(runPrograms(programs, [] { return badInput("enough"); }), isError("enough"));
   EXPECT_LT(secondsSince(start), 10);
 }
 
@@ -319,18 +315,16 @@ TEST(NoSandbox, IsOneSentence) {
   if (const auto missing = missingForSandbox({}); !missing.empty()) GTEST_SKIP() << missing;
   EXPECT_EQ(missingForSandbox({{"/usr/bin/no-such-python", "p"}}),
             "there is no /usr/bin/no-such-python (Debian package p)");
-  const auto refused = checkPrograms();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "--allow-code-execution: programs cannot be run here, for the sandbox does not come up "
-            "(bwrap: No permissions to create new namespace): the kernel and, in a container, its "
-            "seccomp profile must allow user namespaces");
+  EXPECT_THAT(
+      checkPrograms(),
+      isError(
+          ErrorCode::kUsage,
+          "--allow-code-execution: programs cannot be run here, for the sandbox does not come up "
+          "(bwrap: No permissions to create new namespace): the kernel and, in a container, its "
+          "seccomp profile must allow user namespaces"));
   // While answers are graded, that is no wrong answer.
-  const auto scores = runPrograms({"x = 1"}, goOn);
-  ASSERT_FALSE(scores);
-  EXPECT_EQ(scores.error().code, ErrorCode::kInternal);
-  EXPECT_THAT(scores.error().message, HasSubstr("No permissions"));
+  EXPECT_THAT(runPrograms({"x = 1"}, goOn),
+              isError(ErrorCode::kInternal, HasSubstr("No permissions")));
 }
 
 }  // namespace

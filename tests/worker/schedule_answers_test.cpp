@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "worker/engine/engine.h"
 
@@ -27,16 +28,16 @@ class ScheduleAnswers : public testing::Test {
   static void SetUpTestSuite() {
     const std::string path =
         std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
-    auto parsed = parseExperiment(readFile(path), path,
-                                  {"spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8",
-                                   "spec.task.contextTokens=256"});
-    ASSERT_TRUE(parsed) << parsed.error().message;
-    experiment_ = new v1::Experiment(*parsed);
-    auto loaded = Engine::load(*experiment_, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
-                                                              "/experiments/models/recall-7m",
-                                              .kv_bytes = size_t{64} << 20});
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    engine_ = loaded->release();
+    auto parsed =
+        valueOf(parseExperiment(readFile(path), path,
+                                {"spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8",
+                                 "spec.task.contextTokens=256"}));
+    experiment_ = new v1::Experiment(parsed);
+    auto loaded =
+        valueOf(Engine::load(*experiment_, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
+                                                            "/experiments/models/recall-7m",
+                                            .kv_bytes = size_t{64} << 20}));
+    engine_ = loaded.release();
   }
   static void TearDownTestSuite() {
     delete engine_;
@@ -64,9 +65,7 @@ Engine* ScheduleAnswers::engine_ = nullptr;
 TEST_F(ScheduleAnswers, AnswersThatCannotBeWrittenEndIt) {
   std::istringstream in(R"({"spell": [5], "method": "dense"})");
   std::ostream nowhere(nullptr);
-  const Status done = answerSchedules(*experiment_, engine_, &in, &nowhere);
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ErrorCode::kIo);
+  EXPECT_EQ(codeOf(answerSchedules(*experiment_, engine_, &in, &nowhere)), ErrorCode::kIo);
 }
 
 // Each token is what a prompt that ends before it is followed by.
@@ -83,11 +82,10 @@ TEST_F(ScheduleAnswers, ASpelledAnswerIsTheModelsLikeliest) {
     const Ids tokens = spelled["tokens"].get<Ids>();
     ASSERT_FALSE(tokens.empty());
     for (const int32_t token : tokens) {
-      auto prompt = decoder.prefill(ids);
-      ASSERT_TRUE(prompt) << prompt.error().message;
-      const auto& logits = prompt->first_logits;
+      auto prompt = valueOf(decoder.prefill(ids));
+      const auto& logits = prompt.first_logits;
       EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), token);
-      decoder.release(&*prompt);
+      decoder.release(&prompt);
       ids.push_back(token);
     }
   }
@@ -101,15 +99,14 @@ TEST_F(ScheduleAnswers, ASpelledAnswerIsAnEvaluations) {
     unit.set_method(method);
     const std::vector<uint32_t> schedule(8, 4);
     *unit.mutable_schedule() = {schedule.begin(), schedule.end()};
-    const auto evaluated = engine_->evaluate(unit);
-    ASSERT_TRUE(evaluated) << evaluated.error().message;
+    const auto evaluated = valueOf(engine_->evaluate(unit));
     const json line = {
         {"spell", {0, 1, 2, 3, 4, 5, 6, 7}}, {"method", method}, {"schedule", schedule}};
     const json all = answered(line.dump())["answers"];
     ASSERT_EQ(all.size(), 8u);
     for (int q = 0; q < 8; ++q) {
-      EXPECT_EQ(all[q]["score"], evaluated->scores(q).score()) << method;
-      EXPECT_EQ(all[q]["tokens"].size(), evaluated->scores(q).tokens()) << method;
+      EXPECT_EQ(all[q]["score"], evaluated.scores(q).score()) << method;
+      EXPECT_EQ(all[q]["tokens"].size(), evaluated.scores(q).tokens()) << method;
       // Whatever else is asked beside it.
       const json one = {{"spell", {q}}, {"method", method}, {"schedule", schedule}};
       EXPECT_EQ(answered(one.dump())["answers"][0], all[q]) << method;

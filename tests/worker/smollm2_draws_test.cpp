@@ -12,11 +12,12 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/learning/questions.h"
 #include "core/spec/spec.h"
 #include "tests/model/drawn_rows.h"
+#include "tests/results.h"
+#include "tests/temp_folder.h"
 #include "worker/model/chat_template.h"
 #include "worker/model/generation.h"
 #include "worker/tasks/task.h"
@@ -34,30 +35,22 @@ constexpr int kTokens = 4;  // of which the first comes from the prompt: three s
 
 v1::Spec specOfExperiment() {
   const std::string path = kSource + "/experiments/smollm2-layer-budget/experiment.yaml";
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  auto experiment = parseExperiment(text.str(), path, {});
-  EXPECT_TRUE(experiment) << experiment.error().message;
-  return experiment->spec();
+  return valueOf(parseExperiment(readFile(path), path, {})).spec();
 }
 
 // As the worker's engine makes them.
 std::vector<Question> heldOut(const v1::Spec& spec, const Tokenizer& tokenizer) {
-  auto chat = ChatTemplate::choose(spec.model().chat_template(), kModel, tokenizer);
-  EXPECT_TRUE(chat) << chat.error().message;
+  auto chat = valueOf(ChatTemplate::choose(spec.model().chat_template(), kModel, tokenizer));
   const auto render = [&](const Draft& draft) {
-    Rendered rendered{chat->render(draft.system, draft.prompt, draft.answer_prefix),
-                      chat->encode(tokenizer, draft.system, draft.prompt, draft.answer_prefix)};
-    if (const auto bos = chat->bosToken()) rendered.ids.insert(rendered.ids.begin(), *bos);
+    Rendered rendered{chat.render(draft.system, draft.prompt, draft.answer_prefix),
+                      chat.encode(tokenizer, draft.system, draft.prompt, draft.answer_prefix)};
+    if (const auto bos = chat.bosToken()) rendered.ids.insert(rendered.ids.begin(), *bos);
     return rendered;
   };
   DatasetOptions options;
   options.bos_token = tokenizer.bosToken().value_or(-1);
   options.render = render;
-  auto dataset = makeDataset(spec.task(), spec.seed(), tokenizer, options);
-  EXPECT_TRUE(dataset) << dataset.error().message;
-  return dataset->held_out;
+  return valueOf(makeDataset(spec.task(), spec.seed(), tokenizer, options)).held_out;
 }
 
 // The experiment's 105 reads, no two neighbours alike, layers without any among them.
@@ -82,8 +75,7 @@ json firstChannels(const std::vector<float>& out, int head_dim) {
 // queries of its first step in the first layer and the last.
 json answerOf(Decoder* decoder, const Tokenizer& tokenizer, const Question& question,
               uint32_t number, const std::string& method, uint64_t seed) {
-  auto prompt = decoder->prefill(question.prompt_ids);
-  EXPECT_TRUE(prompt) << prompt.error().message;
+  auto prompt = valueOf(decoder->prefill(question.prompt_ids));
   const auto layers = static_cast<uint32_t>(decoder->config().layers);
   const uint32_t sequence = evaluationSequence(number);
   json steps = json::array(), queries = json::array();
@@ -105,12 +97,11 @@ json answerOf(Decoder* decoder, const Tokenizer& tokenizer, const Question& ques
     }
   };
   const SampleSchedule schedule = scheduleOf(layers);
-  const auto out = generate(decoder, tokenizer, {{&*prompt, schedule, sequence}}, options);
-  EXPECT_TRUE(out) << out.error().message;
-  decoder->release(&*prompt);
+  const auto out = valueOf(generate(decoder, tokenizer, {{&prompt, schedule, sequence}}, options));
+  decoder->release(&prompt);
   return {{"method", method},     {"question", number},
           {"schedule", schedule}, {"prompt_ids", question.prompt_ids},
-          {"steps", steps},       {"tokens", (*out)[0].tokens},
+          {"steps", steps},       {"tokens", out[0].tokens},
           {"queries", queries}};
 }
 

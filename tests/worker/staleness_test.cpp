@@ -8,14 +8,14 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "aggregator/learner/aggregator.h"
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
+#include "tests/temp_folder.h"
 #include "worker/engine/engine.h"
 
 namespace allot {
@@ -37,17 +37,12 @@ class Staleness : public testing::Test {
  protected:
   static v1::Experiment experiment(const std::string& mode, uint64_t seed, uint64_t episodes) {
     const std::string path = ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml";
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    auto parsed =
-        parseExperiment(text.str(), path,
+    return valueOf(
+        parseExperiment(readFile(path), path,
                         {"spec.seed=" + std::to_string(seed), "spec.staleness.mode=" + mode,
                          "spec.update.episodesPerUpdate=" + std::to_string(episodes),
                          "spec.task.trainQuestions=128", "spec.task.heldOutQuestions=240",
-                         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"});
-    EXPECT_TRUE(parsed) << parsed.error().message;
-    return *parsed;
+                         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"}));
   }
 
   // Learns for so many updates; each consumes episodes of the policy `lag` updates before it.
@@ -69,14 +64,12 @@ class Staleness : public testing::Test {
       const PublishedPolicy& old = policies[version > lag ? version - lag : 0];
       const auto tickets =
           *worker->takeTickets({experiment.spec().update().episodes_per_update(), UINT64_MAX});
-      auto results = engine->rollOut(old.snapshot, old.sha256, tickets);
-      EXPECT_TRUE(results);
-      for (v1::EpisodeResult& result : *results) {
+      auto results = valueOf(engine->rollOut(old.snapshot, old.sha256, tickets));
+      for (v1::EpisodeResult& result : results) {
         result.set_result_id("w-" + std::to_string(result.ticket()));
         EXPECT_TRUE(worker->pushResult(result, 1000));
       }
-      const auto ticked = aggregator.tick();
-      EXPECT_TRUE(ticked) << ticked.error().message;
+      EXPECT_THAT(aggregator.tick(), succeeds());
     }
     const RunSnapshot snapshot = aggregator.snapshot();
     EXPECT_EQ(snapshot.state.policy().version(), updates);
@@ -104,10 +97,9 @@ class Staleness : public testing::Test {
     unit.set_question_count(40);
     for (uint32_t first = 0; first < 240; first += 40) {
       unit.set_first_question(first);
-      const auto result = engine->evaluate(unit);
-      EXPECT_TRUE(result) << result.error().message;
-      for (const auto& score : result->scores()) learned.correct += score.score();
-      learned.questions += result->scores_size();
+      const auto result = valueOf(engine->evaluate(unit));
+      for (const auto& score : result.scores()) learned.correct += score.score();
+      learned.questions += result.scores_size();
     }
     return learned;
   }
@@ -121,13 +113,13 @@ TEST_F(Staleness, CorrectingStaleResultsDoesNotFallBehindTakingThemAsFresh) {
   double difference = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     std::map<std::string, Learned> by_mode;
-    auto engine = Engine::load(experiment("none", seed, episodes),
-                               {.model_folder = ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                                .kv_bytes = size_t{4} << 30});
-    ASSERT_TRUE(engine) << engine.error().message;
+    auto engine =
+        valueOf(Engine::load(experiment("none", seed, episodes),
+                             {.model_folder = ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                              .kv_bytes = size_t{4} << 30}));
     for (const char* mode : {"none", "truncated-is"}) {
       const Learned& learned = by_mode[mode] =
-          learn(engine->get(), experiment(mode, seed, episodes), lag, updates);
+          learn(engine.get(), experiment(mode, seed, episodes), lag, updates);
       const Interval interval = wilson95(learned.correct, learned.questions);
       std::printf(
           "seed %llu, lag %llu, %llu updates, %-12s held-out %.3f [%.3f, %.3f], last quarter's "

@@ -2,6 +2,8 @@
 #include "worker/tasks/task.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
+#include "tests/results.h"
+#include "tests/worker/datasets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,36 +23,13 @@ constexpr int32_t kBos = 0;
 const std::vector<std::string> kTasks = {"niah", "multi", "hop",
                                          "qa",   "track", "freq"};  // any order
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded =
-      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
-  return loaded;
-}
-
 v1::Task spec(const std::vector<std::string>& tasks, uint32_t context_tokens, uint32_t train,
               uint32_t held_out, uint32_t max_new_tokens = 24) {
-  v1::Task task;
-  task.set_suite("recall");
-  for (const std::string& name : tasks) task.add_tasks(name);
-  task.set_context_tokens(context_tokens);
-  task.set_train_questions(train);
-  task.set_held_out_questions(held_out);
-  task.set_max_new_tokens(max_new_tokens);
-  return task;
+  return generatedTask("recall", tasks, context_tokens, train, held_out, max_new_tokens);
 }
 
 Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
   return makeDataset(task, seed, tokenizer(), {.bos_token = kBos});
-}
-
-// The first group of each match of `pattern` in the text.
-std::vector<std::string> found(const std::string& text, const std::string& pattern) {
-  const std::regex expression(pattern);
-  std::vector<std::string> all;
-  for (std::sregex_iterator it(text.begin(), text.end(), expression), end; it != end; ++it) {
-    all.push_back((*it)[1]);
-  }
-  return all;
 }
 
 std::string join(const std::vector<std::string>& parts) {
@@ -112,12 +91,11 @@ std::string solve(const std::string& prompt) {
 TEST(Dataset, EveryQuestionFitsAndHasTheRightAnswer) {
   for (uint32_t length : {256U, 512U, 1024U}) {
     const v1::Task task = spec(kTasks, length, 60, 90);
-    const Result<Dataset> dataset = make(task);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    ASSERT_EQ(dataset->train.size(), 60U);
-    ASSERT_EQ(dataset->held_out.size(), 90U);
+    const Dataset dataset = valueOf(make(task));
+    ASSERT_EQ(dataset.train.size(), 60U);
+    ASSERT_EQ(dataset.held_out.size(), 90U);
     std::map<std::string, double> tokens;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (size_t i = 0; i < split->size(); ++i) {
         const Question& question = (*split)[i];
         EXPECT_EQ(question.task, kTasks[i % kTasks.size()]);
@@ -147,9 +125,8 @@ TEST(Dataset, SplitsAndSeedsShareNoContext) {
   std::set<std::string> contexts;
   size_t questions = 0;
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{7}, UINT64_MAX}) {
-    const Result<Dataset> dataset = make(spec(kTasks, 200, 30, 30), seed);
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    for (const auto* split : {&dataset->train, &dataset->held_out}) {
+    const Dataset dataset = valueOf(make(spec(kTasks, 200, 30, 30), seed));
+    for (const auto* split : {&dataset.train, &dataset.held_out}) {
       for (const Question& question : *split) {
         contexts.insert(question.prompt.substr(0, question.prompt.find('\n')));
         ++questions;
@@ -189,10 +166,9 @@ TEST(Dataset, DigestSeesWhereAFieldEndsAndWhichSplitItIsIn) {
 }
 
 TEST(Dataset, NoBosTokenAndEmptySplits) {
-  const Result<Dataset> dataset = makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), {});
-  ASSERT_TRUE(dataset) << dataset.error().message;
-  EXPECT_TRUE(dataset->train.empty());
-  EXPECT_EQ(dataset->held_out[0].prompt_ids, tokenizer().encode(dataset->held_out[0].prompt));
+  const Dataset dataset = valueOf(makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), {}));
+  EXPECT_TRUE(dataset.train.empty());
+  EXPECT_EQ(dataset.held_out[0].prompt_ids, tokenizer().encode(dataset.held_out[0].prompt));
 }
 
 // The number that a message advises.
@@ -209,8 +185,7 @@ TEST(DatasetErrors, TooShortAContextNamesOneThatWillDo) {
       std::regex("spec\\.task\\.contextTokens: no niah question fits in 16 tokens; the shortest "
                  "of 200 tried needs \\d+: set it to at least \\d+")))
       << refused.error().message;
-  const Result<Dataset> made = make(spec({"niah"}, advised(refused.error().message), 100, 100));
-  EXPECT_TRUE(made) << made.error().message;
+  EXPECT_THAT(make(spec({"niah"}, advised(refused.error().message), 100, 100)), succeeds());
 }
 
 TEST(DatasetErrors, AdviceIsFollowedToAnEndForEveryTask) {
@@ -239,8 +214,7 @@ TEST(DatasetErrors, TooFewNewTokensNamesAsManyAsWillDo) {
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
     EXPECT_THAT(refused.error().message, StartsWith("spec.task.maxNewTokens: no multi answer "));
     const uint32_t enough = advised(refused.error().message);
-    const Result<Dataset> made = make(spec({"multi"}, 256, 50, 50, enough));
-    EXPECT_TRUE(made) << made.error().message;
+    EXPECT_THAT(make(spec({"multi"}, 256, 50, 50, enough)), succeeds());
   }
 }
 

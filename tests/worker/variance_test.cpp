@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "tests/results.h"
 #include "tests/worker/fidelity_fixture.h"
 
 namespace allot {
@@ -106,9 +107,7 @@ Fidelity measured(Decoder* decoder, const std::vector<GenerationRow>& rows,
                   const GenerationOptions& options, uint32_t replicates) {
   std::vector<int32_t> last;
   for (const auto& prompt : ids) last.push_back(prompt.back());
-  auto fidelity = measureVariance(decoder, rows, last, tasks, options, {.replicates = replicates});
-  EXPECT_TRUE(fidelity) << fidelity.error().message;
-  return *fidelity;
+  return valueOf(measureVariance(decoder, rows, last, tasks, options, {.replicates = replicates}));
 }
 
 v1::FidelityCell totalOf(const Fidelity& fidelity) {
@@ -178,9 +177,8 @@ TEST_F(VarianceTest, TheStateIsThatOfThePromptsLastPosition) {
       }
       return {};
     };
-    auto prompt = decoder_->prefill(ids, reading);
-    ASSERT_TRUE(prompt) << prompt.error().message;
-    decoder_->release(&*prompt);
+    auto prompt = valueOf(decoder_->prefill(ids, reading));
+    decoder_->release(&prompt);
     keys += ids.size();
   }
   ASSERT_EQ(by_layer.size(), 8u);
@@ -192,19 +190,18 @@ TEST_F(VarianceTest, TheStateIsThatOfThePromptsLastPosition) {
 
 // Of keys and values in bfloat16 the closed form is that of the stored numbers, which are near.
 TEST_F(VarianceTest, OfACacheInBFloat16IsThatOfItsNumbers) {
-  auto decoder =
-      Decoder::load(kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16});
-  ASSERT_TRUE(decoder) << decoder.error().message;
+  auto decoder = valueOf(Decoder::load(
+      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
   std::vector<Prompt> prompts;
   std::vector<GenerationRow> halves = rows(4);
-  for (const auto& ids : ids_) prompts.push_back(*(*decoder)->prefill(ids));
+  for (const auto& ids : ids_) prompts.push_back(*decoder->prefill(ids));
   for (size_t i = 0; i < prompts.size(); ++i) halves[i].prompt = &prompts[i];
   const GenerationOptions at = options("santa", 3);
-  const auto half = totalOf(measured(decoder->get(), halves, ids_, tasks_, at, 16));
+  const auto half = totalOf(measured(decoder.get(), halves, ids_, tasks_, at, 16));
   const auto full = totalOf(measured(decoder_, rows(4), ids_, tasks_, at, 16));
   EXPECT_NEAR(half.closed_form() / full.closed_form(), 1, 0.01);
   EXPECT_NEAR(half.variance() / half.closed_form(), 1, 0.1);
-  for (Prompt& prompt : prompts) (*decoder)->release(&prompt);
+  for (Prompt& prompt : prompts) decoder->release(&prompt);
 }
 
 // Heads of 2 and of 4 draws, and the same the other way round, are all heads of 2 and all of 4.

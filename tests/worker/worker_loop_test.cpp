@@ -10,6 +10,8 @@
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
@@ -106,23 +108,13 @@ class Words final : public WorkerEvents {
 class WorkerLoopTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto parsed = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  model: {path: none}
-  task: {suite: recall, tasks: [niah]}
-  policy: {totalBudget: 8}
-  rollout: {episodesPerPull: 3}
-  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
-)",
-                                        "test");
-    ASSERT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+    const v1::Experiment experiment =
+        tinyExperiment({"spec.seed=1", "spec.task={suite: recall, tasks: [niah]}",
+                        "spec.rollout={episodesPerPull: 3}"});
+    run_ = {experiment, specDigest(experiment), false, 1, {}};
     ASSERT_TRUE(store_->createRun(run_));
     epoch_ = store_->acquireLease("a", 60'000)->epoch;
-    const v1::AggregatorState state = initialState(*parsed, 4);
+    const v1::AggregatorState state = initialState(experiment, 4);
     ASSERT_TRUE(Leadership(*store_, epoch_).publishInitial(state.policy(), state));
   }
 
@@ -375,10 +367,8 @@ TEST_F(WorkerLoopTest, ResultsThatDoNotFitAreDroppedOnlyAtTheEndOfTheGracePeriod
   draining_ = true;
   EXPECT_FALSE(ends(loop.get()));
   now_ += 20'000;
-  const auto ended = loop->step();
-  ASSERT_FALSE(ended);
-  EXPECT_EQ(ended.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(ended.error().message, testing::HasSubstr("2 results are dropped"));
+  EXPECT_THAT(loop->step(),
+              isError(ErrorCode::kUnavailable, testing::HasSubstr("2 results are dropped")));
   EXPECT_THAT(words_.said, ElementsAre("episode failed", "episode failed"));
   EXPECT_EQ(*store_->inboxSize(), 4u);
 }
@@ -404,9 +394,7 @@ TEST_F(WorkerLoopTest, AnEngineThatFailsEndsTheWorkerAndReleasesItsUnits) {
   planUnits(2);
   engine_.at_step = [] { return fail(ErrorCode::kData, "a number is not finite"); };
   const auto loop = worker();
-  const auto stepped = loop->step();
-  ASSERT_FALSE(stepped);
-  EXPECT_EQ(stepped.error().message, "a number is not finite");
+  EXPECT_THAT(loop->step(), isError("a number is not finite"));
   EXPECT_THAT(words_.said, ElementsAre("unit failed"));
   EXPECT_EQ(claimable(), 2u);
 }
@@ -453,10 +441,8 @@ TEST_F(WorkerLoopTest, AfterFiveResultsInARowThatCannotBeItEnds) {
   emptyInbox();
   EXPECT_TRUE(loop->step());  // pushes what was held
   emptyInbox();
-  const auto ended = loop->step();
-  ASSERT_FALSE(ended);
-  EXPECT_EQ(ended.error().code, ErrorCode::kData);
-  EXPECT_THAT(ended.error().message, testing::HasSubstr("a score is outside 0..1"));
+  EXPECT_THAT(loop->step(),
+              isError(ErrorCode::kData, testing::HasSubstr("a score is outside 0..1")));
 }
 
 // Longer than a heartbeat lives.

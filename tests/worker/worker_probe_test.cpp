@@ -6,6 +6,7 @@
 
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/results.h"
 #include "worker/engine/engine.h"
 
 namespace allot {
@@ -93,7 +94,7 @@ TEST_F(WorkerProbeTest, ProgressIsWhatItsHealthIsJudgedBy) {
 
 TEST_F(WorkerProbeTest, TheEngineTellsTokensStepsAndMemory) {
   const std::string source = ALLOT_SOURCE_DIR;
-  const auto experiment = parseExperiment(R"(
+  const auto experiment = valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: e}
@@ -105,31 +106,29 @@ spec:
   rollout: {questionsPerEpisode: 4}
   update: {}
 )",
-                                          "test");
-  ASSERT_TRUE(experiment) << experiment.error().message;
-  auto engine = Engine::load(*experiment, {.model_folder = source + "/experiments/models/recall-7m",
-                                           .kv_bytes = 256 << 20,
-                                           .events = &probe_});
-  ASSERT_TRUE(engine) << engine.error().message;
+                                                  "test"));
+  auto engine =
+      valueOf(Engine::load(experiment, {.model_folder = source + "/experiments/models/recall-7m",
+                                        .kv_bytes = 256 << 20,
+                                        .events = &probe_}));
   const auto memory = [&](const char* kind) {
     return metrics_.gauge("allot_worker_memory_bytes", {{"kind", kind}}).Value();
   };
   // Both layouts of the matrices and the embeddings, as float32.
-  EXPECT_GT(memory("weights"), 4.0 * static_cast<double>((*engine)->facts().parameters()));
+  EXPECT_GT(memory("weights"), 4.0 * static_cast<double>(engine->facts().parameters()));
   EXPECT_EQ(memory("kv"), 0);
-  const auto state = initialState(*experiment, (*engine)->facts().layers());
+  const auto state = initialState(experiment, engine->facts().layers());
   for (int again = 0; again < 2; ++again) {
-    const auto results = (*engine)->rollOut(state.policy(), "", {0});
-    ASSERT_TRUE(results) << results.error().message;
-    const double steps = static_cast<double>((*results)[0].counts().decode_steps());
+    const auto results = valueOf(engine->rollOut(state.policy(), "", {0}));
+    const double steps = static_cast<double>(results[0].counts().decode_steps());
     EXPECT_EQ(counter("allot_worker_tokens_total", {{"phase", "decode"}}), (again + 1) * steps);
   }
   double tokens = 0;  // of each prompt once
-  for (const Question& question : (*engine)->dataset().train) {
+  for (const Question& question : engine->dataset().train) {
     tokens += static_cast<double>(question.prompt_ids.size());
   }
   EXPECT_EQ(counter("allot_worker_tokens_total", {{"phase", "prefill"}}), tokens);
-  const KvPool& pool = (*engine)->decoder().pool();
+  const KvPool& pool = engine->decoder().pool();
   EXPECT_EQ(memory("kv"),
             static_cast<double>((pool.totalPages() - pool.freePages()) * pool.bytesPerPage()));
   EXPECT_GT(memory("kv"), 0);

@@ -7,6 +7,7 @@
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
 #include "tests/k8s/client/test_pki.h"
+#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot::kube::test {
@@ -55,10 +56,9 @@ TEST(InCluster, IsFoundOrSaysWhatIsMissing) {
   EXPECT_THAT(found().error().message, HasSubstr("token cannot be read"));
   folder.write("token", "t");
   folder.write("namespace", "allot-system");
-  const auto access = found();
-  ASSERT_TRUE(access);
-  EXPECT_EQ(access->url(), "https://10.0.0.1:6443");
-  EXPECT_EQ(access->own_namespace, "allot-system");
+  const auto access = valueOf(found());
+  EXPECT_EQ(access.url(), "https://10.0.0.1:6443");
+  EXPECT_EQ(access.own_namespace, "allot-system");
 }
 
 TEST(Token, IsReadAgainWhenItIsOlderThanAMinute) {
@@ -102,10 +102,9 @@ TEST(TokenAtServer, AnExpiredOneIsReadAgainOnce) {
   EXPECT_EQ(api.asked().back().authorization, "Bearer new");
   api.setToken("newer");
   folder.write("token", "newer");
-  const auto watched =
-      client.watch(kConfigMaps, "ns", {.resource_version = "1", .timeout = seconds(0)},
-                   [](const WatchEvent&) {});
-  EXPECT_TRUE(watched) << watched.error().message;
+  EXPECT_THAT(client.watch(kConfigMaps, "ns", {.resource_version = "1", .timeout = seconds(0)},
+                           [](const WatchEvent&) {}),
+              succeeds());
 }
 
 TEST(TokenAtServer, IsNotSentInTheClear) {

@@ -7,6 +7,7 @@
 
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
+#include "tests/results.h"
 #include "tests/wait_for.h"
 
 namespace allot::kube::test {
@@ -38,11 +39,10 @@ class ApiTest : public testing::Test {
 };
 
 TEST_F(ApiTest, WritesAndReadsObjects) {
-  const auto made = client_.create(kConfigMaps, configMap("a", "1"));
-  ASSERT_TRUE(made) << made.error().message;
+  const auto made = valueOf(client_.create(kConfigMaps, configMap("a", "1")));
   EXPECT_EQ(client_.create(kConfigMaps, configMap("a", "1")).error().reason, "AlreadyExists");
   auto object = *client_.get(kConfigMaps, {"ns", "a"});
-  EXPECT_EQ(object, *made);
+  EXPECT_EQ(object, made);
   object["data"]["value"] = "2";
   ASSERT_TRUE(client_.replace(kConfigMaps, object));
   // It has changed since it was read.
@@ -86,11 +86,10 @@ TEST_F(ApiTest, AppliesWholeSetsOfFields) {
 TEST_F(ApiTest, StatusGoesToStatusAlone) {
   const auto made = client_.create(kExperiments, experiment("x", 1));
   const json status = {{"state", "running"}, {"observedGeneration", 1}};
-  const auto patched = client_.patchStatus(kExperiments, {"ns", "x"}, status);
-  ASSERT_TRUE(patched);
-  EXPECT_EQ((*patched)["status"], status);
-  EXPECT_EQ((*patched)["spec"], (*made)["spec"]);
-  EXPECT_EQ((*patched)["metadata"]["generation"], 1);
+  const auto patched = valueOf(client_.patchStatus(kExperiments, {"ns", "x"}, status));
+  EXPECT_EQ(patched["status"], status);
+  EXPECT_EQ(patched["spec"], (*made)["spec"]);
+  EXPECT_EQ(patched["metadata"]["generation"], 1);
   EXPECT_EQ(api_.asked().back().target,
             "/apis/allot.dev/v1alpha1/namespaces/ns/experiments/x/status");
   json object = experiment("x", 1);
@@ -108,13 +107,12 @@ TEST_F(ApiTest, ListsPageByPage) {
   for (int i = 0; i < 7; ++i) {
     api_.store().put(configMap("c" + std::to_string(i), "1", {{"app", i % 2 == 0 ? "a" : "b"}}));
   }
-  const auto all = client_.list(kConfigMaps, "ns", {.page = 3});
-  ASSERT_TRUE(all) << all.error().message;
-  ASSERT_EQ(all->items.size(), 7u);
-  EXPECT_EQ(all->items[6]["metadata"]["name"], "c6");
-  EXPECT_EQ(all->items[6]["kind"], "ConfigMap");
-  EXPECT_EQ(all->items[6]["apiVersion"], "v1");
-  EXPECT_EQ(all->resource_version, std::to_string(api_.store().version()));
+  const auto all = valueOf(client_.list(kConfigMaps, "ns", {.page = 3}));
+  ASSERT_EQ(all.items.size(), 7u);
+  EXPECT_EQ(all.items[6]["metadata"]["name"], "c6");
+  EXPECT_EQ(all.items[6]["kind"], "ConfigMap");
+  EXPECT_EQ(all.items[6]["apiVersion"], "v1");
+  EXPECT_EQ(all.resource_version, std::to_string(api_.store().version()));
   EXPECT_EQ(api_.count("GET", "configmaps"), 3u);
   EXPECT_EQ(client_.list(kConfigMaps, "", {.label_selector = "app in (b, c)"})->items.size(), 3u);
   EXPECT_EQ(client_.list(kConfigMaps, "elsewhere")->items.size(), 0u);
@@ -126,9 +124,7 @@ TEST_F(ApiTest, AnExpiredContinueBeginsTheListAgain) {
   for (int i = 0; i < 5; ++i) api_.store().put(configMap("c" + std::to_string(i), "1"));
   const std::string gone = statusText(410, "Expired", "The provided continue parameter is too old");
   api_.script({.contains = "continue=", .status = 410, .body = gone});
-  const auto list = client_.list(kConfigMaps, "ns", {.page = 3});
-  ASSERT_TRUE(list);
-  EXPECT_EQ(list->items.size(), 5u);
+  EXPECT_EQ(valueOf(client_.list(kConfigMaps, "ns", {.page = 3})).items.size(), 5u);
   EXPECT_EQ(api_.count("GET", "configmaps"), 4u);
   // But not for ever.
   api_.script({.contains = "continue=", .status = 410, .body = gone, .times = 100});
@@ -269,8 +265,7 @@ TEST_F(ApiTest, WatchesTakeEventsHoweverTheyAreSplit) {
   for (const char c : lines) bytes.emplace_back(1, c);
   api_.script({.pieces = bytes});
   std::vector<std::string> names;
-  const auto ended = watch(names);
-  EXPECT_TRUE(ended) << ended.error().message;
+  EXPECT_THAT(watch(names), succeeds());
   EXPECT_THAT(names, ElementsAre("a", "", "b"));
   EXPECT_EQ(api_.asked().back().target,
             "/api/v1/namespaces/ns/configmaps?watch=true&allowWatchBookmarks=true&"

@@ -5,6 +5,7 @@
 
 #include "k8s/client/api.h"
 #include "tests/k8s/client/kube_objects.h"
+#include "tests/results.h"
 
 namespace allot::kube::test {
 namespace {
@@ -16,9 +17,7 @@ using testing::SizeIs;
 class FakeTest : public testing::Test {
  protected:
   json apply(const json& object, const std::string& manager) {
-    const auto applied = client_.apply(kExperiments, object, {.field_manager = manager});
-    EXPECT_TRUE(applied) << applied.error().message;
-    return applied ? *applied : json();
+    return valueOf(client_.apply(kExperiments, object, {.field_manager = manager}));
   }
 
   FakeApi api_;
@@ -63,9 +62,8 @@ TEST_F(FakeTest, FinalizersHoldAndOwnersTake) {
   owned["metadata"]["ownerReferences"] = {{{"uid", made["metadata"]["uid"]}}};
   api_.store().put(owned);
   ASSERT_TRUE(client_.remove(kExperiments, {"ns", "x"}));
-  const auto going = client_.get(kExperiments, {"ns", "x"});
-  ASSERT_TRUE(going);
-  EXPECT_TRUE((*going)["metadata"].contains("deletionTimestamp"));
+  const auto going = valueOf(client_.get(kExperiments, {"ns", "x"}));
+  EXPECT_TRUE(going["metadata"].contains("deletionTimestamp"));
   EXPECT_THAT(api_.store().all("configmaps"), SizeIs(1));
   ASSERT_TRUE(
       client_.mergePatch(kExperiments, {"ns", "x"}, {{"metadata", {{"finalizers", nullptr}}}}));

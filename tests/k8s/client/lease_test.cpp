@@ -8,6 +8,7 @@
 #include "k8s/client/leader_election.h"
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
+#include "tests/results.h"
 #include "tests/wait_for.h"
 
 namespace allot::kube::test {
@@ -146,11 +147,10 @@ TEST_F(CandidateTest, ReleaseNamesNobodyForASecond) {
   EXPECT_FALSE(candidate_.release(now_, WallTime()));
   candidate_.read(now_, std::nullopt);
   candidate_.wrote(now_, withVersion(next().object, "5"));
-  const auto last = candidate_.release(now_, WallTime());
-  ASSERT_TRUE(last);
-  EXPECT_EQ((*last)["spec"]["holderIdentity"], "");
-  EXPECT_EQ((*last)["spec"]["leaseDurationSeconds"], 1);
-  EXPECT_EQ((*last)["metadata"]["resourceVersion"], "5");
+  const auto last = valueOf(candidate_.release(now_, WallTime()));
+  EXPECT_EQ(last["spec"]["holderIdentity"], "");
+  EXPECT_EQ(last["spec"]["leaseDurationSeconds"], 1);
+  EXPECT_EQ(last["metadata"]["resourceVersion"], "5");
 }
 
 TEST(LeaseTimes, MustFitEachOther) {
@@ -168,15 +168,14 @@ class ElectionTest : public testing::Test {
     std::unique_ptr<LeaderElection> election;
   };
   void join(Run& run, const std::string& identity) {
-    auto election = LeaderElection::create(
+    auto election = valueOf(LeaderElection::create(
         api_.access(),
         {.lease = kLease,
          .identity = identity,
          .limits = {.connect = milliseconds(500), .request = milliseconds(300)},
          .clock = [this] { return now_; }},
-        [&run] { ++run.won; }, [&run](const std::string& why) { run.lost = why; });
-    ASSERT_TRUE(election);
-    run.election = std::move(*election);
+        [&run] { ++run.won; }, [&run](const std::string& why) { run.lost = why; }));
+    run.election = std::move(election);
   }
   std::string holder() { return textAt(api_.store().find(kLike), {"spec", "holderIdentity"}); }
 
@@ -258,16 +257,15 @@ TEST(LeaderElection, RunsOnItsOwnThread) {
   FakeApi api;
   std::atomic<bool> won{false};
   const LeaseTimes quick{seconds(1), milliseconds(500), milliseconds(20)};
-  auto election = LeaderElection::create(
+  auto election = valueOf(LeaderElection::create(
       api.access(), {.lease = kLease, .times = quick}, [&] { won = true; },
-      [](const std::string& why) { FAIL() << why; });
-  ASSERT_TRUE(election);
-  (*election)->start();
+      [](const std::string& why) { FAIL() << why; }));
+  election->start();
   EXPECT_TRUE(waitFor([&] { return won && api.count("PUT", "leases") >= 5; }, 10));
-  EXPECT_TRUE((*election)->leads());
+  EXPECT_TRUE(election->leads());
   EXPECT_EQ(api.connections(), 1u);
   EXPECT_EQ(api.count("GET", "leases"), 1u);  // renewals do not read
-  election->reset();
+  election.reset();
   const json lease = api.store().find(kLike);
   EXPECT_EQ(lease["spec"]["holderIdentity"], "");
   EXPECT_EQ(lease["spec"]["leaseDurationSeconds"], 1);

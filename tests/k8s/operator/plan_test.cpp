@@ -6,6 +6,7 @@
 #include "k8s/client/api_error.h"
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/experiments.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -25,11 +26,8 @@ TextMap someAccounts() {
 }
 
 KubeObjects madeOf(const json& object, uint32_t workers = 1) {
-  const auto read = readExperimentObject(object);
-  EXPECT_TRUE(read) << read.error().message;
-  const auto made = objectsOf(object, *read, someAccounts(), {.workers = workers});
-  EXPECT_TRUE(made) << made.error().message;
-  return made ? *made : KubeObjects();
+  const auto read = valueOf(readExperimentObject(object));
+  return valueOf(objectsOf(object, read, someAccounts(), {.workers = workers}));
 }
 
 const json& objectOf(const KubeObjects& objects, const std::string& kind, const std::string& name) {
@@ -64,10 +62,9 @@ TEST(OperatorObjects, TheFileIsTheExperimentsAndNothingOfTheClusters) {
     return std::string();
   }());
   const std::string text = map.at("data").at("experiment.yaml");
-  const auto read = parseExperimentObject(text, "experiment.yaml");
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(read->experiment.name(), "sweep");
-  EXPECT_FALSE(read->cluster.has_workers());
+  const auto read = valueOf(parseExperimentObject(text, "experiment.yaml"));
+  EXPECT_EQ(read.experiment.name(), "sweep");
+  EXPECT_FALSE(read.cluster.has_workers());
   EXPECT_EQ(text.find("cluster"), std::string::npos);
   EXPECT_EQ(text.find("status"), std::string::npos);
   const json& workers = objectOf(made, "Deployment", "sweep-worker");
@@ -83,19 +80,15 @@ TEST(OperatorObjects, TheFileIsTheExperimentsAndNothingOfTheClusters) {
 TEST(OperatorObjects, RefusalsAreTheLaptopsSentences) {
   json object = experiment("bad");
   object["spec"]["policy"]["totalBudget"] = 0;
-  const auto refused = readExperimentObject(object);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("spec.policy.totalBudget: 0 is out of range 1..1000000"));
+  EXPECT_THAT(readExperimentObject(object),
+              isError(HasSubstr("spec.policy.totalBudget: 0 is out of range 1..1000000")));
 }
 
 TEST(OperatorObjects, AccountsAreReadAsTheyWereMade) {
   const TextMap accounts = someAccounts();
   json secret = {{"metadata", {{"name", "x-accounts"}}}, {"data", json::object()}};
   for (const auto& [name, content] : accounts) secret["data"][name] = toBase64(content);
-  const auto read = accountsOf(secret);
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(*read, accounts);
+  EXPECT_EQ(valueOf(accountsOf(secret)), accounts);
   secret["data"].erase("worker.password");
   EXPECT_THAT(accountsOf(secret).error().message, HasSubstr("has no worker.password"));
   secret["data"]["worker.password"] = "%%%%";

@@ -9,6 +9,7 @@
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/cluster_fixture.h"
 #include "tests/k8s/operator/experiments.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -165,13 +166,11 @@ TEST(OperatorResults, OnlyWhoseResultsAreToBeExportedHasAFinalizer) {
 
 TEST(OperatorResults, TheJobIsThatOfTheComponent) {
   const json object = experiment("x", {{"results", {{"claim", "kept"}}}});
-  const auto read = readExperimentObject(object);
-  ASSERT_TRUE(read);
-  const auto made = objectsOf(object, *read,
-                              accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}}),
-                              {.exports = true});
-  ASSERT_TRUE(made);
-  const json& job = made->back();
+  const auto read = valueOf(readExperimentObject(object));
+  const auto made = valueOf(
+      objectsOf(object, read, accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}}),
+                {.exports = true}));
+  const json& job = made.back();
   ASSERT_EQ(job["kind"], "Job");
   EXPECT_EQ(job["metadata"]["name"], exportJobName("x"));
   EXPECT_EQ(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
@@ -192,6 +191,18 @@ class ResultsAtServer : public test::ClusterTest {
     }
     told_["x"] = told("running", 3);
     return find("x");
+  }
+  void removeWhileJobsAreRefused(int status, const std::string& body) {
+    running();
+    auto controller = start();
+    settle(controller.get());
+    api_.script(
+        {.method = "PATCH", .contains = "jobs", .status = status, .body = body, .times = 1000});
+    remove(pod("x", "worker", true));
+    remove(find("x"));
+    settle(controller.get());
+    std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
+    settle(controller.get());
   }
   void remove(const json& object) { api_.store().remove(kube::test::targetOf(object), {}); }
   std::string message(const std::string& type) {
@@ -250,20 +261,8 @@ TEST_F(ResultsAtServer, AreExportedBeforeTheExperimentGoes) {
 
 // A refusal of a Job that is not there is told, as any other.
 TEST_F(ResultsAtServer, AJobThatTheServerRefusesIsSaid) {
-  running();
-  auto controller = start();
-  settle(controller.get());
-  api_.script(
-      {.method = "PATCH",
-       .contains = "jobs",
-       .status = 422,
-       .body = R"({"kind":"Status","code":422,"reason":"Invalid","message":"no Jobs on Fridays"})",
-       .times = 1000});
-  remove(pod("x", "worker", true));
-  remove(find("x"));
-  settle(controller.get());
-  std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
-  settle(controller.get());
+  removeWhileJobsAreRefused(
+      422, R"({"kind":"Status","code":422,"reason":"Invalid","message":"no Jobs on Fridays"})");
   EXPECT_FALSE(find("x").is_null());
   EXPECT_THAT(message("Degraded"), HasSubstr("no Jobs on Fridays"));
 }
@@ -289,20 +288,8 @@ TEST_F(ResultsAtServer, NothingIsExportedBeforePodsAreKnown) {
 }
 
 TEST_F(ResultsAtServer, ANamespaceThatIsDeletedIsNotHeldUp) {
-  running();
-  auto controller = start();
-  settle(controller.get());
-  api_.script({.method = "PATCH",
-               .contains = "jobs",
-               .status = 403,
-               .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":
-                   "jobs.batch \"x-export\" is forbidden: unable to create new content in namespace ns because it is being terminated"})",
-               .times = 1000});
-  remove(pod("x", "worker", true));
-  remove(find("x"));
-  settle(controller.get());
-  std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
-  settle(controller.get());
+  removeWhileJobsAreRefused(403, R"({"kind":"Status","code":403,"reason":"Forbidden","message":
+                   "jobs.batch \"x-export\" is forbidden: unable to create new content in namespace ns because it is being terminated"})");
   EXPECT_TRUE(find("x").is_null());
   EXPECT_THAT(events(), Contains("NotExported"));
 }

@@ -9,6 +9,7 @@
 
 #include "k8s/render/cluster_settings.h"
 #include "k8s/render/yaml_text.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -23,20 +24,16 @@ const TextMap kAccounts = {{"users.acl", "user default off\n"},
                            {"reader.password", "r\n"}};
 
 ExperimentObject experimentWith(const std::string& cluster) {
-  const auto object = parseExperimentObject(
+  return valueOf(parseExperimentObject(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\nspec:\n"
       "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n  cluster: " +
           cluster + "\n",
-      "x.yaml");
-  EXPECT_TRUE(object) << object.error().message;
-  return object ? *object : ExperimentObject();
+      "x.yaml"));
 }
 
 KubeObjects rendered(const std::string& cluster, const RenderOptions& options = {}) {
-  auto objects = renderExperiment(experimentWith(cluster), {{"experiment.yaml", "text\n"}},
-                                  kAccounts, options);
-  EXPECT_TRUE(objects) << objects.error().message;
-  return objects ? *objects : KubeObjects();
+  return valueOf(renderExperiment(experimentWith(cluster), {{"experiment.yaml", "text\n"}},
+                                  kAccounts, options));
 }
 
 json podOf(const char* component, KubeObjects objects) {
@@ -234,8 +231,7 @@ TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
   const auto refusal = [](const std::string& component) {
     RenderOptions options;
     options.components = {component};
-    const auto objects = renderExperiment(experimentWith("{}"), {}, kAccounts, options);
-    return objects ? "" : objects.error().message;
+    return messageOf(renderExperiment(experimentWith("{}"), {}, kAccounts, options));
   };
   EXPECT_EQ(refusal("monitorin"),
             "--component monitorin: there is none (did you mean monitoring?)");
