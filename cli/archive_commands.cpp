@@ -1,12 +1,17 @@
 // allot verify, export, import, acl.
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
 
 #include "aggregator/report/report.h"
 #include "cli/archive_text.h"
 #include "cli/commands.h"
+#include "cli/measure_again.h"
+#include "cli/run_folder.h"
 #include "cli/run_snapshot.h"
 #include "cli/terminal.h"
 #include "core/spec/spec_change.h"
@@ -18,6 +23,14 @@ namespace allot {
 namespace {
 
 namespace fs = std::filesystem;
+
+struct VerifyOptions {
+  RunChoice choice;
+  std::string measure;  // --measure: a number, or all; "": not asked for
+  std::optional<uint64_t> seed;
+  MeasureAgainOptions measuring;
+  OutputFormat format = OutputFormat::kTable;
+};
 
 struct ArchiveOptions {
   RunChoice choice;
@@ -37,13 +50,62 @@ void print(const ArchiveOptions& options, const char* kind, nlohmann::json field
   }
 }
 
-Status verify(RunAccess* access, const ArchiveOptions& options) {
-  LongTask task("verifying update");
-  ALLOT_ASSIGN(
-      const VerifySummary summary,
-      verifyRun(&access->source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  print(options, "Verification", verificationJson(summary), verificationText(summary));
-  return {};
+Result<MeasureAgainOptions> measuringOf(const RunAccess& access, const VerifyOptions& options) {
+  MeasureAgainOptions measuring = options.measuring;
+  if (!options.measure.empty() && options.measure != "all") {
+    uint64_t answers = 0;
+    const char* const end = options.measure.data() + options.measure.size();
+    const auto parsed = std::from_chars(options.measure.data(), end, answers);
+    if (parsed.ec != std::errc() || parsed.ptr != end || answers == 0) {
+      return badInput("--measure=" + options.measure + ": write a number from 1 on, or all");
+    }
+    measuring.answers = answers;
+  }
+  measuring.seed = options.seed ? *options.seed : std::random_device{}();
+  if (access.folder().empty()) return measuring;
+  measuring.beside = access.folder() + "/experiment.yaml";
+  if (measuring.model.empty() && holdsRun(access.folder())) {
+    ALLOT_ASSIGN(const RunNote note, readRunNote(access.folder()));
+    measuring.model = note.model;
+  }
+  return measuring;
+}
+
+Status verify(RunAccess* access, const VerifyOptions& options) {
+  ALLOT_ASSIGN(const MeasureAgainOptions measuring, measuringOf(*access, options));
+  const bool measure = !options.measure.empty();
+  ResultSample sample(measuring.answers, measuring.seed);
+  ResultWatcher watcher;
+  if (measure) {
+    watcher.episode = [&](const v1::EpisodeResult& result) { sample.add(result); };
+    watcher.evaluation = [&](const v1::EvaluationResult& result) { sample.add(result); };
+  }
+  std::optional<VerifySummary> summary;
+  {
+    LongTask task("verifying update");
+    ALLOT_ASSIGN(summary, verifyRun(
+                              &access->source(),
+                              [&](uint64_t done, uint64_t all) { task.show(done, all); }, watcher));
+  }
+  nlohmann::json fields = verificationJson(*summary);
+  std::string text = verificationText(*summary);
+  Status outcome;
+  if (measure) {
+    ALLOT_ASSIGN(const MeasureSummary again, measureAgain(summary->head, &sample, measuring));
+    fields["measured_again"] = measureJson(again);
+    outcome = measureOutcome(again);
+    text += "\n" + measureText(again);
+  } else if (summary->head.image.state) {
+    text +=
+        "\nnot measured again: the updates follow from the recorded results; --measure answers "
+        "results again";
+  }
+  if (options.format != OutputFormat::kTable) {
+    printDocument(document("Verification", std::move(fields)), options.format);
+  } else if (outcome) {
+    std::printf("%s\n", text.c_str());
+  }
+  return outcome;
 }
 
 constexpr std::string_view kRunHere = "{run}";
@@ -205,7 +267,8 @@ Status import(const ArchiveOptions& options) {
   return {};
 }
 
-int onRun(const ArchiveOptions& options, Status (*work)(RunAccess*, const ArchiveOptions&)) {
+template <typename Options>
+int onRun(const Options& options, Status (*work)(RunAccess*, const Options&)) {
   return exitCodeOf(withRun(options.choice, StoreAccount::kReader,
                             [&](RunAccess* access) { return work(access, options); }));
 }
@@ -246,16 +309,34 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   auto* check = app->add_subcommand(
       "verify", "Compute every update of a run again and compare each policy, bit for bit");
   check->group(kKeepGroup);
-  addOutput(check, &options->format);
-  addRunChoice(check, &options->choice);
+  auto verifying = std::make_shared<VerifyOptions>();
+  check->add_flag("--measure{1000}", verifying->measure,
+                  "Also answer 1000 of the recorded answers again, or N with --measure=N, or all "
+                  "with --measure=all, and compare the scores");
+  check->add_option("--seed", verifying->seed, "With --measure: chooses the answers [at random]");
+  check->add_option("--model", verifying->measuring.model,
+                    "With --measure: model folder [the run's]");
+  check
+      ->add_option("--workers", verifying->measuring.workers,
+                   "With --measure: processes [one a core, or one with a GPU]")
+      ->check(CLI::Range(1, 512));
+  check->add_flag("--allow-code-execution", verifying->measuring.allow_code_execution,
+                  "With --measure: as of `allot run`");
+  addOutput(check, &verifying->format);
+  addRunChoice(check, &verifying->choice);
   check->footer(
       "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
       "be.\n\n"
+      "With --measure scores must be equal where the recorded build and arithmetic are those of "
+      "this machine. Elsewhere the recorded mean, of each worker and of all, must be within 0.01 "
+      "of the measured one; honest results fail this test once in 1,000 runs.\n\n"
       "Examples:\n"
       "  allot verify\n"
+      "  allot verify --measure\n"
+      "  allot verify --measure=all runs/a\n"
       "  allot verify backup/recall\n"
       "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
-  check->callback([=] { *action = [options] { return onRun(*options, verify); }; });
+  check->callback([=] { *action = [verifying] { return onRun(*verifying, verify); }; });
 
   addExport(app, action, options);
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -21,6 +22,7 @@
 #include "core/ulid.h"
 #include "store/store_probe.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/measure_again.h"
 #include "worker/engine/schedule_answers.h"
 #include "worker/loop/loading_beats.h"
 #include "worker/loop/run_finder.h"
@@ -49,6 +51,8 @@ struct Options {
   std::string held_out_path;
   std::string check;
   std::string schedules;
+  std::string measure;
+  std::string beside;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
   std::optional<uint64_t> host_mib;
@@ -178,6 +182,16 @@ Status answer(const Options& options) {
   ALLOT_TRY(embedProfile(&experiment, options.schedules));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.schedules));
   return answerSchedules(experiment, engine.get(), &std::cin, &std::cout);
+}
+
+// --measure: answers recorded results again, and writes the scores to FILE.answers.
+Status answerAgain(const Options& options) {
+  constexpr uint64_t kLongestLine = uint64_t{64} << 20;  // an experiment with a prefill profile
+  ALLOT_ASSIGN(LineReader asked, LineReader::open(options.measure, kLongestLine));
+  ALLOT_ASSIGN(const v1::Experiment experiment, readAskedExperiment(&asked));
+  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.beside));
+  std::ofstream answers(options.measure + ".answers", std::ios::trunc);
+  return measureAgain(engine.get(), buildText(), &asked, &answers);
 }
 
 Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine) {
@@ -311,13 +325,14 @@ Status printed(Status done) {
 
 // Does the kind of work that the options name.
 Status run(const Options& options) {
-  if (!options.check.empty() || !options.schedules.empty()) {
+  if (!options.check.empty() || !options.schedules.empty() || !options.measure.empty()) {
     // No other process waits for results of these commands: a signal ends them at once.
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGINT, SIG_DFL);
   }
   if (!options.check.empty()) return printed(check(options));
   if (!options.schedules.empty()) return printed(answer(options));
+  if (!options.measure.empty()) return answerAgain(options);
   if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
     return badInput("--redis and either --run or --experiment are needed: see --help");
   }
@@ -370,6 +385,12 @@ int main(int argc, char** argv) {
       "--schedules", options.schedules,
       "Instead of a run: answer questions of this experiment file under the schedules "
       "that standard input has, one JSON object a line (worker/engine/schedule_answers.h)");
+  app.add_option("--measure", options.measure,
+                 "Instead of a run: answer the recorded results of this file again, for `allot "
+                 "verify --measure` (worker/engine/measure_again.h)");
+  app.add_option("--beside", options.beside,
+                 "With --measure: a file or folder; relative paths of the experiment are found "
+                 "from it as from the experiment file");
   app.add_option("--set", options.set,
                  "With --check or --schedules: spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);

@@ -81,9 +81,16 @@ struct VerifySummary {
   double seconds = 0;
 };
 
+// Is given the results of a run while it is verified; either may be empty.
+struct ResultWatcher {
+  std::function<void(const v1::EpisodeResult&)> episode = {};
+  std::function<void(const v1::EvaluationResult&)> evaluation = {};
+};
+
 // Computes every update again. Compares each policy with its record, and the last state with the
 // published one. kData names the first difference; kUsage if the run has another arithmetic.
-Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {});
+Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {},
+                                const ResultWatcher& watcher = {});
 
 // Writes the run into the store, after computing every update again. kData, without a run in the
 // store, if one differs. kUsage if the store already has the run.

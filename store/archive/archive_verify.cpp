@@ -146,12 +146,27 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
 
 }  // namespace
 
-Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress) {
+Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress,
+                                const ResultWatcher& watcher) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
-  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, {}));
+  const auto watchRecords = [&](const Slice& slice) -> Status {
+    for (const v1::IterationRecord& record : slice) {
+      for (const v1::EpisodeResult& result : record.results()) watcher.episode(result);
+    }
+    return {};
+  };
+  const auto watchEvaluations = [&](const Evaluations& results) -> Status {
+    for (const v1::EvaluationResult& result : results) watcher.evaluation(result);
+    return {};
+  };
+  std::function<Status(const Slice&)> records;
+  std::function<Status(const Evaluations&)> evaluations;
+  if (watcher.episode) records = watchRecords;
+  if (watcher.evaluation) evaluations = watchEvaluations;
+  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, records));
   ALLOT_TRY(verifier.end());
   ALLOT_TRY(source->checkEnd());
-  ALLOT_TRY(checkEvaluations(source, &verifier, {}));
+  ALLOT_TRY(checkEvaluations(source, &verifier, evaluations));
   return verifier.summary();
 }
 

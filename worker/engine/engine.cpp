@@ -341,6 +341,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
     result.mutable_counts()->set_decode_seconds(answered.decode_seconds * share);
     result.set_seconds(secondsSince(start) * share);
     result.set_device(deviceName());
+    result.set_arithmetic(arithmetic());
     results.push_back(std::move(result));
   }
   return results;

@@ -99,6 +99,9 @@ class Engine final : public EpisodeEngine {
   uint32_t rowsAtOnce() const override { return rows_at_once_; }
 
   std::string deviceName() const override { return decoder_->deviceName(); }
+  std::string arithmetic() const override {
+    return device_ == Device::kCpu ? cpuArithmetic() : deviceName();
+  }
   // Returns the bytes that keys and values of the longest question and its answer take. With
   // fidelity: of the questions that are measured together. With less memory no run ends.
   size_t leastKvBytes() const;

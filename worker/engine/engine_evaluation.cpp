@@ -93,6 +93,8 @@ Result<std::vector<v1::EvaluationResult>> Engine::evaluateTogether(
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   for (auto& result : results) {
     result.set_seconds(took.count() / static_cast<double>(units.size()));
+    result.set_device(deviceName());
+    result.set_arithmetic(arithmetic());
   }
   return results;
 }

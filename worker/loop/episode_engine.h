@@ -53,6 +53,8 @@ class EpisodeEngine {
   virtual uint32_t rowsAtOnce() const { return 1; }
   // Returns "cpu" or the name of the GPU.
   virtual std::string deviceName() const { return "cpu"; }
+  // Returns the code that computes, for the results: equal texts and builds give equal bits.
+  virtual std::string arithmetic() const { return ""; }
 
   // Sets a callback that is called before each decode step and each prompt. If it returns true, the
   // current call is given up: it returns an error and leaves nothing behind.

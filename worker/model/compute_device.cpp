@@ -1,5 +1,7 @@
 #include "worker/model/compute_device.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +49,21 @@ std::optional<std::string> cudaUnsupported(const ModelConfig& config) {
   return "the GPU decodes heads of 64 or 128 channels, at most " + std::to_string(kLargestGroup) +
          " a KV head, not this model's " + std::to_string(config.head_dim) + " and " +
          std::to_string(group);
+}
+
+std::string cpuArithmetic() {
+  std::string text = "portable";
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) text = "x86-64-v3";
+  if (__builtin_cpu_supports("avx512vl")) text = "x86-64-v4";
+  if (__builtin_cpu_supports("avx512vnni")) text += " with VNNI";
+#endif
+  // Looked up by name: LibTorch links it, and another build of LibTorch may have another BLAS.
+  const auto core = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  const auto threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
+  if (!core || !threads) return text + ", another BLAS";
+  return text + ", OpenBLAS " + core() + " with " + std::to_string(threads()) +
+         (threads() == 1 ? " thread" : " threads");
 }
 
 size_t freeMemory(Device device) {

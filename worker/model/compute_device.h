@@ -18,6 +18,11 @@ enum class WeightType { kFloat32, kBFloat16 };
 // sentence with the reason and the remedy.
 std::optional<std::string> cudaUnavailable();
 
+// Returns what decides the bits of a model's outputs on the CPU, beside the build: the instruction
+// set of the kernels, and the BLAS with the code that it chose, as in "x86-64-v4, OpenBLAS
+// SkylakeX with 1 thread". Results of equal text and build are equal bit for bit.
+std::string cpuArithmetic();
+
 // Returns the number of GPUs that this process sees (CUDA_VISIBLE_DEVICES limits it); 0 if none can
 // be used.
 unsigned cudaDevices();

@@ -1,0 +1,331 @@
+#include "cli/measure_again.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <tuple>
+
+#include "cli/child_process.h"
+#include "cli/preflight.h"
+#include "cli/terminal.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/files/files.h"
+#include "core/spec/task_catalogue.h"
+#include "store/archive/exact_json.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Item = ResultSample::Item;
+
+constexpr uint64_t kLongestLine = uint64_t{64} << 20;
+
+// A folder that is removed with its files.
+class Scratch {
+ public:
+  static Result<Scratch> make() {
+    std::error_code ignored;
+    std::string name = (fs::temp_directory_path(ignored) / "allot-measure-XXXXXX").string();
+    if (!mkdtemp(name.data())) return fail(ErrorCode::kIo, name + " cannot be made");
+    return Scratch(name);
+  }
+  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit Scratch(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+// What a worker process is asked, and how far it is.
+struct Part {
+  std::string asked;  // file
+  std::vector<const Item*> items;
+  std::optional<ChildProcess> process;
+  std::string answers() const { return asked + ".answers"; }
+  std::string log() const { return asked + ".log"; }
+};
+
+Result<std::string> lineOf(const Item& item) {
+  v1::EpisodeResult episode;
+  if (!item.episode) {
+    ALLOT_ASSIGN(const std::string unit, exactJson(item.evaluation->unit()));
+    return "{\"unit\": " + unit + "}\n";
+  }
+  // Without what the worker need not know.
+  episode.set_ticket(item.episode->ticket());
+  *episode.mutable_schedule() = item.episode->schedule();
+  for (const v1::QuestionScore& score : item.episode->scores()) {
+    episode.add_scores()->set_question(score.question());
+  }
+  ALLOT_ASSIGN(const std::string text, exactJson(episode));
+  return "{\"episode\": " + text + "}\n";
+}
+
+Status writeAsked(const Part& part, const v1::Experiment& experiment) {
+  ALLOT_ASSIGN(const std::string text, exactJson(experiment));
+  std::ofstream file(part.asked);
+  file << "{\"experiment\": " << text << "}\n";
+  for (const Item* item : part.items) {
+    ALLOT_ASSIGN(const std::string line, lineOf(*item));
+    file << line;
+  }
+  if (file.flush()) return {};
+  return fail(ErrorCode::kIo, part.asked + " cannot be written: is the disk full?");
+}
+
+// One process a core, or one with a GPU: which GPUs there are, a worker finds out.
+unsigned workersFor(const v1::Experiment& experiment, unsigned wished) {
+  if (wished > 0) return wished;
+  const bool may_use_gpu =
+      experiment.spec().model().device() != "cpu" && fs::exists("/dev/nvidia0");
+  return may_use_gpu ? 1 : std::max(1U, std::thread::hardware_concurrency());
+}
+
+// Divides the sample into neighbouring parts of about the same number of answers.
+std::vector<Part> partsOf(const std::vector<Item>& items, unsigned workers,
+                          const std::string& folder) {
+  uint64_t all = 0, before = 0;
+  for (const Item& item : items) all += static_cast<uint64_t>(item.answers());
+  std::vector<Part> parts;
+  for (const Item& item : items) {
+    if (parts.empty() || before * workers >= all * parts.size()) {
+      parts.push_back({folder + "/" + std::to_string(parts.size()) + ".jsonl", {}, {}});
+    }
+    parts.back().items.push_back(&item);
+    before += static_cast<uint64_t>(item.answers());
+  }
+  return parts;
+}
+
+Status start(Part* part, size_t parts, const MeasureAgainOptions& options) {
+  Command command{siblingProgram("allot-worker"),
+                  {"--measure", part->asked, "--kv-memory",
+                   std::to_string(std::max<uint64_t>(64, availableMib() / 2 / parts)), "--beside",
+                   options.beside},
+                  {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+  if (!options.model.empty()) {
+    command.arguments.insert(command.arguments.end(), {"--model", options.model});
+  }
+  if (options.allow_code_execution) command.arguments.emplace_back("--allow-code-execution");
+  ALLOT_ASSIGN(part->process, ChildProcess::start(command, part->log()));
+  return {};
+}
+
+size_t linesOf(const std::string& path) {
+  std::ifstream file(path);
+  return static_cast<size_t>(
+      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+}
+
+Status awaitAll(std::vector<Part>* parts) {
+  size_t results = 0;
+  for (const Part& part : *parts) results += part.items.size();
+  LongTask task("measuring result");
+  for (bool running = true; running;) {
+    running = false;
+    size_t done = 0;
+    for (Part& part : *parts) {
+      const auto status = part.process->waitFor(std::chrono::milliseconds(200 / parts->size()));
+      if (status && *status != 0) {
+        std::string line = lastLineOfFile(part.log());
+        if (line.starts_with("allot-worker: ")) line = line.substr(14);
+        const bool known = *status == 64 || *status == 65 || *status == 74;
+        return fail(
+            known ? static_cast<ErrorCode>(*status) : ErrorCode::kInternal,
+            line.empty() ? "allot-worker ended with status " + std::to_string(*status) : line);
+      }
+      running = running || !status;
+      const size_t lines = linesOf(part.answers());
+      done += lines > 0 ? lines - 1 : 0;
+    }
+    task.show(done, results);
+  }
+  return {};
+}
+
+// The first line of the answers: which model answered.
+struct Answering {
+  std::string build;
+  std::string arithmetic;
+};
+
+Result<Answering> readFacts(const std::string& text, const v1::ModelFacts& expected) {
+  const json line = json::parse(text, nullptr, false);
+  v1::ModelFacts facts;
+  if (!line.is_object() || !line.contains("facts")) {
+    return fail(ErrorCode::kInternal, "allot-worker --measure named no model");
+  }
+  ALLOT_TRY(parseExactJson(line["facts"].dump(), &facts));
+  for (const auto& [what, here, run] :
+       {std::tuple{"model weights", facts.weights_sha256(), expected.weights_sha256()},
+        std::tuple{"questions", facts.dataset_sha256(), expected.dataset_sha256()}}) {
+    if (here == run) continue;
+    return badInput(std::string("the ") + what + " here (" + here.substr(0, 12) +
+                    ") are not those of the run (" + run.substr(0, 12) +
+                    "): name the run's with --model, in the folder that has its files");
+  }
+  return Answering{line.value("build", ""), line.value("arithmetic", "")};
+}
+
+Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
+  ALLOT_ASSIGN(LineReader answers, LineReader::open(part.answers(), kLongestLine));
+  ALLOT_ASSIGN(const auto first, answers.next());
+  ALLOT_ASSIGN(const Answering here, readFacts(first.value_or(""), *head.image.model));
+  summary->arithmetic = here.arithmetic;
+  // A program that the model wrote may run out of time once and not again.
+  const bool repeats = !runsCode(head.image.spec.experiment.spec().task());
+  const auto add = [&](const auto& result, const json& scores) -> Status {
+    if (!scores.is_array() || scores.size() != static_cast<size_t>(result.scores_size())) {
+      return fail(ErrorCode::kInternal, "allot-worker --measure answered other questions");
+    }
+    const bool exact = repeats && result.build() == here.build &&
+                       result.arithmetic() == here.arithmetic && !here.arithmetic.empty();
+    summary->exact = summary->exact && exact;
+    for (int i = 0; i < result.scores_size(); ++i) {
+      summary->compared.add(result.worker(), exact, result.scores(i).score(),
+                            scores[static_cast<size_t>(i)].get<double>());
+    }
+    return {};
+  };
+  for (const Item* item : part.items) {
+    ALLOT_ASSIGN(const auto text, answers.next());
+    const json line = json::parse(text.value_or(""), nullptr, false);
+    const json scores = line.is_object() ? line.value("scores", json()) : json();
+    ALLOT_TRY(item->episode ? add(*item->episode, scores) : add(*item->evaluation, scores));
+  }
+  return {};
+}
+
+}  // namespace
+
+void ResultSample::add(const v1::EpisodeResult& result) {
+  Item item;
+  item.episode = result;
+  keep(std::move(item));
+}
+
+void ResultSample::add(const v1::EvaluationResult& result) {
+  if (measureOf(result.unit()) != Measure::kAccuracy) {
+    ++passed_over_;
+    return;
+  }
+  Item item;
+  item.evaluation = result;
+  item.evaluation->clear_answers();
+  keep(std::move(item));
+}
+
+void ResultSample::keep(Item item) {
+  item.key = random_();
+  seen_answers_ += static_cast<uint64_t>(item.answers());
+  kept_answers_ += static_cast<uint64_t>(item.answers());
+  kept_.push(std::move(item));
+  // The result with the largest key goes, as long as the others have enough answers.
+  while (answers_ && !kept_.empty()) {
+    const auto answers = static_cast<uint64_t>(kept_.top().answers());
+    if (kept_answers_ - answers < *answers_) break;
+    kept_answers_ -= answers;
+    kept_.pop();
+  }
+}
+
+std::vector<Item> ResultSample::take() {
+  std::vector<Item> items;
+  for (; !kept_.empty(); kept_.pop()) items.push_back(kept_.top());
+  kept_answers_ = 0;
+  const auto order = [](const Item& item) {
+    if (item.episode)
+      return std::tuple<int, std::string, uint64_t, std::string>{0, "", item.episode->ticket(), ""};
+    const v1::EvaluationUnit& unit = item.evaluation->unit();
+    return std::tuple<int, std::string, uint64_t, std::string>{
+        1, std::string(prefillOf(unit)), unit.first_question(), unit.method()};
+  };
+  std::stable_sort(items.begin(), items.end(),
+                   [&](const Item& a, const Item& b) { return order(a) < order(b); });
+  return items;
+}
+
+Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
+                                    const MeasureAgainOptions& options) {
+  MeasureSummary summary;
+  summary.seen_answers = sample->seenAnswers();
+  summary.passed_over = sample->passedOver();
+  summary.seed = options.seed;
+  const std::vector<Item> items = sample->take();
+  if (items.empty()) return summary;
+  if (!head.image.model) return fail(ErrorCode::kData, "the run has results but no model");
+  const v1::Experiment& experiment = head.image.spec.experiment;
+  ALLOT_ASSIGN(const Scratch scratch, Scratch::make());
+  auto parts = partsOf(items, workersFor(experiment, options.workers), scratch.path());
+  for (Part& part : parts) {
+    ALLOT_TRY(writeAsked(part, experiment));
+    ALLOT_TRY(start(&part, parts.size(), options));
+  }
+  ALLOT_TRY(awaitAll(&parts));
+  for (const Part& part : parts) ALLOT_TRY(compare(part, head, &summary));
+  return summary;
+}
+
+std::string measureText(const MeasureSummary& summary) {
+  const AgainCounts& all = summary.compared.all();
+  if (all.answers == 0) return "measured again: nothing, the run has no answers yet";
+  std::string text = "measured again: " + std::to_string(all.answers) + " of " +
+                     counted(summary.seen_answers, "answer") + " (seed " +
+                     std::to_string(summary.seed) + "), ";
+  if (all.differing() == 0) {
+    text += "every score equal";
+  } else {
+    text += std::to_string(all.differing()) + " scores differ, " + std::to_string(all.higher) +
+            " higher and " + std::to_string(all.lower) + " lower as recorded";
+  }
+  if (summary.passed_over > 0) {
+    text += "; " + counted(summary.passed_over, "evaluation") +
+            " of fidelity or variance not measured again";
+  }
+  return text;
+}
+
+json measureJson(const MeasureSummary& summary) {
+  const AgainCounts& all = summary.compared.all();
+  json workers = json::object();
+  for (const auto& [name, counts] : summary.compared.byWorker()) {
+    workers[name] = {{"answers", counts.answers},
+                     {"recorded_higher", counts.higher},
+                     {"recorded_lower", counts.lower},
+                     {"suspect", summary.compared.isSuspect(name)}};
+  }
+  const char* const words[] = {"equal", "agrees", "disagrees"};
+  return {{"result", words[static_cast<size_t>(summary.compared.verdict())]},
+          {"answers", all.answers},
+          {"of_answers", summary.seen_answers},
+          {"recorded_higher", all.higher},
+          {"recorded_lower", all.lower},
+          {"same_arithmetic", summary.exact},
+          {"arithmetic", summary.arithmetic},
+          {"seed", summary.seed},
+          {"evaluations_passed_over", summary.passed_over},
+          {"workers", std::move(workers)}};
+}
+
+Status measureOutcome(const MeasureSummary& summary) {
+  if (summary.compared.verdict() != AgainVerdict::kDisagrees) return {};
+  std::string names;
+  for (const auto& [name, counts] : summary.compared.byWorker()) {
+    if (!summary.compared.isSuspect(name)) continue;
+    names += (names.empty() ? "; worker " : ", worker ") + printable(name, 60) + ": " +
+             std::to_string(counts.differing()) + " of " + std::to_string(counts.answers);
+  }
+  return fail(ErrorCode::kData,
+              "the recorded scores are not what is measured here: " + measureText(summary) + names);
+}
+
+}  // namespace allot

@@ -1,0 +1,87 @@
+#pragma once
+// Measures recorded results again, for `allot verify --measure`: chooses results, has worker
+// processes answer them with the recorded schedules, questions and seeds, and compares the scores.
+// One thread.
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "allot/v1/result.pb.h"
+#include "cli/output.h"
+#include "core/evaluation/measured_again.h"
+#include "core/result.h"
+#include "store/archive/run_source.h"
+
+namespace allot {
+
+struct MeasureAgainOptions {
+  std::optional<uint64_t> answers;  // to measure at least; nothing: all of the run
+  uint64_t seed = 0;                // chooses the results
+  std::string model;                // folder; "": the experiment's
+  std::string beside;               // a path below which the experiment's relative paths are
+  unsigned workers = 0;             // processes; 0: one a core, or one with a GPU
+  bool allow_code_execution = false;
+};
+
+// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each result is
+// as likely as any other.
+class ResultSample {
+ public:
+  // An episode or an evaluation; its worker, build and scores are compared later.
+  struct Item {
+    uint64_t key = 0;
+    std::optional<v1::EpisodeResult> episode;
+    std::optional<v1::EvaluationResult> evaluation;
+    int answers() const { return episode ? episode->scores_size() : evaluation->scores_size(); }
+  };
+
+  // Keeps as few results as have `answers` answers; nothing: all.
+  ResultSample(std::optional<uint64_t> answers, uint64_t seed) : answers_(answers), random_(seed) {}
+
+  void add(const v1::EpisodeResult& result);
+  void add(const v1::EvaluationResult& result);
+
+  // Returns the sample in the order in which it is answered fastest: prompts that are equal stand
+  // beside each other.
+  std::vector<Item> take();
+  uint64_t seenAnswers() const { return seen_answers_; }
+  // Returns the number of evaluations of other measures, which are not measured again.
+  uint64_t passedOver() const { return passed_over_; }
+
+ private:
+  struct ByKey {
+    bool operator()(const Item& a, const Item& b) const { return a.key < b.key; }
+  };
+  void keep(Item item);
+
+  const std::optional<uint64_t> answers_;
+  std::mt19937_64 random_;
+  std::priority_queue<Item, std::vector<Item>, ByKey> kept_;
+  uint64_t kept_answers_ = 0;
+  uint64_t seen_answers_ = 0;
+  uint64_t passed_over_ = 0;
+};
+
+struct MeasureSummary {
+  MeasuredAgain compared;
+  uint64_t seen_answers = 0;  // of the run
+  uint64_t passed_over = 0;   // evaluations of other measures
+  uint64_t seed = 0;
+  std::string arithmetic;  // here
+  bool exact = true;       // all results were computed by this build and arithmetic
+};
+
+// Answers the sample again. kUsage if the model or the questions are not the run's.
+Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
+                                    const MeasureAgainOptions& options);
+
+// Returns the comparison as a sentence and as fields.
+std::string measureText(const MeasureSummary& summary);
+nlohmann::json measureJson(const MeasureSummary& summary);
+// Returns kData with the sentence if the results are not what is measured here.
+Status measureOutcome(const MeasureSummary& summary);
+
+}  // namespace allot

@@ -1,0 +1,63 @@
+#include "core/evaluation/measured_again.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace allot {
+namespace {
+
+constexpr double kFalseAlarms = 0.001;  // of honest runs
+
+// Returns P(X >= least) for X binomial with n trials and this share, 0 < share <= 1.
+double binomialTail(uint64_t n, double share, uint64_t least) {
+  if (least == 0) return 1;
+  if (share >= 1) return 1;
+  const auto all = static_cast<double>(n);
+  double sum = 0;
+  for (uint64_t k = least; k <= n; ++k) {
+    const auto hits = static_cast<double>(k);
+    sum += std::exp(std::lgamma(all + 1) - std::lgamma(hits + 1) - std::lgamma(all - hits + 1) +
+                    hits * std::log(share) + (all - hits) * std::log1p(-share));
+  }
+  return std::min(sum, 1.0);
+}
+
+}  // namespace
+
+double againProbability(const AgainCounts& counts) {
+  const uint64_t differing = counts.differing();
+  if (differing == 0) return 1;
+  const double shifted = kAgainMargin * static_cast<double>(counts.answers);
+  const double share = std::min(1.0, 0.5 + shifted / (2 * static_cast<double>(differing)));
+  return std::min(1.0, 2 * binomialTail(differing, share, std::max(counts.higher, counts.lower)));
+}
+
+void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, double again) {
+  AgainCounts& of_worker = workers_[worker];
+  for (AgainCounts* counts : {&all_, &of_worker}) {
+    ++counts->answers;
+    if (recorded > again) ++counts->higher;
+    if (recorded < again) ++counts->lower;
+  }
+  if (exact && recorded != again) ++wrong_[worker];
+}
+
+double MeasuredAgain::level() const {
+  return kFalseAlarms / static_cast<double>(workers_.size() + 1);
+}
+
+bool MeasuredAgain::isSuspect(const std::string& worker) const {
+  const auto counts = workers_.find(worker);
+  if (counts == workers_.end()) return false;
+  return wrong_.contains(worker) || againProbability(counts->second) < level();
+}
+
+AgainVerdict MeasuredAgain::verdict() const {
+  if (all_.differing() == 0) return AgainVerdict::kEqual;
+  const bool one_is_suspect = std::any_of(workers_.begin(), workers_.end(),
+                                          [&](const auto& of) { return isSuspect(of.first); });
+  if (one_is_suspect || againProbability(all_) < level()) return AgainVerdict::kDisagrees;
+  return AgainVerdict::kAgrees;
+}
+
+}  // namespace allot

@@ -1,0 +1,216 @@
+// `allot verify --measure` finds what a worker has made up and what an export's reader has edited.
+// Real binaries, the real model; the liar is a WorkerLoop of this process whose engine decodes
+// nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/child_process.h"
+#include "core/learning/policy.h"
+#include "store/store.h"
+#include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
+#include "tests/wait_for.h"
+#include "worker/loop/worker_loop.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kBin = ALLOT_BIN_DIR;
+const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";
+const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
+constexpr char kRun[] = "measured";
+
+// Answers without a model: 1 under "learned" and under a schedule that ends with all its draws, 0
+// else.
+class LyingEngine final : public EpisodeEngine {
+ public:
+  explicit LyingEngine(v1::Experiment experiment) : experiment_(std::move(experiment)) {}
+
+  Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
+                                                 const std::string& policy_sha256,
+                                                 const std::vector<uint64_t>& tickets) override {
+    const v1::Spec& spec = experiment_.spec();
+    std::vector<v1::EpisodeResult> results;
+    for (const uint64_t ticket : tickets) {
+      const auto [schedule, log_probability] = scheduleOf(spec, policy, ticket);
+      v1::EpisodeResult& result = results.emplace_back();
+      result.set_ticket(ticket);
+      result.set_policy_version(policy.version());
+      result.set_policy_sha256(policy_sha256);
+      *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+      result.set_behaviour_log_prob(log_probability);
+      const double score = schedule.back() > 1 ? 1 : 0;
+      for (const uint32_t question : questionsOf(spec, ticket)) {
+        v1::QuestionScore& of = *result.add_scores();
+        of.set_question(question);
+        of.set_score(score);
+        of.set_tokens(3);
+      }
+      result.set_reward(score);
+      result.set_seconds(0.01);
+      result.set_device("cpu");
+    }
+    return results;
+  }
+  Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
+    v1::EvaluationResult result;
+    *result.mutable_unit() = unit;
+    for (uint32_t i = 0; i < unit.question_count(); ++i) {
+      v1::QuestionScore& score = *result.add_scores();
+      score.set_question(unit.first_question() + i);
+      score.set_score(unit.schedule_name() == "learned" ? 1 : 0);
+      score.set_tokens(3);
+    }
+    result.set_seconds(0.01);
+    return result;
+  }
+  std::vector<uint32_t> warmChunks() const override { return {}; }
+  uint32_t rowsAtOnce() const override { return 4; }
+
+ private:
+  const v1::Experiment experiment_;
+};
+
+class Measured : public testing::Test {
+ protected:
+  void TearDown() override {
+    if (HasFailure()) temp_.printLogs();
+  }
+  static Output allot(std::vector<std::string> arguments) {
+    const auto output = capture({kBin + "/allot", std::move(arguments), {}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  // An honest run of three updates.
+  void run() const {
+    fs::copy(kExperiment, file_);
+    const Output made = allot(
+        {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256"});
+    ASSERT_EQ(made.status, 0) << made.out << made.err;
+  }
+
+  TempFolder temp_;
+  const std::string file_ = temp_.path() + "/experiment.yaml";
+  const std::string run_ = temp_.path() + "/run";
+  const std::string export_ = temp_.path() + "/export";
+};
+
+TEST_F(Measured, AnHonestRunIsEqualAndAnEditedExportIsNot) {
+  run();
+  const Output plain = allot({"verify", run_});
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  EXPECT_THAT(plain.out, HasSubstr("not measured again"));
+  const Output all = allot({"verify", run_, "--measure=all"});
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_THAT(all.out, HasSubstr("every score equal"));
+  const json some = json::parse(
+      allot({"verify", run_, "--measure=5", "--seed", "3", "--workers", "2", "-o", "json"}).out,
+      nullptr, false);
+  ASSERT_FALSE(some.is_discarded());
+  EXPECT_EQ(some["measured_again"]["result"], "equal");
+  EXPECT_EQ(some["measured_again"]["same_arithmetic"], true);
+  EXPECT_GE(some["measured_again"]["answers"], 5);
+  EXPECT_LT(some["measured_again"]["answers"], some["measured_again"]["of_answers"]);
+  EXPECT_EQ(allot({"verify", run_, "--measure=none"}).status, 64);
+
+  // One score of one evaluation, which `verify` alone does not see.
+  ASSERT_EQ(allot({"export", run_, "--out", export_}).status, 0);
+  std::ifstream from(export_ + "/evaluations.jsonl");
+  std::string text, line;
+  bool changed = false;
+  while (std::getline(from, line)) {
+    json unit = json::parse(line);
+    if (!changed) {
+      double& score = unit["scores"][0]["score"].get_ref<double&>();
+      score = score > 0.5 ? 0 : 1;
+      changed = true;
+    }
+    text += unit.dump() + "\n";
+  }
+  from.close();
+  std::ofstream(export_ + "/evaluations.jsonl") << text;
+  const Output edited = allot({"verify", export_, "--measure=all", "--model", kModel});
+  EXPECT_EQ(edited.status, 65);
+  EXPECT_THAT(edited.err, HasSubstr("1 scores differ"));
+  const Output other = allot({"verify", export_, "--measure=all", "--model",
+                              ALLOT_SOURCE_DIR "/tests/golden/families/qwen2"});
+  EXPECT_NE(other.status, 0);
+}
+
+// A worker that never loads a model: its schedule wins, and every update verifies.
+TEST_F(Measured, ARunThatAWorkerMadeUpIsFound) {
+  fs::copy(kExperiment, file_);
+  test::RedisServer server;
+  const std::string url = server.url();
+  auto aggregator = ChildProcess::start({kBin + "/allot-aggregator",
+                                         {"--redis", url, "--run", kRun, "--experiment", file_,
+                                          "--port", "0", "--set", "spec.update.maxUpdates=20"},
+                                         {}},
+                                        temp_.path() + "/aggregator.log");
+  ASSERT_TRUE(aggregator);
+  auto store = std::move(*openRedisStore(url, kRun));
+  ASSERT_TRUE(waitFor(
+      [&] {
+        const auto spec = store->readSpec();
+        return spec && *spec;
+      },
+      60));
+  const RunSpec spec = **store->readSpec();
+  // It names the model that the others have.
+  const auto checked = capture(
+      {kBin + "/allot-worker", {"--check", file_, "--model", kModel, "--kv-memory", "64"}, {}});
+  const json check = json::parse(checked->out, nullptr, false);
+  ASSERT_FALSE(check.is_discarded()) << checked->out << checked->err;
+  v1::ModelFacts facts;
+  facts.set_architecture(check["architecture"]);
+  facts.set_layers(check["layers"]);
+  facts.set_heads(check["heads"]);
+  facts.set_kv_heads(check["kv_heads"]);
+  facts.set_head_dim(check["head_dim"]);
+  facts.set_parameters(check["parameters"]);
+  facts.set_weights_sha256(check["weights_sha256"]);
+  facts.set_dataset_sha256(check["dataset_sha256"]);
+  facts.set_longest_prompt(check["longest_prompt"]);
+  ASSERT_TRUE(store->agreeOnModel(facts));
+
+  LyingEngine engine(spec.experiment);
+  std::atomic<bool> draining{false};
+  const auto now = [] {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+  };
+  WorkerLoop loop(store.get(), store.get(), &engine, spec,
+                  {.name = "liar", .build = "allot", .now = now, .unix_now = now}, &draining);
+  const Status worked = loop.run();
+  EXPECT_TRUE(worked) << worked.error().message;
+
+  const std::vector<std::string> run = {"--redis", url, "--run", kRun};
+  const auto verify = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"verify"};
+    words.insert(words.end(), run.begin(), run.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return allot(words);
+  };
+  const Output plain = verify({});
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  const Output measured = verify({"--measure=all", "--model", kModel});
+  EXPECT_EQ(measured.status, 65) << measured.out << measured.err;
+  EXPECT_THAT(measured.err, HasSubstr("worker liar"));
+  EXPECT_THAT(measured.out, Not(HasSubstr("verified")));
+}
+
+}  // namespace
+}  // namespace allot
