@@ -32,7 +32,7 @@ std::vector<Asked> someEpisodes() {
 }
 
 // In updates of so many episodes.
-v1::LearnerState learned(const std::vector<Asked>& episodes, size_t of_update) {
+v1::LearnerState learnedFrom(const std::vector<Asked>& episodes, size_t of_update) {
   v1::LearnerState state;
   beginAdditive(kProblem, &state);
   std::vector<GradedEpisode> update;
@@ -137,7 +137,7 @@ TEST(Additive, IsTheLogisticRegressionAroundItsMode) {
     const std::vector<long double> by = solved(dense, dense.evidence);
     for (size_t i = 0; i < size; ++i) at[i] += by[i] / (step < 10 ? 2 : 1);
   }
-  expectPosterior({kProblem, learned(episodes, episodes.size())}, dense, at);
+  expectPosterior({kProblem, learnedFrom(episodes, episodes.size())}, dense, at);
 }
 
 TEST(Additive, TheOrderOfResultsIsOneOfRounding) {
@@ -149,9 +149,9 @@ TEST(Additive, TheOrderOfResultsIsOneOfRounding) {
     EXPECT_NEAR(one.above(schedule).mean, other.above(schedule).mean, by);
     EXPECT_NEAR(one.above(schedule).deviation, other.above(schedule).deviation, by);
   };
-  same({kProblem, learned(episodes, 60)}, {kProblem, learned(shuffled, 60)}, 1e-7);
+  same({kProblem, learnedFrom(episodes, 60)}, {kProblem, learnedFrom(shuffled, 60)}, 1e-7);
   // In updates of their own, a set an update, little is lost: a normal for what is not quite one.
-  same({kProblem, learned(episodes, 60)}, {kProblem, learned(episodes, 6)}, 0.1);
+  same({kProblem, learnedFrom(episodes, 60)}, {kProblem, learnedFrom(episodes, 6)}, 0.1);
 }
 
 // Where all answers are right, or none is, the mode is far out: steps that overshoot are halved.
@@ -161,7 +161,7 @@ TEST(Additive, CertainAnswersAreBorne) {
     for (Asked& asked : episodes) {
       asked.reward = asked.schedule[0] > 2 ? reward : 1 - reward;
     }
-    const AdditivePosterior posterior(kProblem, learned(episodes, 20));
+    const AdditivePosterior posterior(kProblem, learnedFrom(episodes, 20));
     const auto more = posterior.difference({7, 1, 1, 1}, {1, 3, 3, 3});
     EXPECT_GT((reward == 1 ? 1 : -1) * more.mean, 2 * more.deviation);
     EXPECT_LT(std::abs(more.mean), 30);
@@ -182,7 +182,7 @@ TEST(Additive, WorthHasAnInterval) {
     for (int q = 0; q < 16; ++q) right += std::bernoulli_distribution(p)(random) ? 1 : 0;
     episodes.push_back({i / 10, schedule, right / 16.0});
   }
-  const AdditivePosterior posterior(kProblem, learned(episodes, 20));
+  const AdditivePosterior posterior(kProblem, learnedFrom(episodes, 20));
   const auto worth = posterior.worth(2, 3);
   EXPECT_LT(std::abs(worth.mean - 2) / worth.deviation, 4.5);
   EXPECT_LT(worth.deviation, 0.25);
@@ -217,7 +217,7 @@ TEST(Additive, RewardIsThatOfLogOddsAtTheLevelOfUniform) {
   for (const double uniform : {0.1, 0.5, 0.9}) {
     std::vector<Asked> episodes;
     for (uint64_t set = 0; set < 200; ++set) episodes.push_back({set, {3, 2, 3, 2}, uniform});
-    const AdditivePosterior posterior(kProblem, learned(episodes, 20));
+    const AdditivePosterior posterior(kProblem, learnedFrom(episodes, 20));
     const auto rewardAt = [&](double above) {
       return 1 / (1 + (1 - uniform) / uniform * std::exp(-above)) - uniform;
     };
@@ -232,7 +232,7 @@ TEST(Additive, StatesOfOthersAreBorne) {
   const std::vector<Asked> episodes = someEpisodes();
   for (const double value : {0.0, -1.0, 1e308, 1e-308, std::nan("")}) {
     for (const bool evidence : {false, true}) {
-      v1::LearnerState state = learned(episodes, 20);
+      v1::LearnerState state = learnedFrom(episodes, 20);
       auto& sums = evidence ? *state.mutable_evidence() : *state.mutable_precision();
       for (double& sum : sums) sum = value;
       const v1::LearnerState before = state;

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace allot {
 namespace {

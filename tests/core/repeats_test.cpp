@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 v1::Experiment gridOf(uint32_t questions, uint32_t repeats,
                       const std::vector<std::string>& methods) {
-  v1::Experiment e = gridOf(questions, methods);
+  v1::Experiment e = allot::gridOf(questions, methods);
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
   for (const char* kind : {"uniform", "learned"}) evaluation->add_schedules()->set_kind(kind);
   evaluation->add_budgets(8);

@@ -513,7 +513,7 @@ TEST_F(Files, WhatIsOnlyUnusualIsRead) {
     if (i < 19) text += "\r\n";  // the last line does not end
   }
   const auto made = valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4)));
-  EXPECT_THAT(somemade.prompt, testing::Not(HasSubstr("\r")));
+  EXPECT_THAT(some(made).prompt, testing::Not(HasSubstr("\r")));
 }
 
 }  // namespace
