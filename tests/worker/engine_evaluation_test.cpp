@@ -160,7 +160,7 @@ TEST(Engine, UnitsAreTheSameAloneAndTogether) {
       double seconds = 0;
       for (size_t i = 0; i < units.size(); ++i) {
         const auto alone = valueOf(roomy->evaluate(units[i]));
-        EXPECT_EQ(timeless(together[i]).SerializeAsString(), timelessalone.SerializeAsString());
+        EXPECT_EQ(timeless(together[i]).SerializeAsString(), timeless(alone).SerializeAsString());
         EXPECT_GT(together[i].counts().decode_seconds(), 0);
         seconds += together[i].counts().decode_seconds();
       }
@@ -284,7 +284,7 @@ TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
   }
   const auto resultOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
     auto result = valueOf(engine->evaluate(unit));
-    return timelessresult.SerializeAsString();
+    return timeless(result).SerializeAsString();
   };
   for (const auto& unit : units) {
     const std::string fresh = resultOf(load(e, 256).get(), unit);

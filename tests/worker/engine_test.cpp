@@ -252,7 +252,7 @@ TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
     const auto engine = load(of(dtype), 64);
     auto unit = unitOf("s2anta-sys", 8, 8);
     const auto result = valueOf(engine->evaluate(unit));
-    results[dtype] = timelessresult.SerializeAsString();
+    results[dtype] = timeless(result).SerializeAsString();
     least[dtype] = engine->leastKvBytes();
     const auto prompt = engine->decoder().pool().layer(0).element;
     EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype != "float32");
