@@ -284,8 +284,8 @@ std::string measureText(const MeasureSummary& summary) {
   if (all.differing() == 0) {
     text += "every score equal";
   } else {
-    text += std::to_string(all.differing()) + " scores differ, " + std::to_string(all.higher) +
-            " higher and " + std::to_string(all.lower) + " lower as recorded";
+    text += "differing scores: " + std::to_string(all.differing()) + ", recorded higher in " +
+            std::to_string(all.higher) + " and lower in " + std::to_string(all.lower);
   }
   if (summary.passed_over > 0) {
     text += "; " + counted(summary.passed_over, "evaluation") +
