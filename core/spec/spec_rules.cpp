@@ -115,7 +115,7 @@ std::vector<SpecRule> taskRules() {
              "the text, the others are read from files. `allot tasks` says what each one is."),
       derived(allowing("tasks of the suite (`allot tasks`)",
                        base("task.tasks", SpecType::kTexts,
-                            "required; the only task of the suite, if it has one",
+                            "required; the only task of spec.task.suite, if it has one",
                             "Kinds of question asked, in equal shares.")),
               SpecType::kTexts),
       integer("task.contextTokens", "512", 16, 1048576,

@@ -106,7 +106,7 @@ TEST_F(PredictionFiles, AnIdIsOfItsTask) {
   EXPECT_EQ(compared.rows[1].difference.mean, 1);
   EXPECT_EQ(compared.rows[2].difference.mean, -1);
   const auto bare = readPredictions(write("c", "{\"doc_id\": 7, \"acc\": 1}\n"), {});
-  EXPECT_THAT(comparePredictions(*left, *bare), isError(HasSubstr("one of several tasks")));
+  EXPECT_THAT(comparePredictions(*left, *bare), isError(HasSubstr("in several tasks of one file")));
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1, \"filter\": \"strict\"}\n"
                       "{\"id\": 1, \"score\": 0, \"filter\": \"flexible\"}\n"),
               HasSubstr("keep the lines of one filter"));

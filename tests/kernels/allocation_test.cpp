@@ -11,13 +11,14 @@ namespace {
 std::atomic<int> allocations{0};
 }
 
-void* operator new(size_t size) {
+// Not inlined: GCC else takes malloc() and delete for a mismatch.
+__attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace allot::kernels {
 namespace {
