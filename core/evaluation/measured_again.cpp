@@ -32,6 +32,10 @@ double againProbability(const AgainCounts& counts) {
   return std::min(1.0, 2 * binomialTail(differing, share, std::max(counts.higher, counts.lower)));
 }
 
+double againDifferingProbability(const AgainCounts& counts) {
+  return binomialTail(counts.answers, kAgainDiffering, counts.differing());
+}
+
 void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, double again) {
   AgainCounts& of_worker = workers_[worker];
   for (AgainCounts* counts : {&all_, &of_worker}) {
@@ -42,21 +46,22 @@ void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, 
   if (exact && recorded != again) ++wrong_[worker];
 }
 
-double MeasuredAgain::level() const {
-  return kFalseAlarms / static_cast<double>(workers_.size() + 1);
+bool MeasuredAgain::isUnlikely(const AgainCounts& counts) const {
+  const double level = kFalseAlarms / (2 * static_cast<double>(workers_.size() + 1));
+  return againProbability(counts) < level || againDifferingProbability(counts) < level;
 }
 
 bool MeasuredAgain::isSuspect(const std::string& worker) const {
   const auto counts = workers_.find(worker);
   if (counts == workers_.end()) return false;
-  return wrong_.contains(worker) || againProbability(counts->second) < level();
+  return wrong_.contains(worker) || isUnlikely(counts->second);
 }
 
 AgainVerdict MeasuredAgain::verdict() const {
   if (all_.differing() == 0) return AgainVerdict::kEqual;
   const bool one_is_suspect = std::any_of(workers_.begin(), workers_.end(),
                                           [&](const auto& of) { return isSuspect(of.first); });
-  if (one_is_suspect || againProbability(all_) < level()) return AgainVerdict::kDisagrees;
+  if (one_is_suspect || isUnlikely(all_)) return AgainVerdict::kDisagrees;
   return AgainVerdict::kAgrees;
 }
 

@@ -18,16 +18,23 @@ struct AgainCounts {
 // The shift of a mean score, either way, that another device or program may cause.
 inline constexpr double kAgainMargin = 0.01;
 
+// The share of scores that another device or program may change, in either direction.
+inline constexpr double kAgainDiffering = 0.15;
+
 // Returns an upper bound of the probability of counts as one-sided as these, or more so, if the
 // mean recorded score is within kAgainMargin of the mean that is measured again. Given the number
 // of differing answers, the more frequent direction is binomial with a share of at most
 // 1/2 + margin * answers / (2 * differing): an exact sign test with a margin, both directions.
 double againProbability(const AgainCounts& counts);
 
+// Returns an upper bound of the probability of this number of differing answers, or more, if the
+// share of answers that differ is at most kAgainDiffering.
+double againDifferingProbability(const AgainCounts& counts);
+
 enum class AgainVerdict {
   kEqual,     // every score is equal
   kAgrees,    // scores differ, as another device or program makes them differ
-  kDisagrees  // scores differ where the arithmetic is equal, or too many in one direction
+  kDisagrees  // scores differ where the arithmetic is equal, too many, or too many in one direction
 };
 
 // The comparison of a run's results, by worker.
@@ -38,7 +45,8 @@ class MeasuredAgain {
   void add(const std::string& worker, bool exact, double recorded, double again);
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each
-  // worker and the whole run is tested with an equal share of that error (Bonferroni).
+  // worker and the whole run is tested twice, each time with an equal share of that error
+  // (Bonferroni).
   AgainVerdict verdict() const;
   // Returns true if this worker's scores, or one exact score of it, gave the verdict kDisagrees.
   bool isSuspect(const std::string& worker) const;
@@ -47,7 +55,7 @@ class MeasuredAgain {
   const std::map<std::string, AgainCounts>& byWorker() const { return workers_; }
 
  private:
-  double level() const;
+  bool isUnlikely(const AgainCounts& counts) const;
 
   AgainCounts all_;
   std::map<std::string, AgainCounts> workers_;
