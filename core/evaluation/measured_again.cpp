@@ -1,7 +1,8 @@
 #include "core/evaluation/measured_again.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "core/learning/exact_math.h"
 
 namespace allot {
 namespace {
@@ -12,12 +13,13 @@ constexpr double kFalseAlarms = 0.001;  // of honest runs
 double binomialTail(uint64_t n, double share, uint64_t least) {
   if (least == 0) return 1;
   if (share >= 1) return 1;
-  const auto all = static_cast<double>(n);
-  double sum = 0;
-  for (uint64_t k = least; k <= n; ++k) {
-    const auto hits = static_cast<double>(k);
-    sum += std::exp(std::lgamma(all + 1) - std::lgamma(hits + 1) - std::lgamma(all - hits + 1) +
-                    hits * std::log(share) + (all - hits) * std::log1p(-share));
+  const double hit = exactLog(share), miss = exactLog(1 - share);
+  // log of the probability of k hits, from that of k - 1.
+  double term = static_cast<double>(n) * miss, sum = 0;
+  for (uint64_t k = 1; k <= n; ++k) {
+    term +=
+        exactLog(static_cast<double>(n - k + 1)) - exactLog(static_cast<double>(k)) + hit - miss;
+    if (k >= least) sum += exactExp(term);
   }
   return std::min(sum, 1.0);
 }
@@ -33,6 +35,8 @@ double againProbability(const AgainCounts& counts) {
 }
 
 double againDifferingProbability(const AgainCounts& counts) {
+  const double expected = kAgainDiffering * static_cast<double>(counts.answers);
+  if (static_cast<double>(counts.differing()) <= expected) return 1;
   return binomialTail(counts.answers, kAgainDiffering, counts.differing());
 }
 
