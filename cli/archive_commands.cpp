@@ -310,18 +310,25 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       "verify", "Compute every update of a run again and compare each policy, bit for bit");
   check->group(kKeepGroup);
   auto verifying = std::make_shared<VerifyOptions>();
-  check->add_flag("--measure{1000}", verifying->measure,
-                  "Also answer 1000 of the recorded answers again, or N with --measure=N, or all "
-                  "with --measure=all, and compare the scores");
-  check->add_option("--seed", verifying->seed, "With --measure: chooses the answers [at random]");
-  check->add_option("--model", verifying->measuring.model,
-                    "With --measure: model folder [the run's]");
+  auto* measure = check->add_flag(
+      "--measure{2000}", verifying->measure,
+      "Also answer 2000 of the recorded answers again, or N with --measure=N, or all "
+      "with --measure=all, and compare the scores");
+  check->add_option("--seed", verifying->seed, "With --measure: chooses the answers [at random]")
+      ->needs(measure);
+  check
+      ->add_option("--model", verifying->measuring.model,
+                   "With --measure: model folder [the run's]")
+      ->needs(measure);
   check
       ->add_option("--workers", verifying->measuring.workers,
                    "With --measure: processes [one a core, or one with a GPU]")
-      ->check(CLI::Range(1, 512));
-  check->add_flag("--allow-code-execution", verifying->measuring.allow_code_execution,
-                  "With --measure: as of `allot run`");
+      ->check(CLI::Range(1, 512))
+      ->needs(measure);
+  check
+      ->add_flag("--allow-code-execution", verifying->measuring.allow_code_execution,
+                 "With --measure: as of `allot run`")
+      ->needs(measure);
   addOutput(check, &verifying->format);
   addRunChoice(check, &verifying->choice);
   check->footer(

@@ -29,7 +29,9 @@ class Scratch {
   static Result<Scratch> make() {
     std::error_code ignored;
     std::string name = (fs::temp_directory_path(ignored) / "allot-measure-XXXXXX").string();
-    if (!mkdtemp(name.data())) return fail(ErrorCode::kIo, name + " cannot be made");
+    if (!mkdtemp(name.data()))
+      return fail(ErrorCode::kIo,
+                  name + " cannot be made: set TMPDIR to a folder that can be written to");
     return Scratch(name);
   }
   Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, {})) {}
@@ -82,12 +84,14 @@ Status writeAsked(const Part& part, const v1::Experiment& experiment) {
   return fail(ErrorCode::kIo, part.asked + " cannot be written: is the disk full?");
 }
 
-// One process a core, or one with a GPU: which GPUs there are, a worker finds out.
+// Returns true if workers may take a GPU; they find out which.
+bool mayUseGpu(const v1::Experiment& experiment) {
+  return experiment.spec().model().device() != "cpu" && fs::exists("/dev/nvidiactl");
+}
+
 unsigned workersFor(const v1::Experiment& experiment, unsigned wished) {
   if (wished > 0) return wished;
-  const bool may_use_gpu =
-      experiment.spec().model().device() != "cpu" && fs::exists("/dev/nvidia0");
-  return may_use_gpu ? 1 : std::max(1U, std::thread::hardware_concurrency());
+  return mayUseGpu(experiment) ? 1 : std::max(1U, std::thread::hardware_concurrency());
 }
 
 // Divides the sample into neighbouring parts of about the same number of answers.
@@ -106,12 +110,14 @@ std::vector<Part> partsOf(const std::vector<Item>& items, unsigned workers,
   return parts;
 }
 
-Status start(Part* part, size_t parts, const MeasureAgainOptions& options) {
+// kv_mib: 0: the worker's own share of its device.
+Status start(Part* part, uint64_t kv_mib, const MeasureAgainOptions& options) {
   Command command{siblingProgram("allot-worker"),
-                  {"--measure", part->asked, "--kv-memory",
-                   std::to_string(std::max<uint64_t>(64, availableMib() / 2 / parts)), "--beside",
-                   options.beside},
+                  {"--measure", part->asked, "--beside", options.beside},
                   {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+  if (kv_mib > 0) {
+    command.arguments.insert(command.arguments.end(), {"--kv-memory", std::to_string(kv_mib)});
+  }
   if (!options.model.empty()) {
     command.arguments.insert(command.arguments.end(), {"--model", options.model});
   }
@@ -165,13 +171,14 @@ Result<Answering> readFacts(const std::string& text, const v1::ModelFacts& expec
     return fail(ErrorCode::kInternal, "allot-worker --measure named no model");
   }
   ALLOT_TRY(parseExactJson(line["facts"].dump(), &facts));
-  for (const auto& [what, here, run] :
-       {std::tuple{"model weights", facts.weights_sha256(), expected.weights_sha256()},
-        std::tuple{"questions", facts.dataset_sha256(), expected.dataset_sha256()}}) {
+  for (const auto& [what, here, run, mend] :
+       {std::tuple{"model weights", facts.weights_sha256(), expected.weights_sha256(),
+                   "name the run's model folder with --model"},
+        std::tuple{"questions", facts.dataset_sha256(), expected.dataset_sha256(),
+                   "run this where spec.task.path of the run leads to its file"}}) {
     if (here == run) continue;
     return badInput(std::string("the ") + what + " here (" + here.substr(0, 12) +
-                    ") are not those of the run (" + run.substr(0, 12) +
-                    "): name the run's with --model, in the folder that has its files");
+                    ") are not those of the run (" + run.substr(0, 12) + "): " + mend);
   }
   return Answering{line.value("build", ""), line.value("arithmetic", "")};
 }
@@ -266,9 +273,12 @@ Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
   const v1::Experiment& experiment = head.image.spec.experiment;
   ALLOT_ASSIGN(const Scratch scratch, Scratch::make());
   auto parts = partsOf(items, workersFor(experiment, options.workers), scratch.path());
+  // Workers on a CPU share half of the free memory.
+  const uint64_t kv_mib =
+      mayUseGpu(experiment) ? 0 : std::max<uint64_t>(64, availableMib() / 2 / parts.size());
   for (Part& part : parts) {
     ALLOT_TRY(writeAsked(part, experiment));
-    ALLOT_TRY(start(&part, parts.size(), options));
+    ALLOT_TRY(start(&part, kv_mib, options));
   }
   ALLOT_TRY(awaitAll(&parts));
   for (const Part& part : parts) ALLOT_TRY(compare(part, head, &summary));

@@ -162,7 +162,9 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
       return bad("its questions are not those of its ticket");
     }
   }
-  if (behaviour == nullptr) return bad("its policy is too old: it cannot be checked against it");
+  if (behaviour == nullptr) {
+    return bad("its policy is too old: policies before the newest ones are not kept");
+  }
   return checkBehaviour(spec, *behaviour, result);
 }
 

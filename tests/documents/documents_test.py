@@ -84,7 +84,7 @@ class Documents(unittest.TestCase):
     def test_subjects_of_commits_name_their_area_and_are_short(self):
         subjects = newest_subjects(20) if (ROOT / ".git").exists() else None
         if subjects is None:
-            self.skipTest("no history")
+            self.skipTest("needs a git clone of the repository")
         self.assertEqual([], [fault for fault in map(checks.bad_subject, subjects) if fault])
 
     def test_the_style_has_twenty_rules(self):

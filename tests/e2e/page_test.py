@@ -335,17 +335,17 @@ class PageTest(unittest.TestCase):
 
     def test_report_shows_the_view(self):
         if not ARGS.report:
-            self.skipTest("no --report")
+            self.skipTest("needs --report FILE")
         self.check_report(pathlib.Path(ARGS.report).resolve().as_uri())
 
     def test_report_shows_the_view_where_it_is_served(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.check_report(f"{ARGS.url}/report/report.html")
 
     def test_report_of_many_methods(self):
         if not (ARGS.report and ARGS.samples):
-            self.skipTest("no --report or no --samples")
+            self.skipTest("needs --report FILE and --samples")
         report = pathlib.Path(ARGS.report).resolve()
         self.open((report.parent / "methods" / report.name).as_uri())
         view = read_json(f"{ARGS.url}/methods/api/run")
@@ -370,7 +370,7 @@ class PageTest(unittest.TestCase):
 
     def test_other_samples(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         for name in ("empty", "sweep", "methods", "prefills"):
             with self.subTest(name):
                 self.open(f"{ARGS.url}/{name}/")
@@ -380,7 +380,7 @@ class PageTest(unittest.TestCase):
 
     def test_schedules_of_several_total_budgets(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.open(f"{ARGS.url}/")
         rows = self.driver.execute_script(
             "return [...document.querySelectorAll('#frontier tr')].map((row) =>"
@@ -405,7 +405,7 @@ class PageTest(unittest.TestCase):
 
     def test_prompts_that_are_read_in_several_ways(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.open(f"{ARGS.url}/prefills/")
         view = read_json(f"{ARGS.url}/prefills/api/run")
         self.assertEqual(self.options(), ["any method", "dense", "sale denseKeys=0 tau=0.1", "sampled-blocks"])
@@ -449,7 +449,7 @@ class PageTest(unittest.TestCase):
 
     def test_no_news_from_the_store_is_said(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.open(f"{ARGS.url}/away/")
         self.assertEqual(self.driver.execute_script(NOTICE),
                          "no news of the run for 25 s: Redis at unix:/x does not answer")
@@ -463,7 +463,7 @@ class PageTest(unittest.TestCase):
 
     def test_a_run_that_ended_is_asked_for_seldom_and_may_go_on(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.open(f"{ARGS.url}/extended/")
         self.assertEqual(self.text("state"), "finished")
         self.assertIn("the run has ended", self.text("freshness"))
@@ -482,7 +482,7 @@ class PageTest(unittest.TestCase):
 
     def test_refresh_keeps_the_place_and_survives_an_outage(self):
         if not ARGS.samples:
-            self.skipTest("no --samples")
+            self.skipTest("needs --samples: the pages that page_sample serves")
         self.open(f"{ARGS.url}/")
         self.driver.execute_script(
             "window.marks = [window.allotCharts.reward, document.querySelector('#workers tr')];"

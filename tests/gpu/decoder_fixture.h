@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/learning/schedule.h"
+#include "tests/gpu/visible_gpu.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "worker/model/decoder.h"
@@ -125,7 +126,10 @@ inline float largestGap(const std::vector<float>& a, const std::vector<float>& b
 class DecoderCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) GTEST_SKIP() << *why;
+    if (const auto why = cudaUnavailable()) {
+      ASSERT_FALSE(seesGpu()) << *why;
+      GTEST_SKIP() << *why;
+    }
     gpu_ = load(Device::kCuda);
     ASSERT_TRUE(gpu_);
   }

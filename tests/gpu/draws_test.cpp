@@ -163,8 +163,10 @@ TEST_P(Draws, AreNearlyTheCpusInALongRow) {
 // Equal weights: all draws the same, one over their number. Flash's are a tile's share over its
 // number of draws; top-k's and quest's the softmax over the keys kept.
 TEST_P(Draws, WeightsAreTheMethods) {
-  if (method.method == Method::kS2antaQ4) GTEST_SKIP() << "see Q4";
-  if (method.method == Method::kBernoulli) GTEST_SKIP() << "its scores are others";
+  if (method.method == Method::kS2antaQ4)
+    GTEST_SKIP() << "draws by 4-bit scores: the tests named Q4 have them";
+  if (method.method == Method::kBernoulli)
+    GTEST_SKIP() << "draws by estimated scores, not by those of this test";
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000}, 25);

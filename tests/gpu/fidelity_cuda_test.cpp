@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/learning/questions.h"
+#include "tests/gpu/visible_gpu.h"
 #include "tests/results.h"
 #include "worker/engine/fidelity.h"
 #include "worker/model/compute_device.h"
@@ -91,7 +92,10 @@ struct Asked {
 class FidelityCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) GTEST_SKIP() << *why;
+    if (const auto why = cudaUnavailable()) {
+      ASSERT_FALSE(seesGpu()) << *why;
+      GTEST_SKIP() << *why;
+    }
     cpu_ = std::make_unique<Asked>(Device::kCpu);
     gpu_ = std::make_unique<Asked>(Device::kCuda);
     ASSERT_TRUE(cpu_->decoder && gpu_->decoder);

@@ -10,16 +10,20 @@
 
 #include "allot/kernels/cuda_decode.h"
 #include "tests/gpu/device.h"
+#include "tests/gpu/visible_gpu.h"
 #include "tests/kernels/fixture.h"
 
 namespace allot::kernels {
 
-// Skips where there is no GPU.
+// Skips where there is no GPU, and fails where one cannot be used.
 template <typename Base>
 class OnGpu : public Base {
  protected:
   void SetUp() override {
-    if (const auto why = cuda::unavailable()) GTEST_SKIP() << *why;
+    if (const auto why = cuda::unavailable()) {
+      ASSERT_FALSE(seesGpu()) << *why;
+      GTEST_SKIP() << *why;
+    }
   }
 };
 using GpuTest = OnGpu<testing::Test>;
@@ -29,7 +33,7 @@ class GpuMethodTest : public OnGpu<testing::TestWithParam<std::string>> {
  protected:
   void SetUp() override {
     OnGpu::SetUp();
-    if (IsSkipped()) return;
+    if (IsSkipped() || HasFatalFailure()) return;
     method = methodOf(GetParam());
     if (const auto why = cuda::unsupported(method)) GTEST_SKIP() << *why;
   }

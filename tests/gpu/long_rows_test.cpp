@@ -61,7 +61,7 @@ Tail tailOf(const GpuResult& run, int dominant) {
 
 // The tail is drawn as often as it weighs, within a 10,000th of it.
 TEST_P(LongRows, NothingOfATailIsLost) {
-  if (!drawsByWeight()) GTEST_SKIP() << "does not draw by weight";
+  if (!drawsByWeight()) GTEST_SKIP() << "the method does not draw by attention weight";
   if (method.largest_remainder) GTEST_SKIP() << "a tile's share of draws is not its weight's";
   for (const int n : kLengths) {
     Cache& cache = longCache(n);

@@ -1,0 +1,23 @@
+#pragma once
+// Tells a machine without a GPU, where GPU tests skip, from a GPU that cannot be used, where they
+// fail. Any thread.
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace allot {
+
+// Returns true if the machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide.
+inline bool seesGpu() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible && (*visible == '\0' || *visible == '-')) return false;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("nvidia") && name.size() > 6 && std::isdigit(name[6])) return true;
+  }
+  return false;
+}
+
+}  // namespace allot
