@@ -10,7 +10,6 @@
 #include "cli/child_process.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/learning/update.h"
