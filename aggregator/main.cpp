@@ -10,7 +10,7 @@
 #include "aggregator/clocks.h"
 #include "aggregator/leader.h"
 #include "aggregator/learner/experiment_file.h"
-#include "aggregator/report/served_report.h"
+#include "aggregator/report/report.h"
 #include "core/build.h"
 #include "core/files/files.h"
 #include "core/spec/choices.h"

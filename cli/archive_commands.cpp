@@ -8,11 +8,10 @@
 #include <random>
 
 #include "aggregator/report/report.h"
-#include "cli/archive_text.h"
 #include "cli/commands.h"
 #include "cli/measure_again.h"
 #include "cli/run_folder.h"
-#include "cli/run_snapshot.h"
+#include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/spec/spec_change.h"
 #include "core/ulid.h"
@@ -39,16 +38,6 @@ struct ArchiveOptions {
   std::string dir;     // import: where to
   OutputFormat format = OutputFormat::kTable;
 };
-
-// The document or the sentence.
-void print(const ArchiveOptions& options, const char* kind, nlohmann::json fields,
-           const std::string& text) {
-  if (options.format == OutputFormat::kTable) {
-    std::printf("%s\n", text.c_str());
-  } else {
-    printDocument(document(kind, std::move(fields)), options.format);
-  }
-}
 
 Result<MeasureAgainOptions> measuringOf(const RunAccess& access, const VerifyOptions& options) {
   MeasureAgainOptions measuring = options.measuring;
@@ -100,10 +89,8 @@ Status verify(RunAccess* access, const VerifyOptions& options) {
         "\nnot measured again: the updates follow from the recorded results; --measure answers "
         "results again";
   }
-  if (options.format != OutputFormat::kTable) {
-    printDocument(document("Verification", std::move(fields)), options.format);
-  } else if (outcome) {
-    std::printf("%s\n", text.c_str());
+  if (outcome || options.format != OutputFormat::kTable) {
+    printAs(options.format, "Verification", std::move(fields), text + "\n");
   }
   return outcome;
 }
@@ -155,7 +142,8 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
                exportRun(&access->source(), folder,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
   ALLOT_TRY(addReport(folder));
-  print(options, "Export", exportJson(summary, folder), exportText(summary, folder));
+  printAs(options.format, "Export", exportJson(summary, folder),
+          exportText(summary, folder) + "\n");
   return {};
 }
 

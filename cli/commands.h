@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
-#include "cli/output.h"
 #include "cli/run_access.h"
+#include "cli/terminal.h"
 #include "core/result.h"
 
 namespace allot {
@@ -43,6 +43,10 @@ int exitCodeOf(const Status& done);
 // Adds --redis, --context, --namespace, --run, --experiment, --redis-server, and DIR if
 // `with_folder`.
 void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true);
+
+// Add --set of a key of the experiment file, and --workers of a machine.
+void addSettings(CLI::App* command, std::vector<std::string>* set);
+void addWorkers(CLI::App* command, unsigned* workers);
 
 // Adds -o json|yaml|table, and --json for the first of them; with `markdown` that format as well.
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown = false);

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "aggregator/page/history_page.h"
 #include "aggregator/page/page.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/page/status_document.h"
-#include "aggregator/report/served_report.h"
+#include "aggregator/report/report.h"
+#include "cli/run_access.h"
 #include "cli/run_folder.h"
-#include "cli/run_snapshot.h"
 #include "core/digest.h"
 #include "core/printable.h"
 #include "store/archive/archive.h"

@@ -95,12 +95,11 @@ Status list(const ListOptions& options) {
                                       : rowsOfFolders(options);
   if (!rows) return tl::unexpected(rows.error());
   sortRows(&*rows);
-  if (options.format != OutputFormat::kTable) {
-    printDocument(document("RunList", runListJson(*rows, unixMs())), options.format);
-  } else if (rows->empty()) {
+  if (options.format == OutputFormat::kTable && rows->empty()) {
     std::fprintf(stderr, "no runs: `allot run FILE` makes one\n");
   } else {
-    std::printf("%s", runListText(*rows, unixMs(), usesColour()).c_str());
+    printAs(options.format, "RunList", runListJson(*rows, unixMs()),
+            runListText(*rows, unixMs(), usesColour()));
   }
   return {};
 }

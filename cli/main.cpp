@@ -41,6 +41,16 @@ void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder) {
                       "redis-server to read an ended run's folder with [from PATH]");
 }
 
+void addSettings(CLI::App* command, std::vector<std::string>* set) {
+  command->add_option("--set", *set, "spec.key=value, replaces a value of the file; repeatable")
+      ->allow_extra_args(false);
+}
+
+void addWorkers(CLI::App* command, unsigned* workers) {
+  command->add_option("--workers", *workers, "Worker processes [one a core, or on each GPU]")
+      ->check(CLI::Range(1, 512));
+}
+
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown) {
   std::map<std::string, OutputFormat> formats = {{"json", OutputFormat::kJson},
                                                  {"yaml", OutputFormat::kYaml},

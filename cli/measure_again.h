@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allot/v1/result.pb.h"
-#include "cli/output.h"
+#include "cli/terminal.h"
 #include "core/evaluation/measured_again.h"
 #include "core/result.h"
 #include "store/archive/run_source.h"

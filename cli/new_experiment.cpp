@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 

@@ -8,6 +8,7 @@
 #include "core/evaluation/answers.h"
 #include "core/spec/choices.h"
 #include "core/spec/task_catalogue.h"
+#include "core/words.h"
 
 namespace allot {
 namespace {
@@ -110,20 +111,8 @@ QuestionView::Kept QuestionView::keptOf(const Cell& cell) const {
   return cell.left_out > 0 ? Kept::kNoRoom : Kept::kMissing;
 }
 
-const char* QuestionView::wordOf(Kept kept) {
-  switch (kept) {
-    case Kept::kHere:
-      return "kept";
-    case Kept::kRight:
-      return "right";
-    case Kept::kNever:
-      return "none";
-    case Kept::kNoRoom:
-      return "no room";
-    case Kept::kMissing:
-      return "missing";
-  }
-  return "";
+std::string QuestionView::wordOf(Kept kept) {
+  return std::string(wordAt(kept, {"kept", "right", "none", "no room", "missing"}));
 }
 
 const char* QuestionView::noteOn(Kept kept) {

@@ -48,7 +48,7 @@ class QuestionView {
   };
 
   Kept keptOf(const Cell& cell) const;
-  static const char* wordOf(Kept kept);
+  static std::string wordOf(Kept kept);
   static const char* noteOn(Kept kept);
   std::string taskOf(const Cell& cell) const;
   std::string head(const std::string& run_id) const;

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/spec/prefill_profile.h"
 #include "k8s/render/crd.h"

@@ -9,10 +9,13 @@
 //  - an exported folder: its files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "aggregator/snapshot.h"
 #include "cli/child_process.h"
 #include "cli/cluster.h"
 #include "cli/run_folder.h"
@@ -116,5 +119,16 @@ Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) 
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));
   return access.explained(work(&access));
 }
+
+// Reads a whole run for page, report and status, from files or from a store. Memory grows
+// with the evaluations, not with the history.
+struct ReadRun {
+  RunSnapshot snapshot;
+  uint64_t last_unix_ms = 0;  // of its newest update or evaluation; 0: none
+};
+
+// Reads the run. each: is called for every update, with its results, in order.
+Result<ReadRun> readRun(RunSource* source,
+                        const std::function<void(const v1::IterationRecord&)>& each = {});
 
 }  // namespace allot

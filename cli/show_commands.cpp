@@ -24,27 +24,18 @@ struct ShowOptions {
   std::optional<uint64_t> version;  // the same
 };
 
-// The document or the text.
-void print(const ShowOptions& options, const char* kind, json fields, const std::string& text) {
-  if (options.format == OutputFormat::kTable) {
-    std::printf("%s", text.c_str());
-  } else {
-    printDocument(document(kind, std::move(fields)), options.format);
-  }
-}
-
 // `progresses`: it does, or is finished.
 Status showStatus(RunAccess* access, const ShowOptions& options, bool* progresses) {
   *progresses = true;
   ALLOT_ASSIGN(const bool begun, hasBegun(access));
   if (!begun) {
-    print(options, "Status", startingStatus(access->runId()),
-          "run " + access->runId() + "  starting\n");
+    printAs(options.format, "Status", startingStatus(access->runId()),
+            "run " + access->runId() + "  starting\n");
     return {};
   }
   ALLOT_ASSIGN(const RunStatus status, readRunStatus(access));
   *progresses = whyNotProgressing(status).empty();
-  print(options, "Status", statusJson(status), statusText(status, usesColour()));
+  printAs(options.format, "Status", statusJson(status), statusText(status, usesColour()));
   return {};
 }
 
@@ -62,7 +53,8 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
     return badInput("nothing has been measured at a total budget of " +
                     std::to_string(options.budget) + ": `allot top` lists the budgets");
   }
-  print(options, "Leaderboard", leaderboardJson(board), leaderboardText(board, usesColour()));
+  printAs(options.format, "Leaderboard", leaderboardJson(board),
+          leaderboardText(board, usesColour()));
   return {};
 }
 
@@ -88,7 +80,7 @@ Status showQuestion(RunAccess* access, const ShowOptions& options) {
                     (chosen ? " at that version and budget: leave out --version or --budget"
                             : " yet: `allot status` says what the run waits for"));
   }
-  print(options, "Question", view.json(), view.text(head.run_id, usesColour()));
+  printAs(options.format, "Question", view.json(), view.text(head.run_id, usesColour()));
   return {};
 }
 

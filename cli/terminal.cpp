@@ -2,11 +2,13 @@
 
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "core/utf8.h"
 
@@ -28,6 +30,41 @@ bool isWide(std::string_view character) {
 size_t columns(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+using nlohmann::json;
+
+void emit(const json& value, YAML::Emitter* out) {
+  if (value.is_object() && !value.empty()) {
+    *out << YAML::BeginMap;
+    for (const auto& [key, member] : value.items()) {
+      *out << YAML::Key << key << YAML::Value;
+      emit(member, out);
+    }
+    *out << YAML::EndMap;
+  } else if (value.is_array() && !value.empty()) {
+    *out << YAML::BeginSeq;
+    for (const json& element : value) emit(element, out);
+    *out << YAML::EndSeq;
+  } else if (value.is_object()) {
+    *out << YAML::Flow << YAML::BeginMap << YAML::EndMap;
+  } else if (value.is_array()) {
+    *out << YAML::Flow << YAML::BeginSeq << YAML::EndSeq;
+  } else if (value.is_string()) {
+    // Strings are always quoted: without quotes true, 12 and ~ are not strings in YAML.
+    *out << YAML::DoubleQuoted << value.get_ref<const std::string&>();
+  } else if (value.is_null()) {
+    *out << YAML::Null;
+  } else {
+    *out << value.dump();
+  }
+}
+
+std::string yamlText(const json& document) {
+  YAML::Emitter out;
+  out.SetOutputCharset(YAML::EscapeNonAscii);
+  emit(document, &out);
+  return std::string(out.c_str()) + "\n";
 }
 
 }  // namespace
@@ -176,6 +213,27 @@ void LongTask::show(uint64_t done, uint64_t all) {
 
 LongTask::~LongTask() {
   if (line_open_) std::fprintf(stderr, "\r\033[K");
+}
+
+json document(const std::string& kind, json fields) {
+  fields["apiVersion"] = kCliApiVersion;
+  fields["kind"] = kind;
+  return fields;
+}
+
+std::string documentText(const json& document, OutputFormat format) {
+  if (format == OutputFormat::kYaml) return yamlText(document);
+  return document.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+}
+
+void printDocument(const json& document, OutputFormat format) {
+  std::printf("%s", documentText(document, format).c_str());
+}
+
+void printAs(OutputFormat format, const std::string& kind, json fields, const std::string& text) {
+  if (format != OutputFormat::kTable)
+    return printDocument(document(kind, std::move(fields)), format);
+  std::printf("%s", text.c_str());
 }
 
 }  // namespace allot

@@ -1,8 +1,9 @@
 #pragma once
 // Output for people: colours only on a terminal, no control sequences from foreign text, and a sign
-// of life during long work. One thread.
+// of life during long work. Output for programs. One thread.
 #include <chrono>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,5 +71,27 @@ class LongTask {
   Clock::time_point shown_{};
   bool line_open_ = false;
 };
+
+// ---- For programs: JSON or YAML documents, each with its apiVersion and kind. Field names are a
+// public interface (docs/reference/output.md). Ordered data is an array, never an object.
+
+// The formats of -o: the table is for people, Markdown (of some commands) for documents.
+enum class OutputFormat { kTable, kJson, kYaml, kMarkdown };
+
+inline constexpr char kCliApiVersion[] = "cli.allot.dev/v1";
+
+// Returns an object with the fields, apiVersion and `kind`.
+nlohmann::json document(const std::string& kind, nlohmann::json fields);
+
+// Returns the text with a final newline. Characters beyond ASCII are escaped: names come from
+// strangers and may contain control sequences of a terminal.
+std::string documentText(const nlohmann::json& document, OutputFormat format);
+
+// Prints it to stdout.
+void printDocument(const nlohmann::json& document, OutputFormat format);
+
+// Prints `text` for kTable, else the document of `kind` with these fields.
+void printAs(OutputFormat format, const std::string& kind, nlohmann::json fields,
+             const std::string& text);
 
 }  // namespace allot

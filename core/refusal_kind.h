@@ -14,19 +14,7 @@ enum class RefusalKind {
   kSuperseded,  // its ticket already has a result, or belongs to another update
 };
 constexpr std::string_view wordOf(RefusalKind value) {
-  switch (value) {
-    case RefusalKind::kUndecodable:
-      return "undecodable";
-    case RefusalKind::kOversized:
-      return "oversized";
-    case RefusalKind::kInvalid:
-      return "invalid";
-    case RefusalKind::kStale:
-      return "stale";
-    case RefusalKind::kSuperseded:
-      return "superseded";
-  }
-  return "";
+  return wordAt(value, {"undecodable", "oversized", "invalid", "stale", "superseded"});
 }
 inline constexpr auto kRefusalKinds = kWordsOf<RefusalKind>;
 

@@ -10,17 +10,7 @@ namespace allot {
 // aggregator sets when nothing is left to do.
 enum class Desired { kRunning, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Desired value) {
-  switch (value) {
-    case Desired::kRunning:
-      return "running";
-    case Desired::kPaused:
-      return "paused";
-    case Desired::kStopped:
-      return "stopped";
-    case Desired::kFinished:
-      return "finished";
-  }
-  return "";
+  return wordAt(value, {"running", "paused", "stopped", "finished"});
 }
 
 // Returns true if nobody may work on the run until a person lets it go on.
@@ -40,21 +30,7 @@ constexpr bool isOver(Desired desired) {
 // does nothing until a person lets the run go on.
 enum class Phase { kStarting, kRunning, kEvaluating, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Phase value) {
-  switch (value) {
-    case Phase::kStarting:
-      return "starting";
-    case Phase::kRunning:
-      return "running";
-    case Phase::kEvaluating:
-      return "evaluating";
-    case Phase::kPaused:
-      return "paused";
-    case Phase::kStopped:
-      return "stopped";
-    case Phase::kFinished:
-      return "finished";
-  }
-  return "";
+  return wordAt(value, {"starting", "running", "evaluating", "paused", "stopped", "finished"});
 }
 
 }  // namespace allot

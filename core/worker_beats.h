@@ -15,21 +15,7 @@ namespace allot {
 // The activity of a worker (WorkerBeat.state).
 enum class WorkerState { kLoading, kIdle, kRollout, kEvaluation, kDraining, kFailed };
 constexpr std::string_view wordOf(WorkerState value) {
-  switch (value) {
-    case WorkerState::kLoading:
-      return "loading";
-    case WorkerState::kIdle:
-      return "idle";
-    case WorkerState::kRollout:
-      return "rollout";
-    case WorkerState::kEvaluation:
-      return "evaluation";
-    case WorkerState::kDraining:
-      return "draining";
-    case WorkerState::kFailed:
-      return "failed";
-  }
-  return "";
+  return wordAt(value, {"loading", "idle", "rollout", "evaluation", "draining", "failed"});
 }
 
 // Returns nothing for an unknown state, which a worker of another build may send. The worker is

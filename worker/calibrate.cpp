@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "core/build.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"

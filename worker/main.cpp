@@ -13,7 +13,6 @@
 
 #include "core/build.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"

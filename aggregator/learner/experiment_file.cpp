@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include "aggregator/learner/begin_run.h"
-#include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/learning_checks.h"

@@ -2,10 +2,30 @@
 // The run's page: the replies to its paths. Pure functions, any thread.
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/telemetry/http_server.h"
 
 namespace allot {
+
+// The files of the pages, embedded at build time (embed.cmake). The program needs no files, and the
+// pages no network.
+namespace page {
+
+extern const std::string_view kIndexHtml;
+extern const std::string_view kPageCss;
+extern const std::string_view kPageJs;
+extern const std::string_view kChartJs;  // Chart.js, MIT license
+extern const std::string_view kIconSvg;
+extern const std::string_view kHistoryHtml;  // the page of many runs
+extern const std::string_view kHistoryJs;
+
+}  // namespace page
+
+// Serves the page of many runs, a list and the curves of the chosen runs, at / and its parts; 404
+// for everything else. The page reads /api/runs, and for each run the
+// paths of a run's page below /run/ID/.
+HttpReply serveHistoryPage(const std::string& path);
 
 // Returns the view as served: with the current time and, if it is not current, the reason.
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);

@@ -3,6 +3,7 @@
 // of documents (`allot plot`).
 //
 // Pure functions, any thread.
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,10 +12,6 @@
 #include "aggregator/report/plot.h"
 
 namespace allot {
-
-// A schedule that spends everything in one layer: not a point of a line, but of the profile by
-// layer.
-bool isOneHot(const std::string& schedule);
 
 // How each line looks in every plot of a run: by its method, or where there is one method only by
 // its schedule. Names what tells the lines apart: method, schedule, or both.
@@ -30,6 +27,35 @@ class LineStyles {
   bool schedules_ = false;  // several
   std::map<std::pair<std::string, std::string>, size_t> styles_;
 };
+
+// ---- Which measurements make a line.
+
+// One measurement, with its place in some plot.
+struct Measured {
+  std::string method;
+  std::string schedule;
+  uint64_t total_budget = 0;
+  PlotPoint point;
+};
+
+// Joined by x: the budgets of one method and schedule; and methods that differ in one number only,
+// as vattention with several epsilons, where each has been measured at one budget (or has none).
+std::vector<PlotSeries> linesByNumber(const std::vector<Measured>& measured,
+                                      const LineStyles& styles);
+
+// The name of a method's line: its text without the parameter in which it differs from most others,
+// and that parameter's name; the text and "" where there is no such other.
+struct NumberedName {
+  std::string text;
+  std::string parameter;
+};
+NumberedName nameWithoutNumber(const std::string& method, const std::vector<std::string>& methods);
+
+// A schedule that spends everything in one layer: not a point of a line, but of the profile by
+// layer.
+bool isOneHot(const std::string& schedule);
+
+// ---- The plots.
 
 // Points of one method and schedule make one line; those without a budget are left out. With a
 // task, its scores instead of all.

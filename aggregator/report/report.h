@@ -6,8 +6,19 @@
 
 #include "aggregator/page/run_view.h"
 #include "core/result.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
+
+// Returns the HTML sections of the figures and tables that the live page does not have: accuracy by
+// task, against bytes read and with one layer at a single draw; sparse prefills; fidelity;
+// variance. Omits those without data; "" if there are none.
+std::string figuresHtml(const RunView& view);
+
+// /report/summary.json and the report's other files, as they lie in `dir`: how they
+// come out of a container without a shell. 404 for everything else, and for what is not there yet.
+bool isReportPath(const std::string& path);
+HttpReply serveReport(const std::string& path, const std::string& dir);
 
 // What report.html needs of a browser, as a Content-Security-Policy: all is in the file itself, and
 // nothing goes over the network.

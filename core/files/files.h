@@ -4,8 +4,7 @@
 // They stay readable when a process is killed or the disk is full. A WholeFile appears under its
 // name once it is complete and on disk. A LineFile ends with a whole line: an unfinished one is
 // dropped when the file is opened again. A power cut may lose the lines after the last sync().
-// Errors are kIo with the path and the reason. after the last sync(). Errors are kIo with the path
-// and the reason. One thread.
+// Errors are kIo with the path and the reason.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "allot/v1/experiment.pb.h"
 #include "core/result.h"
 
 namespace allot {
@@ -121,5 +121,17 @@ class LineReader {
   uint64_t longest_ = 0;
   uint64_t number_ = 0;
 };
+
+// ---- The files that an experiment names.
+
+// Returns `path` itself if it exists, else the path below the nearest parent of `experiment_file`'s
+// folder that has it; "" stays "". kUsage, naming `key`, if it is nowhere.
+Result<std::string> findNamedPath(const std::string& key, const std::string& path,
+                                  const std::string& experiment_file);
+
+// Replaces the name in spec.attention.prefillProfile by the profile, so that workers find
+// everything in the stored experiment. Does nothing if the profile is already there. kUsage names
+// the file.
+Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file);
 
 }  // namespace allot

@@ -18,217 +18,89 @@ namespace allot {
 // spec.update.learner: how schedules are learned.
 enum class Learner { kAdditive, kReinforce, kSanta };
 constexpr std::string_view wordOf(Learner value) {
-  switch (value) {
-    case Learner::kAdditive:
-      return "additive";
-    case Learner::kReinforce:
-      return "reinforce";
-    case Learner::kSanta:
-      return "santa";
-  }
-  return "";
+  return wordAt(value, {"additive", "reinforce", "santa"});
 }
 
 // spec.update.optimizer: how a gradient becomes a step.
 enum class Optimizer { kAdam, kSgd };
-constexpr std::string_view wordOf(Optimizer value) {
-  switch (value) {
-    case Optimizer::kAdam:
-      return "adam";
-    case Optimizer::kSgd:
-      return "sgd";
-  }
-  return "";
-}
+constexpr std::string_view wordOf(Optimizer value) { return wordAt(value, {"adam", "sgd"}); }
 
 // spec.update.baseline: the reward that an episode is compared with.
 enum class Baseline { kLeaveOneOut, kBatchMean, kMovingAverage };
 constexpr std::string_view wordOf(Baseline value) {
-  switch (value) {
-    case Baseline::kLeaveOneOut:
-      return "leave-one-out";
-    case Baseline::kBatchMean:
-      return "batch-mean";
-    case Baseline::kMovingAverage:
-      return "moving-average";
-  }
-  return "";
+  return wordAt(value, {"leave-one-out", "batch-mean", "moving-average"});
 }
 
 // spec.staleness.mode: what is done about results of an older policy.
 enum class StalenessMode { kTruncatedIs, kNone, kDrop };
 constexpr std::string_view wordOf(StalenessMode value) {
-  switch (value) {
-    case StalenessMode::kTruncatedIs:
-      return "truncated-is";
-    case StalenessMode::kNone:
-      return "none";
-    case StalenessMode::kDrop:
-      return "drop";
-  }
-  return "";
+  return wordAt(value, {"truncated-is", "none", "drop"});
 }
 
 // spec.policy.granularity: what a schedule has an entry for.
 enum class Granularity { kLayer, kKvHead, kHead };
 constexpr std::string_view wordOf(Granularity value) {
-  switch (value) {
-    case Granularity::kLayer:
-      return "layer";
-    case Granularity::kKvHead:
-      return "kv-head";
-    case Granularity::kHead:
-      return "head";
-  }
-  return "";
+  return wordAt(value, {"layer", "kv-head", "head"});
 }
 
 // spec.policy.zeroReads: what a layer or head gives that has no draws.
 enum class ZeroReadsChoice { kOff, kMeanValue, kWindow };
 constexpr std::string_view wordOf(ZeroReadsChoice value) {
-  switch (value) {
-    case ZeroReadsChoice::kOff:
-      return "off";
-    case ZeroReadsChoice::kMeanValue:
-      return "mean-value";
-    case ZeroReadsChoice::kWindow:
-      return "window";
-  }
-  return "";
+  return wordAt(value, {"off", "mean-value", "window"});
 }
 
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
 enum class ScheduleKind { kUniform, kLearned, kOneHot, kExplicit };
 constexpr std::string_view wordOf(ScheduleKind value) {
-  switch (value) {
-    case ScheduleKind::kUniform:
-      return "uniform";
-    case ScheduleKind::kLearned:
-      return "learned";
-    case ScheduleKind::kOneHot:
-      return "oneHot";
-    case ScheduleKind::kExplicit:
-      return "explicit";
-  }
-  return "";
+  return wordAt(value, {"uniform", "learned", "oneHot", "explicit"});
 }
 
 // spec.evaluation.measures, and EvaluationUnit.measure.
 enum class Measure { kAccuracy, kFidelity, kVariance };
 constexpr std::string_view wordOf(Measure value) {
-  switch (value) {
-    case Measure::kAccuracy:
-      return "accuracy";
-    case Measure::kFidelity:
-      return "fidelity";
-    case Measure::kVariance:
-      return "variance";
-  }
-  return "";
+  return wordAt(value, {"accuracy", "fidelity", "variance"});
 }
 
 // Parameter `agreement` of fidelity: which layers have the method when its next token is compared
 // with dense attention's; the others are dense. kEachLayer: once for each layer, in that one alone.
 enum class AgreementLayers { kAll, kLast, kEach };
 constexpr std::string_view wordOf(AgreementLayers value) {
-  switch (value) {
-    case AgreementLayers::kAll:
-      return "all-layers";
-    case AgreementLayers::kLast:
-      return "last-layer";
-    case AgreementLayers::kEach:
-      return "each-layer";
-  }
-  return "";
+  return wordAt(value, {"all-layers", "last-layer", "each-layer"});
 }
 
 // spec.evaluation.answers: which answers are kept as text.
 enum class KeptAnswers { kNone, kWrong, kAll };
 constexpr std::string_view wordOf(KeptAnswers value) {
-  switch (value) {
-    case KeptAnswers::kNone:
-      return "none";
-    case KeptAnswers::kWrong:
-      return "wrong";
-    case KeptAnswers::kAll:
-      return "all";
-  }
-  return "";
+  return wordAt(value, {"none", "wrong", "all"});
 }
 
 // spec.attention.protocol: which tokens are sampled.
 enum class Protocol { kA, kB };
-constexpr std::string_view wordOf(Protocol value) {
-  switch (value) {
-    case Protocol::kA:
-      return "A";
-    case Protocol::kB:
-      return "B";
-  }
-  return "";
-}
+constexpr std::string_view wordOf(Protocol value) { return wordAt(value, {"A", "B"}); }
 
 // spec.model.dtype: number format of weights and products.
 enum class Dtype { kFloat32, kBFloat16 };
-constexpr std::string_view wordOf(Dtype value) {
-  switch (value) {
-    case Dtype::kFloat32:
-      return "float32";
-    case Dtype::kBFloat16:
-      return "bfloat16";
-  }
-  return "";
-}
+constexpr std::string_view wordOf(Dtype value) { return wordAt(value, {"float32", "bfloat16"}); }
 
 // spec.model.kvDtype: number format of keys and values.
 enum class KvDtype { kBFloat16, kFloat32 };
-constexpr std::string_view wordOf(KvDtype value) {
-  switch (value) {
-    case KvDtype::kBFloat16:
-      return "bfloat16";
-    case KvDtype::kFloat32:
-      return "float32";
-  }
-  return "";
-}
+constexpr std::string_view wordOf(KvDtype value) { return wordAt(value, {"bfloat16", "float32"}); }
 
 // spec.model.device: where workers compute.
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 constexpr std::string_view wordOf(DeviceChoice value) {
-  switch (value) {
-    case DeviceChoice::kAuto:
-      return "auto";
-    case DeviceChoice::kCpu:
-      return "cpu";
-    case DeviceChoice::kCuda:
-      return "cuda";
-  }
-  return "";
+  return wordAt(value, {"auto", "cpu", "cuda"});
 }
 
 // spec.task.promptStyle: whose prompts suites gsm8k and mmlu ask with.
 enum class PromptStyle { kLlama, kDeepseek };
 constexpr std::string_view wordOf(PromptStyle value) {
-  switch (value) {
-    case PromptStyle::kLlama:
-      return "llama";
-    case PromptStyle::kDeepseek:
-      return "deepseek";
-  }
-  return "";
+  return wordAt(value, {"llama", "deepseek"});
 }
 
 // spec.task.split: which of a suite's published parts is asked.
 enum class TaskSplit { kTest, kValidation };
-constexpr std::string_view wordOf(TaskSplit value) {
-  switch (value) {
-    case TaskSplit::kTest:
-      return "test";
-    case TaskSplit::kValidation:
-      return "validation";
-  }
-  return "";
-}
+constexpr std::string_view wordOf(TaskSplit value) { return wordAt(value, {"test", "validation"}); }
 
 // Missing: reinforce.
 Learner learnerOf(const v1::Update& update);

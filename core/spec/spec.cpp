@@ -7,9 +7,8 @@
 #include "core/spec/cluster_section.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec_change.h"
-#include "core/spec/spec_learner.h"
+#include "core/spec/spec_defaults.h"
 #include "core/spec/spec_rules.h"
-#include "core/spec/spec_task.h"
 #include "core/spec/spec_values.h"
 #include "core/spec/spec_yaml.h"
 

@@ -8,7 +8,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
-#include "core/spec/spec_learner.h"
+#include "core/spec/spec_defaults.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 

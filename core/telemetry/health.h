@@ -4,7 +4,6 @@
 // Started: it has loaded what it needs, or waits for other processes. Alive: it makes progress. A
 // Redis that is away makes a process unready, never dead: a restart would only load the model
 // again. Owned by Telemetry; any thread.
-// starting it again would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
 #include <mutex>

@@ -1,4 +1,5 @@
 #include "core/telemetry/metric_catalogue.h"
+#include "core/words.h"
 
 #include <algorithm>
 
@@ -364,15 +365,7 @@ std::string metricsMarkdown() {
 }
 
 std::string_view metricKindName(MetricKind kind) {
-  switch (kind) {
-    case kCounter:
-      return "counter";
-    case kGauge:
-      return "gauge";
-    case kHistogram:
-      return "histogram";
-  }
-  return "";
+  return wordAt(kind, {"counter", "gauge", "histogram"});
 }
 
 }  // namespace allot

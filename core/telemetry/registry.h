@@ -9,6 +9,7 @@
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <map>
@@ -17,10 +18,20 @@
 #include <string_view>
 #include <vector>
 
-#include "core/telemetry/exposition.h"
 #include "core/telemetry/metric_catalogue.h"
 
 namespace allot {
+
+// What a scraper gets: Prometheus's text format 0.0.4, or OpenMetrics 1.0 if it asks for that.
+enum class Exposition { kPrometheus, kOpenMetrics };
+
+// Chooses the format by the request's Accept header: OpenMetrics if it is named there and not rated
+// below plain text.
+Exposition expositionFor(std::string_view accept);
+// Returns the Content-Type of a format.
+const char* expositionType(Exposition format);
+std::string expositionText(const std::vector<prometheus::MetricFamily>& families,
+                           Exposition format);
 
 class MetricRegistry {
  public:

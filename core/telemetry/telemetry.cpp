@@ -1,8 +1,12 @@
 #include "core/telemetry/telemetry.h"
 
 #include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
+
+#include "core/files/files.h"
 
 namespace allot {
 namespace {
@@ -19,6 +23,29 @@ HttpReply reply(const Health::Answer& answer) {
 }
 
 }  // namespace
+
+std::string reachableAt(const std::string& address, uint16_t port) {
+  std::string host = address == "0.0.0.0" ? "127.0.0.1" : address == "::" ? "::1" : address;
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return host + ":" + std::to_string(port);
+}
+
+Result<TargetFile> TargetFile::write(const std::string& path, const std::string& address,
+                                     uint16_t port) {
+  const nlohmann::json targets = {
+      {{"targets", {reachableAt(address, port)}}, {"labels", nlohmann::json::object()}}};
+  const Status written = writeWholeFile(path, targets.dump() + "\n");
+  if (!written) {
+    return fail(ErrorCode::kIo, written.error().message + ": name another file with --target-file");
+  }
+  return TargetFile(path);
+}
+
+TargetFile::TargetFile(TargetFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+TargetFile::~TargetFile() {
+  if (!path_.empty()) std::remove(path_.c_str());
+}
 
 Telemetry::Telemetry() : health_(msOf<std::chrono::steady_clock>) {
   metrics_.gauge("allot_build_info", {{"version", ALLOT_VERSION}, {"compiler", ALLOT_COMPILER}})

@@ -15,15 +15,35 @@
 #include "core/telemetry/http_server.h"
 #include "core/telemetry/log.h"
 #include "core/telemetry/registry.h"
-#include "core/telemetry/target_file.h"
 
 namespace allot {
+
+// Tells a Prometheus on this machine the address of a process's metrics. It is a file
+// for Prometheus's file_sd_configs that exists as long as the object. Owned by Telemetry; one
+// thread.
+class TargetFile {
+ public:
+  // Writes the file; readers see all of it or nothing. kIo if it cannot be written.
+  static Result<TargetFile> write(const std::string& path, const std::string& address,
+                                  uint16_t port);
+
+  TargetFile(TargetFile&& other) noexcept;
+  TargetFile& operator=(TargetFile&&) = delete;
+  ~TargetFile();  // removes the file
+
+ private:
+  explicit TargetFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;  // empty: moved from
+};
+
+// Returns HOST:PORT to reach a server that listens on `address`: 127.0.0.1 if that is any address.
+std::string reachableAt(const std::string& address, uint16_t port);
 
 struct TelemetryOptions {
   std::string listen = "127.0.0.1";
   std::optional<uint16_t> port = std::nullopt;  // 0: any; none: no server
   bool any_port = false;                        // any free port if this one is taken
-  std::string target_file = {};                 // only with a server; see target_file.h
+  std::string target_file = {};                 // only with a server
 };
 
 class Telemetry {

@@ -1,12 +1,28 @@
 #include "k8s/client/api.h"
 
+#include <signal.h>
+
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/json_text.h"
 
 namespace allot::kube {
 namespace {
+
+constexpr size_t kLongestName = 253;
+
+bool isPlain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '.' || c == '_' || c == '~';
+}
+
+// Kubernetes' own rule for a name that is part of a path, with an upper limit.
+bool isSegment(const std::string& text) {
+  return !text.empty() && text.size() <= kLongestName && text != "." && text != ".." &&
+         text.find_first_of("/%") == std::string::npos;
+}
 
 namespace http = boost::beast::http;
 using nlohmann::json;
@@ -54,6 +70,50 @@ std::string selectorQuery(const std::string& labels, const std::string& fields) 
 }
 
 }  // namespace
+
+ObjectName nameOf(const nlohmann::json& object) {
+  return {textAt(object, {"metadata", "namespace"}), textAt(object, {"metadata", "name"})};
+}
+
+std::string keyOf(const nlohmann::json& object) {
+  const ObjectName name = nameOf(object);
+  return name.space.empty() ? name.name : name.space + "/" + name.name;
+}
+
+Reply<std::string> pathOf(const Resource& resource, const ObjectName& object,
+                          const std::string& subresource) {
+  std::string path = resource.group.empty() ? "/api/" + resource.version
+                                            : "/apis/" + resource.group + "/" + resource.version;
+  const auto add = [&path](const std::string& text) { path += "/" + percentEncoded(text); };
+  for (const std::string* text : {&object.space, &object.name}) {
+    if (!text->empty() && !isSegment(*text)) {
+      return noAnswer("BadRequest", "\"" + serverText(*text) + "\" is no name of a " +
+                                        resource.kind + ": it holds a slash or is too long");
+    }
+  }
+  if (!object.space.empty()) {
+    path += "/namespaces";
+    add(object.space);
+  }
+  add(resource.plural);
+  if (!object.name.empty()) add(object.name);
+  if (!subresource.empty()) add(subresource);
+  return path;
+}
+
+std::string percentEncoded(std::string_view text) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    if (isPlain(c)) {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += {'%', kDigits[byte >> 4u], kDigits[byte & 15u]};
+    }
+  }
+  return out;
+}
 
 Api::Api(const ServerAccess& access, Limits limits, Clock clock)
     : limits_(limits), token_(access, std::move(clock)), connection_(access, limits) {}
@@ -213,6 +273,16 @@ Reply<void> Api::watch(const Resource& resource, const std::string& space,
     return noAnswer("Unavailable", textOf(request) + ": the watch ended within a line");
   }
   return {};
+}
+
+std::thread quietThread(std::function<void()> run) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(run));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 }  // namespace allot::kube

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "k8s/client/api.h"
-#include "k8s/client/micro_time.h"
+#include "k8s/client/server_access.h"
 
 namespace allot::kube {
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <utility>
 
@@ -15,6 +17,21 @@ constexpr size_t kLongestToken = 64 * 1024;
 
 Clock steadyClock() {
   return [] { return std::chrono::steady_clock::now(); };
+}
+
+WallClock systemClock() {
+  return [] { return std::chrono::system_clock::now(); };
+}
+
+std::string microTime(WallTime time) {
+  const auto since = std::chrono::floor<std::chrono::microseconds>(time.time_since_epoch()).count();
+  const auto seconds = static_cast<std::time_t>(since / 1'000'000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[48];
+  const size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + size, sizeof text - size, ".%06dZ", static_cast<int>(since % 1'000'000));
+  return text;
 }
 
 std::string ServerAccess::url() const {

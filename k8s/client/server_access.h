@@ -18,6 +18,12 @@ using TimePoint = std::chrono::steady_clock::time_point;
 using Clock = std::function<TimePoint()>;
 Clock steadyClock();
 
+using WallTime = std::chrono::system_clock::time_point;
+using WallClock = std::function<WallTime()>;
+WallClock systemClock();
+// Formats a time as Kubernetes' MicroTime, "2026-01-31T12:00:00.000123Z".
+std::string microTime(WallTime time);
+
 struct ServerAccess {
   std::string host;  // a name or an IP address
   uint16_t port = 443;

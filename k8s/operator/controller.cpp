@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "k8s/operator/pod_troubles.h"
+#include "k8s/operator/experiment_status.h"
 #include "k8s/operator/results.h"
 #include "store/redis/acl.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "k8s/client/api_error.h"
-#include "k8s/operator/pod_troubles.h"
+#include "k8s/operator/experiment_status.h"
 
 namespace allot {
 namespace {

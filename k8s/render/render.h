@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allot/v1/cluster.pb.h"
 #include "core/result.h"
 #include "core/spec/cluster_section.h"
 
@@ -58,5 +59,14 @@ std::string toBase64(const std::string& bytes);
 
 // Returns the files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();
+
+// Adds what the section asks for to the objects of k8s/base.
+void applyCluster(const v1::Cluster& cluster, KubeObjects* objects);
+
+// Mounts the claim that the component smollm2 fetches its model into, with the memory for it.
+void mountFetchedModel(const std::string& experiment, KubeObjects* objects);
+
+// Returns the Deployment or StatefulSet of worker, aggregator or store.
+nlohmann::json& workloadOf(const char* component, KubeObjects* objects);
 
 }  // namespace allot

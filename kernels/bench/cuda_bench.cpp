@@ -14,9 +14,9 @@
 
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/bench/benches.h"
+#include "kernels/bench/cuda_cache.h"
 #include "kernels/bench/cuda_plan.h"
 #include "kernels/bench/cuda_report.h"
-#include "kernels/bench/cuda_shape_bench.h"
 #include "kernels/bench/cuda_timer.h"
 #include "kernels/bench/peer.h"
 #include "kernels/bench/score_profiles.h"

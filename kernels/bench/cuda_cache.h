@@ -1,16 +1,21 @@
 #pragma once
-// The sequences that a shape is measured on: a pool of pages on the GPU with the keys' 4-bit shadow
+// CudaCache: the sequences that a shape is measured on, and ShapeBench, which measures on them.
+//
+// The sequences are a pool of pages on the GPU with the keys' 4-bit shadow
 // and, if a method reads them, their bounds; page tables in random order; and the inputs of a step.
 // The library's own append writes the pool. Steps take the copies of the batch in turn, so that no
 // step finds its keys in the L2 cache. Owned by one thread, on one stream.
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/bench/cuda_fill.h"
 #include "kernels/bench/cuda_memory.h"
 #include "kernels/bench/cuda_plan.h"
+#include "kernels/bench/cuda_report.h"
+#include "kernels/bench/cuda_timer.h"
 
 namespace allot::bench {
 
@@ -51,6 +56,43 @@ class CudaCache {
   kernels::DecodeInputs inputs_;
   DeviceMemory keys_, values_, codes_, scales_, mean_keys_, bounds_;
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
+};
+
+// ShapeBench measures one shape: its own caches, every distribution of scores and every method.
+// Owned by one thread.
+class ShapeBench {
+ public:
+  ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
+             std::unique_ptr<CudaCache> cache, cudaStream_t stream);
+
+  // Fills the cache. Returns false if that is refused, and notes it in the report.
+  bool fill(const std::string& scores, const ScoreSource& source);
+
+  // Measures reading the keys and values page by page.
+  void readPages();
+
+  // Measures one case and adds its figures to the report.
+  void measure(const Case& what);
+
+ private:
+  // Returns true if there is no refusal; else notes it in the report.
+  bool leaveOut(const std::string& name, const std::optional<std::string>& refusal);
+  kernels::cuda::StepBounds bounds(const Case& what, bool statistics) const;
+  // Runs step 0 on the first copy. Returns its statistics and its output, if wanted.
+  std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
+                                   std::vector<float>* out);
+  std::optional<std::string> time(const Case& what, Figure* figure);
+  void compare(const std::vector<float>& out, Figure* figure) const;
+
+  const CudaOptions& options_;
+  ShapeReport& report_;
+  CudaTimer& timer_;
+  std::unique_ptr<CudaCache> cache_;
+  cudaStream_t stream_;
+  std::string scores_;
+  size_t out_count_ = 0;
+  DeviceMemory out_, statistics_;
+  std::vector<float> dense_;
 };
 
 }  // namespace allot::bench

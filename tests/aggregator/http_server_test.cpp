@@ -19,7 +19,6 @@
 #include "aggregator/page/page.h"
 #include "aggregator/page/shared_view.h"
 #include "aggregator/report/report.h"
-#include "aggregator/report/served_report.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 

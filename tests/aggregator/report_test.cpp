@@ -11,8 +11,6 @@
 #include <sstream>
 
 #include "aggregator/report/curve_svg.h"
-#include "aggregator/report/figure_lines.h"
-#include "aggregator/report/figures.h"
 #include "aggregator/report/report_tables.h"
 #include "tests/e2e/sample_view.h"
 #include "tests/results.h"

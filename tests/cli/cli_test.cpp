@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "allot/kernels/method.h"
-#include "cli/catalogue_text.h"
-#include "cli/fork_streams.h"
+#include "cli/explain.h"
+#include "cli/run_command.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "cli/terminal.h"

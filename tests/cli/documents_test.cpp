@@ -6,15 +6,15 @@
 #include <set>
 #include <sstream>
 
-#include "cli/archive_text.h"
 #include "cli/explain.h"
 #include "cli/leaderboard.h"
-#include "cli/output.h"
 #include "cli/prediction_comparison.h"
 #include "cli/preflight.h"
 #include "cli/question_view.h"
 #include "cli/run_list.h"
+#include "cli/run_report.h"
 #include "cli/run_status.h"
+#include "cli/terminal.h"
 #include "cli/wait.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "allot/kernels/method.h"
-#include "cli/catalogue_text.h"
+#include "cli/explain.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"

@@ -1,5 +1,5 @@
 // How many workers a machine holds, and what each has for keys and values.
-#include "cli/worker_sizes.h"
+#include "cli/preflight.h"
 #include "tests/results.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // What an experiment names is found from anywhere, and a profile takes the place of its name.
-#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

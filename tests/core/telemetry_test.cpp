@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/telemetry/termination.h"
+#include "core/telemetry/process.h"
 #include "tests/http_get.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"

@@ -19,90 +19,40 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// The last value of each enum, whose number no test can guess.
-template <typename Enum>
-struct Last;
-template <>
-struct Last<Optimizer> {
-  static constexpr auto kValue = Optimizer::kSgd;
-};
-template <>
-struct Last<Baseline> {
-  static constexpr auto kValue = Baseline::kMovingAverage;
-};
-template <>
-struct Last<StalenessMode> {
-  static constexpr auto kValue = StalenessMode::kDrop;
-};
-template <>
-struct Last<ScheduleKind> {
-  static constexpr auto kValue = ScheduleKind::kExplicit;
-};
-template <>
-struct Last<Measure> {
-  static constexpr auto kValue = Measure::kVariance;
-};
-template <>
-struct Last<AgreementLayers> {
-  static constexpr auto kValue = AgreementLayers::kEach;
-};
-template <>
-struct Last<Protocol> {
-  static constexpr auto kValue = Protocol::kB;
-};
-template <>
-struct Last<Dtype> {
-  static constexpr auto kValue = Dtype::kBFloat16;
-};
-template <>
-struct Last<DeviceChoice> {
-  static constexpr auto kValue = DeviceChoice::kCuda;
-};
-template <>
-struct Last<PromptStyle> {
-  static constexpr auto kValue = PromptStyle::kDeepseek;
-};
-template <>
-struct Last<TaskSplit> {
-  static constexpr auto kValue = TaskSplit::kValidation;
-};
-template <>
-struct Last<Desired> {
-  static constexpr auto kValue = Desired::kFinished;
-};
-template <>
-struct Last<Phase> {
-  static constexpr auto kValue = Phase::kFinished;
-};
-template <>
-struct Last<WorkerState> {
-  static constexpr auto kValue = WorkerState::kFailed;
-};
-template <>
-struct Last<RefusalKind> {
-  static constexpr auto kValue = RefusalKind::kSuperseded;
+// An enum by its last value, whose number no test can guess.
+template <auto kLast>
+struct EndsWith {
+  using Enum = decltype(kLast);
+  static constexpr Enum kValue = kLast;
 };
 
-template <typename Enum>
+template <typename>
 struct Words : testing::Test {};
-using Enums = testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure,
-                             AgreementLayers, Protocol, Dtype, DeviceChoice, PromptStyle, TaskSplit,
-                             Desired, Phase, WorkerState, RefusalKind>;
+using Enums = testing::Types<
+    EndsWith<Learner::kSanta>, EndsWith<Optimizer::kSgd>, EndsWith<Baseline::kMovingAverage>,
+    EndsWith<StalenessMode::kDrop>, EndsWith<Granularity::kHead>,
+    EndsWith<ZeroReadsChoice::kWindow>, EndsWith<ScheduleKind::kExplicit>,
+    EndsWith<Measure::kVariance>, EndsWith<AgreementLayers::kEach>, EndsWith<KeptAnswers::kAll>,
+    EndsWith<Protocol::kB>, EndsWith<Dtype::kBFloat16>, EndsWith<KvDtype::kFloat32>,
+    EndsWith<DeviceChoice::kCuda>, EndsWith<PromptStyle::kDeepseek>,
+    EndsWith<TaskSplit::kValidation>, EndsWith<Desired::kFinished>, EndsWith<Phase::kFinished>,
+    EndsWith<WorkerState::kFailed>, EndsWith<RefusalKind::kSuperseded>>;
 TYPED_TEST_SUITE(Words, Enums);
 
 TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
-  const auto words = wordsOf<TypeParam>();
+  using Enum = typename TypeParam::Enum;
+  const auto words = wordsOf<Enum>();
   EXPECT_EQ(std::set<std::string>(words.begin(), words.end()).size(), words.size());
-  EXPECT_EQ(kAllOf<TypeParam>.back(), Last<TypeParam>::kValue);
-  for (const TypeParam value : kAllOf<TypeParam>) {
-    EXPECT_EQ(fromWord<TypeParam>(wordOf(value)), value);
+  EXPECT_EQ(kAllOf<Enum>.back(), TypeParam::kValue);
+  for (const Enum value : kAllOf<Enum>) {
+    EXPECT_EQ(fromWord<Enum>(wordOf(value)), value);
     EXPECT_EQ(words.at(static_cast<size_t>(value)), wordOf(value));
   }
 }
 
 TYPED_TEST(Words, AnythingElseIsNoValue) {
   for (const char* word : {"", "nonsense", " adam", "ADAM", "Running", "adam,"}) {
-    EXPECT_EQ(fromWord<TypeParam>(word), std::nullopt) << word;
+    EXPECT_EQ(fromWord<typename TypeParam::Enum>(word), std::nullopt) << word;
   }
 }
 

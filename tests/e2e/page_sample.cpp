@@ -18,7 +18,6 @@
 
 #include "aggregator/page/page.h"
 #include "aggregator/report/report.h"
-#include "aggregator/report/served_report.h"
 #include "tests/e2e/sample_view.h"
 
 namespace allot {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/temp_folder.h"
-#include "worker/model/byte_level.h"
+#include "worker/model/bpe.h"
 #include "worker/model/chat_template.h"
 #include "worker/model/gguf.h"
 #include "worker/model/model_config.h"

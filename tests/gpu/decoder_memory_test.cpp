@@ -9,7 +9,7 @@
 
 #include "tests/gpu/decoder_fixture.h"
 #include "tests/results.h"
-#include "worker/model/host_pages.h"
+#include "worker/model/kv_pool.h"
 
 namespace allot {
 namespace {

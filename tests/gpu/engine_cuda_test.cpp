@@ -8,8 +8,8 @@
 #include "tests/gpu/decoder_fixture.h"
 #include "tests/results.h"
 #include "tests/worker/recall_experiment.h"
-#include "worker/engine/device_choice.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_settings.h"
 
 namespace allot {
 namespace {

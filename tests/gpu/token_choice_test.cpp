@@ -8,7 +8,7 @@
 #include <random>
 
 #include "tests/gpu/gpu_fixture.h"
-#include "worker/model/cuda_token_choice.h"
+#include "worker/model/cuda_ops.h"
 
 namespace allot {
 namespace {

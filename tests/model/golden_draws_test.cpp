@@ -17,8 +17,8 @@
 #include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
+#include "worker/model/decoder.h"
 #include "worker/model/generation.h"
-#include "worker/model/head_schedule.h"
 
 namespace allot {
 namespace {

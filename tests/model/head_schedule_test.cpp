@@ -1,5 +1,5 @@
 // Schedules by heads, and what heads without a budget give, through the decoder.
-#include "worker/model/head_schedule.h"
+#include "worker/model/decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/spec/spec_task.h"
+#include "core/spec/spec_defaults.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"

@@ -1,5 +1,5 @@
 // Where a worker computes: what is refused, and with which words.
-#include "worker/engine/device_choice.h"
+#include "worker/engine/engine_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/spec/spec_task.h"
+#include "core/spec/spec_defaults.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "tests/worker/datasets.h"

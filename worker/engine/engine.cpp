@@ -13,7 +13,6 @@
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
 #include "worker/engine/engine_settings.h"
-#include "worker/engine/read_counts.h"
 
 namespace allot {
 namespace {

@@ -11,8 +11,8 @@
 #include "core/spec/choices.h"
 #include "core/spec/measure_options.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_settings.h"
 #include "worker/engine/fidelity.h"
-#include "worker/engine/read_counts.h"
 
 namespace allot {
 

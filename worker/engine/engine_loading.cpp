@@ -9,7 +9,6 @@
 #include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
-#include "worker/engine/device_choice.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_settings.h"
 #include "worker/engine/fidelity.h"

@@ -1,9 +1,52 @@
 #include "worker/engine/engine_settings.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <string>
+
+#include "allot/kernels/cuda_decode.h"
+#include "allot/kernels/method.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
+
+// Returns why the GPU does not support a method of the experiment; nothing if it does. Text that is
+// no method is refused elsewhere.
+std::optional<std::string> refusalOf(const std::string& key, const std::string& text,
+                                     kernels::Phase phase = kernels::Phase::kDecode) {
+  kernels::MethodOptions method;
+  if (kernels::parseMethod(text, &method, phase)) return {};
+  const auto why = phase == kernels::Phase::kPrefill ? kernels::gpuUnsupported(method, phase)
+                                                     : kernels::cuda::unsupported(method);
+  if (!why) return {};
+  return key + ": " + text + ": " + *why;
+}
+
+std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& config) {
+  if (kvDtypeOf(spec.model()) == KvDtype::kFloat32) {
+    return "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in "
+           "bfloat16";
+  }
+  if (auto why = cudaUnavailable()) return why;
+  if (auto why = cudaUnsupported(config)) return why;
+  if (auto why = refusalOf("spec.attention.decode", spec.attention().decode())) return why;
+  for (const std::string& text : spec.evaluation().methods()) {
+    if (auto why = refusalOf("spec.evaluation.methods", text)) return why;
+  }
+  constexpr auto kPrefill = kernels::Phase::kPrefill;
+  if (auto why = refusalOf("spec.attention.prefill", spec.attention().prefill(), kPrefill)) {
+    return why;
+  }
+  for (const std::string& text : spec.evaluation().prefills()) {
+    if (auto why = refusalOf("spec.evaluation.prefills", text, kPrefill)) return why;
+  }
+  if (zeroReadsOf(spec.policy()) == ZeroReadsChoice::kWindow) {
+    return "spec.policy.zeroReads: window is for the CPU alone";
+  }
+  return {};
+}
 
 void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   const int bits = kernels::shadowBits(method);
@@ -35,6 +78,60 @@ ZeroReads zeroReadsFor(const v1::Spec& spec) {
 }
 
 }  // namespace
+
+Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
+  const bool narrow = dtypeOf(spec.model()) == Dtype::kBFloat16;
+  if (deviceOf(spec.model()) == DeviceChoice::kCpu) {
+    if (!narrow) return Device::kCpu;
+    return badInput(
+        "spec.model.dtype: bfloat16 is for a GPU, and spec.model.device is cpu: set it "
+        "to float32");
+  }
+  const auto why = refusalOf(spec, config);
+  if (!why) return Device::kCuda;
+  if (deviceOf(spec.model()) != DeviceChoice::kCuda) {
+    if (!narrow) {
+      spdlog::info("spec.model.device: auto: this worker computes on the CPU: {}", *why);
+      return Device::kCpu;
+    }
+    return badInput("spec.model.dtype: bfloat16 is for a GPU: " + *why +
+                    "; or set it to float32, for the CPU");
+  }
+  return badInput("spec.model.device: cuda: " + *why + "; or set it to cpu or auto");
+}
+
+void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts) {
+  counts->set_decode_steps(counts->decode_steps() + steps);
+  counts->set_draws(counts->draws() + row.draws);
+  counts->set_unique_rows(counts->unique_rows() + row.unique_rows);
+  counts->set_group_rows(counts->group_rows() + row.group_rows);
+  counts->set_dense_rows(counts->dense_rows() + row.dense_rows);
+  counts->set_key_bytes(counts->key_bytes() + row.key_bytes);
+  counts->set_value_bytes(counts->value_bytes() + row.value_bytes);
+  counts->set_dense_bytes(counts->dense_bytes() + row.dense_bytes);
+}
+
+void addCounts(const Prompt& prompt, v1::PrefillCounts* counts) {
+  const PromptStatistics& read = prompt.statistics;
+  counts->set_prompts(counts->prompts() + 1);
+  counts->set_tokens(counts->tokens() + static_cast<uint64_t>(prompt.length));
+  counts->set_blocks(counts->blocks() + read.blocks.blocks);
+  counts->set_dense_blocks(counts->dense_blocks() + read.blocks.dense_blocks);
+  counts->set_skipped_blocks(counts->skipped_blocks() + read.blocks.skipped_blocks);
+  counts->set_unique_rows(counts->unique_rows() + read.rows.unique_rows);
+  counts->set_dense_rows(counts->dense_rows() + read.rows.dense_rows);
+  counts->set_key_bytes(counts->key_bytes() + read.blocks.key_bytes + read.rows.key_bytes);
+  counts->set_value_bytes(counts->value_bytes() + read.blocks.value_bytes + read.rows.value_bytes);
+  counts->set_dense_bytes(counts->dense_bytes() + read.blocks.dense_bytes + read.rows.dense_bytes);
+  counts->set_seconds(counts->seconds() + read.seconds);
+  counts->set_selection_seconds(counts->selection_seconds() + read.selection_seconds);
+  if (read.kept_queries == 0) return;
+  counts->set_least_kept_mass(counts->kept_queries() > 0
+                                  ? std::min(counts->least_kept_mass(), read.least_kept_mass)
+                                  : read.least_kept_mass);
+  counts->set_kept_queries(counts->kept_queries() + read.kept_queries);
+  counts->set_kept_mass(counts->kept_mass() + read.kept_mass);
+}
 
 WeightType weightTypeOf(Dtype dtype) {
   switch (dtype) {

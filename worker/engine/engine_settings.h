@@ -1,15 +1,20 @@
 #pragma once
-// Translates an experiment into the decoder's settings: methods, number formats, and what the pool
-// keeps beside keys and values. Pure functions, any thread.
+// Translates an experiment into the decoder's settings: device, methods, number formats, and what
+// the pool keeps beside keys and values. Adds up what prompts and decode steps read, for results.
+// Pure functions, any thread.
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "allot/kernels/decode.h"
 #include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
+#include "allot/v1/result.pb.h"
 #include "core/result.h"
 #include "core/spec/choices.h"
 #include "core/spec/model_shape.h"
 #include "worker/model/compute_device.h"
+#include "worker/model/decoder.h"
 #include "worker/model/kv_pool.h"
 #include "worker/model/model_config.h"
 
@@ -29,5 +34,15 @@ bool holds(const std::vector<int>& numbers, int number);
 
 // Returns the pool's options: it keeps exactly the extra data that the experiment's methods read.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec);
+
+// Returns the device for spec.model.device. `cpu` and `cuda` are taken literally. `auto` is a GPU
+// if one is usable and it decodes this model with all methods and measures of the experiment, else
+// the CPU. kUsage, with the remedy, if cuda is asked for and is not possible.
+Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
+
+// Adds the reads of `steps` decode steps of a row.
+void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts);
+// Adds the reads of one prompt.
+void addCounts(const Prompt& prompt, v1::PrefillCounts* counts);
 
 }  // namespace allot

@@ -8,7 +8,7 @@
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec_rules.h"
-#include "worker/model/head_schedule.h"
+#include "worker/model/decoder.h"
 
 namespace allot {
 namespace {
@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr size_t kMostOfLine = size_t{1} << 20;
 constexpr size_t kMostSpelled = 4096;  // questions of a line
 
-struct Asked {
+struct AskedAnswer {
   SampleSchedule schedule;
   uint64_t set = 0;
   bool held_out = false;
@@ -27,7 +27,7 @@ struct Asked {
 };
 
 // The questions of "spell", and the settings of their answers.
-Status readSpelling(const json& value, Asked* asked) {
+Status readSpelling(const json& value, AskedAnswer* asked) {
   if (value.contains("set") || value.contains("heldOut")) {
     return badInput("spell names the questions itself: leave out set and heldOut");
   }
@@ -48,13 +48,13 @@ Status readSpelling(const json& value, Asked* asked) {
   return {};
 }
 
-Result<Asked> readLine(const std::string& line, const ModelConfig& model) {
+Result<AskedAnswer> readLine(const std::string& line, const ModelConfig& model) {
   if (line.size() > kMostOfLine) return badInput("it is longer than a MiB");
   const json value = json::parse(line, nullptr, false);
   if (!value.is_object()) {
     return badInput(R"(it is no JSON object such as {"schedule": [4, 2, 1, 1], "set": 0})");
   }
-  Asked asked;
+  AskedAnswer asked;
   for (const auto& [key, of] : value.items()) {
     const bool known =
         key == "schedule" || key == "set" || key == "heldOut" || key == "spell" || key == "method";
@@ -104,7 +104,7 @@ Result<json> answerHeldOut(const v1::Spec& spec, const SampleSchedule& schedule,
   return json{{"reward", sum / result.scores_size()}, {"questions", result.scores_size()}};
 }
 
-Result<json> spelled(const Asked& asked, Engine* engine) {
+Result<json> spelled(const AskedAnswer& asked, Engine* engine) {
   ALLOT_ASSIGN(const auto answers, engine->spell(asked.spell, asked.method, asked.schedule));
   json list = json::array();
   for (const Engine::Spelled& answer : answers) {
@@ -116,7 +116,8 @@ Result<json> spelled(const Asked& asked, Engine* engine) {
   return json{{"answers", std::move(list)}};
 }
 
-Result<json> answerOne(const v1::Spec& spec, const Asked& asked, uint64_t ticket, Engine* engine) {
+Result<json> answerOne(const v1::Spec& spec, const AskedAnswer& asked, uint64_t ticket,
+                       Engine* engine) {
   if (!asked.spell.empty()) return spelled(asked, engine);
   if (asked.held_out) return answerHeldOut(spec, asked.schedule, engine);
   const Engine::Episode episode{

@@ -18,6 +18,16 @@
 
 namespace allot {
 
+// Returns the character of each byte, in UTF-8, in the byte-level alphabet of GPT-2's tokenizer. It
+// writes each byte as one printable character, so that a vocabulary of JSON strings can hold any.
+const std::array<std::string, 256>& byteCharacters();
+
+// Turns any bytes into a vocabulary entry.
+std::string toByteCharacters(std::string_view bytes);
+
+// Turns a vocabulary entry into its bytes. Returns nothing if a character is not in the alphabet.
+std::optional<std::string> fromByteCharacters(std::string_view token);
+
 // Upper bound of token ids: far above any vocabulary, and small enough to index with.
 inline constexpr int64_t kMaxTokenIds = int64_t{1} << 24;
 

@@ -18,7 +18,7 @@
 
 #include "worker/model/cpu_prefill.h"
 #include "worker/model/cuda_device.h"
-#include "worker/model/cuda_token_choice.h"
+#include "worker/model/cuda_ops.h"
 
 namespace allot {
 namespace {

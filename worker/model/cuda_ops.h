@@ -12,6 +12,7 @@
 
 #include "allot/kernels/cuda_decode.h"
 #include "worker/model/page_part.h"
+#include "worker/model/token_choice.h"
 
 namespace allot::cuda_ops {
 
@@ -70,5 +71,12 @@ void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint
 // Requires: as movePages().
 void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
                int page_count, Stream stream);
+
+// Sets tokens[r] to chooseToken(logits[r], choice, seed, sequences[r], steps[r]), or to -1 if a
+// logit is not finite. Logits stay on the GPU: logits [rows, vocabulary] of `number`, sequences,
+// steps and tokens [rows].
+void chooseTokens(Number number, const void* logits, int rows, int vocabulary,
+                  const TokenChoice& choice, uint64_t seed, const uint32_t* sequences,
+                  const uint32_t* steps, int32_t* tokens, Stream stream);
 
 }  // namespace allot::cuda_ops

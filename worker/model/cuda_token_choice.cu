@@ -1,6 +1,6 @@
 #include <cuda_bf16.h>
 
-#include "worker/model/cuda_token_choice.h"
+#include "worker/model/cuda_ops.h"
 #include "worker/model/token_mass.h"
 
 namespace allot::cuda_ops {

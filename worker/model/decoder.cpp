@@ -1,19 +1,47 @@
 #include "worker/model/decoder.h"
 
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+
 #include "worker/model/decoder_backend.h"
 #include "worker/model/stopwatch.h"
 #include "worker/model/weights.h"
 
 namespace allot {
-
-struct Decoder::Impl {
-  ModelConfig config;
-  uint64_t parameters = 0;
-  std::string digest;
-  std::unique_ptr<DecoderBackend> backend;
-};
-
 namespace {
+
+float toFloat(float element) { return element; }
+float toFloat(uint16_t element) { return kernels::fromBFloat16(element); }
+
+// Adds up in sixteen lanes, which a compiler can vectorise. width: a multiple of 16.
+template <typename T>
+float dot(const float* a, const T* b, int width) {
+  std::array<float, 16> sums{};
+  for (int i = 0; i < width; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) sums[lane] += a[i + lane] * toFloat(b[i + lane]);
+  }
+  float sum = 0;
+  for (const float lane : sums) sum += lane;
+  return sum;
+}
+
+// For keys of type T in the pool.
+template <typename T>
+void exactScoresOf(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
+                   std::vector<float>* scores) {
+  const auto* keys = static_cast<const T*>(kv.keys);
+  const int32_t* pages = in.page_table + static_cast<int64_t>(row) * in.max_pages;
+  const float* query = in.queries + (static_cast<int64_t>(row) * in.heads + head) * kv.head_dim;
+  const int kv_head = head / (in.heads / kv.kv_heads);
+  const int first = in.first(in.lengths[row]);
+  scores->resize(static_cast<size_t>(in.lengths[row] - first));
+  for (int j = first; j < in.lengths[row]; ++j) {
+    const int64_t key = kv.offset(pages[j / kv.page_size], kv_head, j % kv.page_size);
+    (*scores)[static_cast<size_t>(j - first)] = in.scale * dot(query, keys + key, kv.head_dim);
+  }
+}
 
 Status checkToken(int32_t id, const ModelConfig& config) {
   if (id >= 0 && id < config.vocab_size) return {};
@@ -46,6 +74,55 @@ Status checkStep(const StepBatch& batch, const ModelConfig& config) {
 }
 
 }  // namespace
+
+int64_t entriesPerLayer(size_t entries, const ModelConfig& config) {
+  for (const int64_t each : {int64_t{1}, config.kv_heads, config.heads}) {
+    if (static_cast<int64_t>(entries) == config.layers * each) return each;
+  }
+  return 0;
+}
+
+bool layerBudgets(std::span<const ScheduleView> schedules, const ModelConfig& config, int64_t layer,
+                  std::vector<uint32_t>* budgets) {
+  const bool by_heads = std::any_of(schedules.begin(), schedules.end(), [&](ScheduleView one) {
+    return static_cast<int64_t>(one.size()) != config.layers;
+  });
+  const int64_t heads = by_heads ? config.heads : 1;
+  budgets->clear();
+  for (const ScheduleView schedule : schedules) {
+    const int64_t each = entriesPerLayer(schedule.size(), config);
+    assert(each > 0);
+    // Query heads of a KV head are neighbours.
+    for (int64_t h = 0; h < heads; ++h) {
+      budgets->push_back(schedule[static_cast<size_t>(layer * each + h * each / heads)]);
+    }
+  }
+  return by_heads;
+}
+
+void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
+                 std::vector<float>* scores) {
+  if (kv.element == kernels::Element::kFloat32) {
+    exactScoresOf<float>(kv, in, row, head, scores);
+  } else {
+    assert(kv.element == kernels::Element::kBFloat16);
+    exactScoresOf<uint16_t>(kv, in, row, head, scores);
+  }
+}
+
+std::vector<double> tileSums(std::span<const float> scores, uint32_t tile) {
+  const float top = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> masses((scores.size() + tile - 1) / tile);
+  for (size_t j = 0; j < scores.size(); ++j) masses[j / tile] += std::exp(scores[j] - top);
+  return masses;
+}
+
+struct Decoder::Impl {
+  ModelConfig config;
+  uint64_t parameters = 0;
+  std::string digest;
+  std::unique_ptr<DecoderBackend> backend;
+};
 
 tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory) {
   return badInput("a prompt of " + std::to_string(tokens) + " tokens finds no room in " + memory +

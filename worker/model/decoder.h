@@ -6,7 +6,6 @@
 // independent of the other sequences in a batch, to the bit. On the CPU they are the same on every
 // machine, on a GPU on every GPU of one model. CPU and GPU differ by the order of sums
 // (kernels/include/allot/kernels/cuda_decode.h) and by a float32 cache, which only a CPU may have.
-// which a CPU may have.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,14 +17,48 @@
 #include "allot/kernels/decode.h"
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
-#include "worker/model/attended_layer.h"
 #include "worker/model/compute_device.h"
-#include "worker/model/head_schedule.h"
 #include "worker/model/kv_pool.h"
 #include "worker/model/model_config.h"
 #include "worker/model/token_choice.h"
 
 namespace allot {
+
+// The draws of a row, from which layerBudgets() makes those of the query heads of a layer. It has
+// an entry for each layer, for each KV head of each layer, or for each query head of each layer,
+// layer by layer. The number of entries decides which. An entry is the draws of every query head
+// that it covers. If two of the three numbers are equal, both readings give the same budgets.
+using ScheduleView = std::span<const uint32_t>;
+
+// Returns the entries of a layer in a schedule of `entries`: 1, or the model's kv_heads or heads.
+// 0: the schedule does not fit the model.
+int64_t entriesPerLayer(size_t entries, const ModelConfig& config);
+
+// Computes the draws of a layer. budgets: [rows] if every schedule has one entry a layer, else
+// [rows, heads]. Returns true in the second case (kernels::DecodeInputs::head_budgets).
+// Requires: each schedule fits the model.
+bool layerBudgets(std::span<const ScheduleView> schedules, const ModelConfig& config, int64_t layer,
+                  std::vector<uint32_t>* budgets);
+
+// ---- Exact scores and tile weights of one layer, for probes. Pure functions, any thread.
+
+// Keys and values of one row and layer on the host, in bfloat16 or float32. kv and `pages` describe
+// a step of this row alone. On the CPU kv is the pool's.
+struct HostRow {
+  kernels::PagedKv kv;
+  std::vector<int32_t> pages;
+  std::vector<uint8_t> keys = {}, values = {};  // if kv is a copy: its memory
+};
+
+// Computes the exact scores of one query head over the keys that its row attends to, oldest first.
+// Requires: in and kv are on the host.
+void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
+                 std::vector<float>* scores);
+
+// Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score.
+// scores: [n].
+// Requires: n > 0.
+std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
 // Is called for each layer and chunk of a prompt, with all queries of the chunk. The chunk's keys
 // and values are in the cache by then. Arguments are borrowed for the call. An error ends the
@@ -38,7 +71,7 @@ struct PromptReading {
   kernels::MethodOptions method = {};  // of kernels::Phase::kPrefill
   // [layers, heads], thresholds for sale tau=profile; outlives the call.
   const std::vector<float>* tau = nullptr;
-  // Draws per head and position, for a method that draws, in the form of head_schedule.h; else
+  // Draws per head and position, for a method that draws, in the form of a ScheduleView; else
   // empty.
   std::vector<uint32_t> schedule = {};
   uint64_t seed = 0;
@@ -90,7 +123,7 @@ struct StepBatch {
   std::vector<int32_t> lengths;  // positions in the cache, the input token included
   std::vector<uint32_t> sequences;
   std::vector<uint32_t> steps;
-  std::vector<ScheduleView> schedules;  // draws per head, in the form of head_schedule.h; borrowed
+  std::vector<ScheduleView> schedules;  // draws per head, borrowed
   std::vector<int32_t> page_table;      // [rows, max_pages]
   int max_pages = 0;
   AttentionProbe probe = nullptr;  // optional

@@ -20,7 +20,7 @@ namespace allot {
 
 struct GenerationRow {
   const Prompt* prompt = nullptr;  // prefilled densely
-  SampleSchedule schedule;         // in the form of head_schedule.h
+  SampleSchedule schedule;         // in the form of a ScheduleView
   uint32_t sequence = 0;           // names the row's random stream
   // Tokens that the row reads before it writes, under its schedule; may be empty.
   std::vector<int32_t> question = {};

@@ -16,11 +16,36 @@
 
 #include "allot/kernels/paged_kv.h"
 #include "core/result.h"
-#include "worker/model/host_pages.h"
 #include "worker/model/model_config.h"
 #include "worker/model/page_part.h"
 
 namespace allot {
+
+// HostPages: host memory for copies of a KvPool's pages, allocated on demand. Owned by PromptCache.
+//
+// A copy engine needs pinned memory, and pinning takes 0.25 s a gigabyte. Slabs are therefore kept
+// once they are allocated. One thread.
+class HostPages {
+ public:
+  using Reserve = std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)>;
+
+  // Allocates at most limit_bytes, in slabs of whole pages from `reserve`. No more once it refuses.
+  HostPages(size_t limit_bytes, size_t page_bytes, Reserve reserve);
+
+  // Returns the number of free pages, those of slabs not yet allocated included.
+  size_t room() const { return free_.size() + slabs_left_ * slab_pages_; }
+  // Returns nothing if fewer than `count` pages are free.
+  std::optional<std::vector<uint8_t*>> allocate(size_t count);
+  void release(const std::vector<uint8_t*>& pages);
+
+ private:
+  size_t page_bytes_;
+  size_t slab_pages_;
+  size_t slabs_left_;
+  Reserve reserve_;
+  std::vector<std::shared_ptr<uint8_t>> slabs_;
+  std::vector<uint8_t*> free_;
+};
 
 // The output of a head with budget 0, in decode steps and in prompts that are attended to query by
 // query (kernels::DecodeInputs). Prefill by sampled blocks ignores it: budget 0 outputs zeros.

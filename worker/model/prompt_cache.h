@@ -13,7 +13,7 @@
 
 #include "core/result.h"
 #include "worker/model/decoder.h"
-#include "worker/model/host_pages.h"
+#include "worker/model/kv_pool.h"
 
 namespace allot {
 

@@ -24,7 +24,7 @@ enum class Specials { kTokens, kText };
 
 class Tokenizer {
  public:
-  // Reads `path`: a tokenizer.json, with the files beside it for bosToken (bos_rule.h), or a GGUF
+  // Reads `path`: a tokenizer.json, with the files beside it for bosToken, or a GGUF
   // file. Errors (kUsage) name the file and the missing or unsupported part: not JSON, a model type
   // other than BPE, no vocab, no merges, an unknown pre-tokenizer.
   static Result<Tokenizer> load(const std::string& path);

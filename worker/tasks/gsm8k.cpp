@@ -3,7 +3,7 @@
 #include "core/spec/choices.h"
 #include "worker/tasks/number.h"
 #include "worker/tasks/record_reader.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {

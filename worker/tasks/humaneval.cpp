@@ -6,7 +6,7 @@
 
 #include "worker/tasks/python_tests.h"
 #include "worker/tasks/record_reader.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {

@@ -1,7 +1,7 @@
 // Suite jsonl: questions of your own, JSON lines with a prompt and its answers.
 #include "core/spec/task_catalogue.h"
 #include "worker/tasks/record_reader.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {

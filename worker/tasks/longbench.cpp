@@ -2,7 +2,7 @@
 // or JSON lines. The prompt is from the zero-shot run of its repository; documents that do not fit
 // lose their middle, as there.
 #include "worker/tasks/record_reader.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {

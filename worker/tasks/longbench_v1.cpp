@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 
-#include "worker/tasks/suites.h"
-#include "worker/tasks/task_folder.h"
+#include "worker/tasks/record_reader.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {

@@ -1,16 +1,60 @@
 #include "worker/tasks/recall.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <span>
+#include <string_view>
 
-#include "worker/tasks/recall_words.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {
 
-namespace words = recall_words;
+// The words, in the order of recall_suite.py: a seed's text depends on the order.
+constexpr auto kAdjectives = std::to_array<std::string_view>(
+    {"amber", "brisk",  "coral",  "dusty", "eager", "faint", "gentle", "hollow",
+     "icy",   "jolly",  "keen",   "lunar", "misty", "noble", "opal",   "pale",
+     "quiet", "rustic", "silver", "tidal", "umber", "vivid", "warm",   "young",
+     "zesty", "bold",   "calm",   "dark",  "early", "fresh", "grand",  "humble"});
+
+constexpr auto kNouns = std::to_array<std::string_view>(
+    {"falcon", "harbor",  "lantern", "meadow", "orchid", "pebble", "quarry", "raven",
+     "summit", "thistle", "valley",  "walnut", "beacon", "cedar",  "dagger", "ember",
+     "fjord",  "glacier", "hatchet", "island", "jackal", "kettle", "ladder", "magnet",
+     "needle", "otter",   "parrot",  "quiver", "rocket", "saddle", "temple", "urchin"});
+
+constexpr auto kNames = std::to_array<std::string_view>(
+    {"Mara", "Otis", "Lena", "Hugo", "Iris", "Joel", "Kira", "Liam", "Nora", "Owen", "Pia",
+     "Quin", "Rosa", "Seth", "Tara", "Umar", "Vera", "Wade", "Xena", "Yuri", "Zoe",  "Abel",
+     "Bina", "Carl", "Dora", "Egon", "Faye", "Glen", "Hana", "Ivan", "Jana", "Kurt"});
+
+constexpr auto kCities = std::to_array<std::string_view>(
+    {"Lisbon", "Oslo",  "Cairo", "Lima",  "Quito", "Tokyo", "Delhi", "Paris",
+     "Rome",   "Kyiv",  "Sofia", "Tunis", "Accra", "Hanoi", "Seoul", "Doha",
+     "Dakar",  "Riga",  "Turin", "Porto", "Basel", "Ghent", "Malmo", "Split",
+     "Davos",  "Izmir", "Osaka", "Perth", "Leeds", "Cork",  "Nice",  "Bern"});
+
+constexpr auto kJobs = std::to_array<std::string_view>(
+    {"baker", "pilot", "tailor", "miner", "nurse", "judge", "farmer", "sailor", "writer", "painter",
+     "driver", "barber", "doctor", "lawyer", "singer", "dancer"});
+
+constexpr auto kFillSubjects = std::to_array<std::string_view>(
+    {"the wind", "a boat", "the road", "some rain", "the old clock", "a distant bell", "the river",
+     "an empty cart", "the market", "a small bird", "the tall grass", "the night sky",
+     "the wooden door", "a grey cat", "the long train", "the first snow"});
+
+constexpr auto kFillVerbs = std::to_array<std::string_view>(
+    {"moved past", "rested near", "turned toward", "stood beside", "faded behind", "waited for",
+     "drifted over", "went around", "looked across", "stayed under"});
+
+constexpr auto kFillObjects = std::to_array<std::string_view>(
+    {"the hill", "the mill", "the field", "the gate", "the bridge", "the tower", "the shore",
+     "the wall", "the garden", "the square", "the forest", "the station"});
+
+constexpr std::string_view kConsonants = "bdfgklmnprstvz";
+constexpr std::string_view kVowels = "aeiou";
+constexpr std::string_view kCapitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 // Draws are in the order of recall_suite.py. Each statement has one draw, since C++ leaves the
 // order within an expression open.
@@ -29,16 +73,16 @@ std::string fiveDigits(PythonRandom& random) {
 std::string inventedWord(PythonRandom& random) {
   std::string word;
   for (int syllable = 0; syllable < 3; ++syllable) {
-    word += random.choice(words::kConsonants);
-    word += random.choice(words::kVowels);
+    word += random.choice(kConsonants);
+    word += random.choice(kVowels);
   }
   return word;
 }
 
 std::string fillerSentence(PythonRandom& random) {
-  std::string sentence(random.choice(words::kFillSubjects));
-  sentence.append(" ").append(random.choice(words::kFillVerbs));
-  sentence.append(" ").append(random.choice(words::kFillObjects)).append(".");
+  std::string sentence(random.choice(kFillSubjects));
+  sentence.append(" ").append(random.choice(kFillVerbs));
+  sentence.append(" ").append(random.choice(kFillObjects)).append(".");
   if (sentence[0] >= 'a' && sentence[0] <= 'z') sentence[0] += 'A' - 'a';
   return sentence;
 }
@@ -63,7 +107,7 @@ class RecallBuilder {
       : random_(random), budget_words_(std::max<int64_t>(0, budget_words)) {}
 
   RecallSample make() {
-    std::vector<size_t> keys(words::kAdjectives.size() * words::kNouns.size());
+    std::vector<size_t> keys(kAdjectives.size() * kNouns.size());
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
     random_.shuffle(keys);
     const int64_t most = std::max<int64_t>(3, std::min<int64_t>(40, budget_words_ / 40));
@@ -72,7 +116,7 @@ class RecallBuilder {
     for (size_t key : all.first(singles)) addSingleCode(keyName(key));
     const size_t multiples = std::max<size_t>(1, singles / 6);
     for (size_t key : all.subspan(singles, multiples)) addSeveralCodes(keyName(key));
-    addPeople(std::min(words::kNames.size() / 2, std::max<size_t>(1, singles / 3)));
+    addPeople(std::min(kNames.size() / 2, std::max<size_t>(1, singles / 3)));
     for (size_t i = 0; i < std::max<size_t>(1, singles / 8); ++i) addVariableChain();
 
     RecallSample sample;
@@ -84,8 +128,8 @@ class RecallBuilder {
 
  private:
   static std::string keyName(size_t key) {
-    std::string name(words::kAdjectives[key / words::kNouns.size()]);
-    return name.append(" ").append(words::kNouns[key % words::kNouns.size()]);
+    std::string name(kAdjectives[key / kNouns.size()]);
+    return name.append(" ").append(kNouns[key % kNouns.size()]);
   }
 
   void ask(std::string text, std::string answer, const char* task) {
@@ -109,13 +153,13 @@ class RecallBuilder {
   }
 
   void addPeople(size_t pairs) {
-    std::vector<std::string> names(words::kNames.begin(), words::kNames.end());
+    std::vector<std::string> names(kNames.begin(), kNames.end());
     random_.shuffle(names);
     for (size_t i = 0; i < pairs; ++i) {
       const std::string& worker = names[2 * i];
       const std::string& boss = names[2 * i + 1];
-      const std::string city(random_.choice(words::kCities));
-      const std::string job(random_.choice(words::kJobs));
+      const std::string city(random_.choice(kCities));
+      const std::string job(random_.choice(kJobs));
       facts_.push_back({worker + " works for " + boss + "."});
       facts_.push_back({boss + " lives in " + city + "."});
       facts_.push_back({boss + " is a " + job + "."});
@@ -129,7 +173,7 @@ class RecallBuilder {
   void addVariableChain() {
     std::vector<std::string> names(static_cast<size_t>(random_.randint(2, 4)));
     for (std::string& name : names) {
-      for (int letter = 0; letter < 3; ++letter) name += random_.choice(words::kCapitals);
+      for (int letter = 0; letter < 3; ++letter) name += random_.choice(kCapitals);
     }
     const std::string value = fiveDigits(random_);
     Sequence chain = {"Set " + names[0] + " to " + value + "."};

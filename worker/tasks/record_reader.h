@@ -8,9 +8,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 
@@ -57,6 +59,19 @@ Status readJson(const std::string& file, const std::function<Status(const JsonRe
 Status readCsv(
     const std::string& file, size_t columns,
     const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use);
+
+// Returns the records of a suite that is a folder with a file of JSON lines for each task,
+// TASK.jsonl, by `recordOf`. Errors (kUsage): the path is no folder,
+// and readJson()'s. `suite` is for messages.
+Result<std::vector<Record>> readTaskFolder(
+    const std::string& path, const v1::Task& spec, std::string_view suite,
+    const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>& recordOf);
+
+// Makes a record whose prompt is the text before the context, the context and the text behind it. A
+// prompt that is too long loses its middle, wherever that falls. The record's identity is the
+// context, so that all questions about one text are on one side.
+Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
+                   std::string_view behind);
 
 // Returns the text without blanks at either end.
 std::string trimmed(const std::string& text);

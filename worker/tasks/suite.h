@@ -2,7 +2,7 @@
 // Suite: the interface of a family of tasks, from which the datasets are built.
 //
 // A suite generates questions (`draft`), reads them from files (`read`), or both. To add one, write
-// one file here that returns its Suite, add its line to suites.h, and describe it in
+// one file here that returns its Suite, add its line to ALLOT_SUITES, and describe it in
 // core/spec/task_catalogue.cpp (docs/extending.md). Functions without state: any thread.
 #include <cstdint>
 #include <optional>
@@ -69,5 +69,20 @@ struct Suite {
   // Returns true once the text holds a whole answer; null: the text alone never decides that.
   bool (*complete)(const std::string& completion) = nullptr;
 };
+
+// The list of suites, each with its own file: the function that returns it.
+#define ALLOT_SUITES(X) \
+  X(recallSuite)        \
+  X(rulerSuite)         \
+  X(gsm8kSuite)         \
+  X(mmluSuite)          \
+  X(longbenchSuite)     \
+  X(longbenchV1Suite)   \
+  X(infinitebenchSuite) \
+  X(humanevalSuite)     \
+  X(jsonlSuite)
+#define ALLOT_DECLARE_SUITE(function) Suite function();
+ALLOT_SUITES(ALLOT_DECLARE_SUITE)
+#undef ALLOT_DECLARE_SUITE
 
 }  // namespace allot

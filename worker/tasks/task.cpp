@@ -1,19 +1,188 @@
 #include "worker/tasks/task.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "core/digest.h"
 #include "core/spec/task_catalogue.h"
-#include "worker/tasks/file_dataset.h"
 #include "worker/tasks/generated_dataset.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
+#include "worker/tasks/python_random.h"
 #include "worker/tasks/python_tests.h"
-#include "worker/tasks/suites.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {
+
+// Lower case (ASCII), blanks collapsed.
+std::string normalised(const std::string& text) {
+  std::string plain;
+  for (const char c : text) {
+    if (c == ' ' || (c >= '\t' && c <= '\r')) {
+      if (!plain.empty() && plain.back() != ' ') plain += ' ';
+    } else {
+      plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    }
+  }
+  if (plain.ends_with(' ')) plain.pop_back();
+  return plain;
+}
+
+// Selects half of all questions, by their content alone.
+bool fallsToTraining(const std::string& digest) {
+  return std::string_view("02468ace").find(digest[0]) != std::string_view::npos;
+}
+
+// The questions of one task on one side, each once.
+struct Pool {
+  std::vector<const Draft*> drafts;
+  size_t in_training_file = 0;  // left out: the file of training questions has them
+};
+
+using Pools = std::map<std::string, Pool>;  // by task
+
+class FileDataset {
+ public:
+  FileDataset(const v1::Task& spec, const Suite& suite, uint64_t seed, const PromptTokens& tokens)
+      : spec_(spec), suite_(suite), seed_(seed), tokens_(tokens) {}
+
+  Result<Dataset> make(const std::string& path, const std::string& held_out_path) {
+    ALLOT_ASSIGN(const std::vector<Record> records, read("spec.task.path", path));
+    std::vector<Record> others;
+    Pools train, held_out;
+    if (held_out_path.empty() && spec_.train_questions() == 0) {
+      for (const Record& record : records) add(record, &held_out);
+    } else if (held_out_path.empty()) {
+      for (const Record& record : records) {
+        const std::string digest = sha256Hex(normalised(record.identity));
+        add(record, fallsToTraining(digest) ? &train : &held_out);
+      }
+    } else {
+      ALLOT_ASSIGN(others, read("spec.task.heldOutPath", held_out_path));
+      std::set<std::string> known;
+      for (const Record& record : records) {
+        known.insert(normalised(record.identity));
+        add(record, &train);
+      }
+      for (const Record& record : others) {
+        if (known.contains(normalised(record.identity))) {
+          ++held_out[record.task].in_training_file;
+        } else {
+          add(record, &held_out);
+        }
+      }
+    }
+    Dataset dataset;
+    ALLOT_ASSIGN(dataset.train, choose(train, Split::kTrain, path));
+    ALLOT_ASSIGN(dataset.held_out,
+                 choose(held_out, Split::kHeldOut, held_out_path.empty() ? path : held_out_path));
+    return dataset;
+  }
+
+ private:
+  Result<std::vector<Record>> read(const char* key, const std::string& path) {
+    auto records = suite_.read(path, spec_);
+    if (records || records.error().code != ErrorCode::kUsage) return records;
+    std::string message = std::string(key) + ": " + records.error().message;
+    if (path.ends_with(".csv") && message.ends_with("is not JSON")) {
+      message += "; suite " + suite_.name + " reads JSON lines, CSV is for suite mmlu";
+    }
+    return badInput(message);
+  }
+
+  // A repeated question would count twice.
+  void add(const Record& record, Pools* pools) {
+    const std::string prompt = record.task + "\n" + normalised(record.draft.prompt);
+    if (seen_.insert(sha256Hex(prompt)).second) {
+      (*pools)[record.task].drafts.push_back(&record.draft);
+    }
+  }
+
+  // Questions of all tasks in turn.
+  Result<std::vector<Question>> choose(const Pools& pools, Split split, const std::string& file) {
+    const uint32_t count =
+        split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();
+    const auto tasks = static_cast<uint32_t>(spec_.tasks_size());
+    if (tasks == 0) return badInput("spec.task.tasks: is empty");
+    std::vector<std::vector<Question>> chosen;
+    for (uint32_t t = 0; t < tasks; ++t) {
+      const uint32_t share = count / tasks + (t < count % tasks ? 1 : 0);
+      const std::string& task = spec_.tasks(static_cast<int>(t));
+      const auto found = pools.find(task);
+      const Pool pool = found == pools.end() ? Pool() : found->second;
+      ALLOT_ASSIGN(auto some, chooseOf(task, pool, split, share, file));
+      chosen.push_back(std::move(some));
+    }
+    std::vector<Question> questions;
+    for (uint32_t i = 0; i < count; ++i) {
+      questions.push_back(std::move(chosen[i % tasks][i / tasks]));
+    }
+    return questions;
+  }
+
+  Result<std::vector<Question>> chooseOf(const std::string& task, const Pool& pool, Split split,
+                                         uint32_t share, const std::string& file) {
+    std::vector<const Draft*> order = pool.drafts;
+    PythonRandom(generatorSeed(seed_, split, 0, 0)).shuffle(order);
+    const uint64_t answer = suite_.context_holds_answer ? longestAnswer(spec_, task) : 0;
+    const uint64_t limit = spec_.context_tokens() > answer ? spec_.context_tokens() - answer : 0;
+    std::vector<Question> questions;
+    size_t too_long = 0, shortest = SIZE_MAX;
+    for (const Draft* draft : order) {
+      if (questions.size() == share) break;
+      Question question = tokens_.makeCut(task, *draft, limit);
+      if (question.prompt_ids.size() <= limit) {
+        questions.push_back(std::move(question));
+      } else {
+        ++too_long;
+        shortest = std::min(shortest, question.prompt_ids.size());
+      }
+    }
+    if (questions.size() == share) return questions;
+    const bool train = split == Split::kTrain;
+    std::string message = std::string("spec.task.") +
+                          (train ? "trainQuestions" : "heldOutQuestions") + ": " + file + " has " +
+                          std::to_string(questions.size()) + " of the " + std::to_string(share) +
+                          (spec_.tasks_size() > 1 ? " " + task : "") +
+                          " questions asked for: " + std::to_string(pool.drafts.size()) +
+                          " different ones are for " + (train ? "training" : "evaluation");
+    if (pool.in_training_file > 0) {
+      message += " (" + std::to_string(pool.in_training_file) +
+                 " more are in the file of the training questions, too)";
+    }
+    if (too_long > 0) {
+      message += ", " + std::to_string(too_long) +
+                 " of them do not fit spec.task.contextTokens, the shortest of which takes " +
+                 std::to_string(shortest + answer);
+    }
+    return badInput(message + "; ask for fewer or give a larger file");
+  }
+
+  const v1::Task& spec_;
+  const Suite& suite_;
+  uint64_t seed_;
+  const PromptTokens& tokens_;
+  std::set<std::string> seen_;
+};
+
+// Builds both sides. Errors (kUsage): a fault of the file, or how many questions a side lacks.
+Result<Dataset> readDataset(const v1::Task& spec, const Suite& suite, uint64_t seed,
+                            const PromptTokens& tokens, const DatasetOptions& options) {
+  const auto placed = [](const std::string& at, const std::string& named) {
+    return at.empty() ? named : at;
+  };
+  const std::string path = placed(options.path, spec.path());
+  if (suite.read == nullptr || path.empty()) {
+    return badInput("spec.task.path: suite " + suite.name +
+                    (suite.read == nullptr ? " reads no file; remove the key"
+                                           : " needs the file with its questions"));
+  }
+  return FileDataset(spec, suite, seed, tokens)
+      .make(path, placed(options.held_out_path, spec.held_out_path()));
+}
 
 // The registry: one entry a suite.
 const std::vector<Suite>& suites() {

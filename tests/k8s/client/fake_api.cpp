@@ -13,7 +13,7 @@
 #include <optional>
 #include <thread>
 
-#include "k8s/client/resource.h"
+#include "k8s/client/api.h"
 
 namespace allot::kube::test {
 namespace {

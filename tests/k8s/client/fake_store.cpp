@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "k8s/client/resource.h"
+#include "k8s/client/api.h"
 
 namespace allot::kube::test {
 namespace {

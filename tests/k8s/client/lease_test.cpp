@@ -1,5 +1,4 @@
 // Leading by a lease: the rules with a clock of the test's own, then two candidates at one server.
-#include "k8s/client/lease.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // The decoder of a watch: the same events wherever the transport splits them.
-#include "k8s/client/watch_lines.h"
+#include "k8s/client/list_watch.h"
 
 #include <gmock/gmock.h>
 

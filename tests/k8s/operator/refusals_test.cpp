@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/spec/spec_rules.h"
-#include "k8s/operator/objects.h"
+#include "k8s/operator/plan.h"
 #include "k8s/render/yaml_text.h"
 #include "tests/k8s/operator/experiments.h"
 

@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "k8s/render/cluster_settings.h"
 #include "k8s/render/yaml_text.h"
 #include "tests/results.h"
 

@@ -1,5 +1,7 @@
-// allot calibrate.
+// allot bench, calibrate.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/child_process.h"
 #include "cli/commands.h"
@@ -7,6 +9,16 @@
 
 namespace allot {
 namespace {
+
+// Becomes allot-bench, which measures on the GPU, or on the CPU where none can be used.
+Status benchKernels(std::vector<std::string> arguments) {
+  const std::string program = siblingProgram("allot-bench");
+  if (!findProgram(program)) {
+    return badInput("there is no " + program + "; `./run build release allot-bench` makes it");
+  }
+  arguments.insert(arguments.begin(), "decode");
+  return tl::unexpected(become({program, arguments, {}}));
+}
 
 void addSampleAttention(CLI::App* calibrate, Action* action) {
   auto* command = calibrate->add_subcommand(
@@ -46,12 +58,10 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
       ->check(CLI::Range(1, 1000000));
   command->add_option("--seed", options->seed,
                       "Which questions [the file's plus one: others than the experiment measures]");
-  command->add_option("--set", run->set, "spec.key=value, replaces a value of the file; repeatable")
-      ->allow_extra_args(false);
+  addSettings(command, &run->set);
   command->add_option("--model", run->model, "Model folder, instead of spec.model.path");
   command->add_flag("--allow-code-execution", run->allow_code_execution, "As of `allot run`");
-  command->add_option("--workers", run->workers, "Worker processes [one a core, or on each GPU]")
-      ->check(CLI::Range(1, 512));
+  addWorkers(command, &run->workers);
   command->add_option("--kv-memory", run->kv_mib, "MiB for keys and values, per worker")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
   command->add_option("--dir", run->dir, "Folder of its runs [OUTPUT.runs]");
@@ -67,6 +77,27 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
 }
 
 }  // namespace
+
+void addBenchCommands(CLI::App* app, Action* action) {
+  auto* bench = app->add_subcommand("bench", "Measure this machine");
+  bench->group(kRunGroup);
+  bench->require_subcommand(1);
+  bench->footer(
+      "Examples:\n"
+      "  allot bench kernels\n"
+      "  allot bench kernels --help                        # what it measures, and how\n"
+      "  allot bench kernels --rows 16 --keys 32768 --json h200.json   # on a GPU\n"
+      "  allot bench kernels --keys 32768 --methods dense s2anta-q4");
+  auto* kernels = bench->add_subcommand(
+      "kernels",
+      "Decode attention by method beside PyTorch's, as `allot-bench decode`: on the GPU where one "
+      "can be used, else on the CPU; options go to it, --help too");
+  kernels->set_help_flag();
+  kernels->prefix_command();
+  kernels->callback([=] {
+    *action = [arguments = kernels->remaining()] { return exitCodeOf(benchKernels(arguments)); };
+  });
+}
 
 void addCalibrateCommands(CLI::App* app, Action* action) {
   auto* calibrate =

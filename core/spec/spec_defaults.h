@@ -1,12 +1,22 @@
 #pragma once
-// What the steps of each learner are made of, where the file leaves it open, and what learner santa
-// leaves open. Part of core/spec; pure functions, any thread.
+// Defaults that follow from other keys, and rules that join keys: of spec.task for its suite, and
+// of the steps of each learner. Part of core/spec; pure functions, any thread.
 #include <optional>
+#include <string>
 
 #include "allot/v1/experiment.pb.h"
-#include "core/spec/spec_task.h"
 
 namespace allot {
+
+// Fills what the file leaves out and the suite decides. Keys that mean nothing for a suite stay
+// empty, so that equal experiments have equal bytes.
+void deriveTaskDefaults(v1::Task& task);
+
+struct SpecProblem {
+  std::string path;  // "spec.task.tasks[1]"
+  std::string what;
+};
+std::optional<SpecProblem> taskProblem(const v1::Task& task);
 
 // Fills optimizer, learningRate, baseline and staleness.mode where they are unset, by the learner.
 void deriveSteps(v1::Spec& spec);

@@ -1,0 +1,176 @@
+// allot serve, plot, compare: those that read files alone.
+#include <signal.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "aggregator/report/curve_svg.h"
+#include "aggregator/report/report_tables.h"
+#include "cli/commands.h"
+#include "cli/history.h"
+#include "cli/prediction_comparison.h"
+#include "cli/run_folder.h"
+#include "cli/terminal.h"
+#include "core/files/files.h"
+#include "core/spec/spec_yaml.h"
+#include "core/telemetry/http_server.h"
+
+namespace allot {
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+
+struct PlotOptions {
+  std::string file, title, out;
+  std::string over = "budget";
+};
+
+Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points) {
+  const LineStyles styles(points);
+  if (over == "bytes") return sharePlot(points, styles, CurveShare::kKvBytes);
+  if (over == "prefill") return sharePlot(points, styles, CurveShare::kPrefillBlocks);
+  return over == "layer" ? oneHotPlot(points) : curvePlot(points, styles);
+}
+
+// The schedule of the smallest total budget.
+Result<std::vector<double>> readsOf(const std::string& text, const std::string& file) {
+  const auto policy = nlohmann::json::parse(text, nullptr, false);
+  try {
+    const nlohmann::json& frontier = policy.at("frontier");
+    return frontier.empty() ? policy.at("learned_schedule").get<std::vector<double>>()
+                            : frontier.at(0).at("layer_reads").get<std::vector<double>>();
+  } catch (const nlohmann::json::exception&) {
+    return fail(ErrorCode::kData, file + " is no policy.json of a run");
+  }
+}
+
+Status draw(const PlotOptions& options) {
+  ALLOT_ASSIGN(const std::string text, readWholeFile(options.file, kMostBytes));
+  Plot plot;
+  if (options.file.ends_with(".json")) {
+    ALLOT_ASSIGN(const std::vector<double> draws, readsOf(text, options.file));
+    plot = schedulePlot(draws);
+  } else {
+    ALLOT_ASSIGN(const std::vector<CurvePoint> points, curvePointsOf(text, options.file));
+    plot = plotOver(options.over, points);
+  }
+  if (!options.title.empty()) plot.title = options.title;
+  const std::string svg = plotSvg(plot);
+  if (!options.out.empty()) return writeWholeFile(options.out, svg);
+  std::printf("%s", svg.c_str());
+  return {};
+}
+
+constexpr uint16_t kUsualPort = 9480;
+
+struct ServeOptions {
+  std::string folder = "runs";
+  std::optional<uint16_t> port;
+};
+
+Status serve(const ServeOptions& options) {
+  ALLOT_ASSIGN(const std::string folder, existingFolder(options.folder));
+  // Before the server's thread is there, which would take them else.
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  RunHistory history(folder);
+  const size_t runs = history.find().size();
+  const auto answer = [&](const HttpRequest& request) { return history.answer(request); };
+  auto server = HttpServer::start("127.0.0.1", options.port.value_or(kUsualPort), answer);
+  if (!server && !options.port) server = HttpServer::start("127.0.0.1", 0, answer);
+  if (!server) return tl::unexpected(server.error());
+  std::printf("http://127.0.0.1:%u/ shows %s in %s (Ctrl-C ends it)\n", (*server)->port(),
+              counted(runs, "run").c_str(), folder.c_str());
+  std::fflush(stdout);
+  int ended = 0;
+  sigwait(&ends, &ended);
+  return {};
+}
+
+struct CompareOptions {
+  std::string a, b;
+  PredictionFields fields;
+  OutputFormat format = OutputFormat::kTable;
+};
+
+Status compareFiles(const CompareOptions& options) {
+  ALLOT_ASSIGN(const Predictions a, readPredictions(options.a, options.fields));
+  ALLOT_ASSIGN(const Predictions b, readPredictions(options.b, options.fields));
+  ALLOT_ASSIGN(const PredictionComparison comparison, comparePredictions(a, b));
+  printAs(options.format, "Comparison", comparisonJson(comparison),
+          comparisonText(comparison, options.a, options.b));
+  return {};
+}
+
+}  // namespace
+
+void addPlotCommand(CLI::App* app, Action* action) {
+  auto options = std::make_shared<PlotOptions>();
+  auto* plot = app->add_subcommand(
+      "plot", "Draw a run's curve.csv or policy.json as SVG, as its report does");
+  plot->group(kKeepGroup);
+  plot->add_option("FILE", options->file, "curve.csv or policy.json of a run's folder")->required();
+  plot->add_option(
+          "--over", options->over,
+          "What accuracy stands over: the total budget, the share of the KV bytes that was "
+          "read, the share of the prefill's blocks, or the layer that is cut [budget]")
+      ->check(CLI::IsMember({"budget", "bytes", "prefill", "layer"}));
+  plot->add_option("--title", options->title, "Text above the picture");
+  plot->add_option("--out", options->out, "File to write [stdout]");
+  plot->footer(
+      "Examples:\n"
+      "  allot plot runs/a/curve.csv --out curve.svg\n"
+      "  allot plot runs/a/curve.csv --over bytes --title \"RULER at 8k\" --out bytes.svg\n"
+      "  allot plot runs/a/policy.json --out schedule.svg");
+  plot->callback([=] { *action = [options] { return exitCodeOf(draw(*options)); }; });
+}
+
+void addHistoryCommands(CLI::App* app, Action* action) {
+  auto options = std::make_shared<ServeOptions>();
+  auto* command =
+      app->add_subcommand("serve", "Show all runs of a folder in a browser, from their files");
+  command->group(kWatchGroup);
+  command->add_option("FOLDER", options->folder, "Folder of run folders and exports [runs]")
+      ->option_text(" ");
+  command->add_option("--port", options->port,
+                      "Port on 127.0.0.1; 0: any free one [9480, or any free one]");
+  command->footer(
+      "Neither Redis nor a cluster is needed: it reads what runs and `allot export` have "
+      "written.\n\n"
+      "Examples:\n"
+      "  allot serve\n"
+      "  allot serve backup --port 8000");
+  command->callback([=] { *action = [options] { return exitCodeOf(serve(*options)); }; });
+}
+
+void addCompareCommand(CLI::App* app, Action* action) {
+  auto options = std::make_shared<CompareOptions>();
+  auto* compare = app->add_subcommand(
+      "compare", "Which of two files of graded answers is better, question by question");
+  compare->group(kLookUpGroup);
+  compare
+      ->add_option("A", options->a, "A file of any tool: one JSON object a question, a line each")
+      ->required();
+  compare->add_option("B", options->b, "The other, of the same questions")->required();
+  compare->add_option("--id", options->fields.id,
+                      "Member that names the question [id, prompt_id, question_id or doc_id]");
+  compare->add_option(
+      "--score", options->fields.score,
+      "Member with the score, 0 to 1 [score, exact_match, acc, accuracy or correct]");
+  addOutput(compare, &options->format);
+  compare->footer(
+      "Differences are taken on the questions that both files answer, with the intervals of "
+      "allot's own tables: a bootstrap over questions, and not distinguishable where the interval "
+      "holds 0. Several lines of one question count as their mean. A member `task` makes a row of "
+      "each, and answers (answer, prediction, response) are counted where they are the same.\n\n"
+      "Examples:\n"
+      "  allot compare dense.jsonl sparse.jsonl\n"
+      "  allot compare samples_a.jsonl samples_b.jsonl --id doc_id --score exact_match -o json");
+  compare->callback([=] { *action = [options] { return exitCodeOf(compareFiles(*options)); }; });
+}
+
+}  // namespace allot
