@@ -22,3 +22,7 @@ if(ALLOT_CUDA AND TARGET torch_cuda)
   # LibTorch brings the shared runtime; one process has one.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 endif()
+
+# PyTorch's own builds export parts of a std::filesystem that call null pointers. The loader takes a
+# name from the first library that has it: libstdc++ comes before libtorch.
+target_link_options(torch INTERFACE LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state)
