@@ -71,17 +71,11 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
     return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
   }
   const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-  double expected = 0;
-  if (behaviour.frontier().budgets().empty()) {
-    expected = logProbability(schedule, {behaviour.logits().begin(), behaviour.logits().end()},
-                              spec.policy().min_per_layer());
-  } else {
-    const Proposed proposed = scheduleOf(spec, behaviour, result.ticket());
-    if (schedule != proposed.schedule) {
-      return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
-    }
-    expected = proposed.log_probability;
+  const Proposed drawn = scheduleOf(spec, behaviour, result.ticket());
+  if (schedule != drawn.schedule) {
+    return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
   }
+  const double expected = drawn.log_probability;
   // A worker's last bits may differ: it need not be a build of this arithmetic.
   if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
     return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");

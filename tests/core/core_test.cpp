@@ -199,6 +199,11 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
               }),
               HasSubstr("total budget"));
   EXPECT_THAT(refused([](auto* r) { r->add_schedule(0); }), HasSubstr("layers"));
+  // Under equal logits another order has the same sum and log-probability.
+  EXPECT_THAT(refused([](auto* r) {
+                std::prev_permutation(r->mutable_schedule()->begin(), r->mutable_schedule()->end());
+              }),
+              HasSubstr("the schedule is not that of its ticket"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, 2); }), HasSubstr("a score is outside"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, -0.25); }), HasSubstr("a score is outside"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, NAN); }), HasSubstr("a score is outside"));
