@@ -42,6 +42,7 @@ class LeaseStore {
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   virtual Status withdrawUnits(uint64_t epoch) = 0;
+  virtual Result<std::vector<MendedKey>> repair(uint64_t epoch) = 0;
 };
 
 // The writes of a lease's holder under one epoch. A copy is the same leadership.
@@ -89,6 +90,10 @@ class Leadership {
   // Forgets all units that are not recorded, claimed or not: their results become kDuplicate. They
   // may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
+  // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
+  // (they are deleted), streams whose entry ids are used up (entries with such ids are deleted),
+  // and beats of workers that do not exist. After that, reopen the inbox.
+  Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
 
  private:
   LeaseStore* store_;

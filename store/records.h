@@ -96,6 +96,12 @@ struct Lease {
   uint64_t remaining_ms = 0;  // by the server's clock
 };
 
+// A key of a run that was broken and is mended (Leadership::repair).
+struct MendedKey {
+  std::string name;
+  std::string last_entry;  // of a stream whose entry ids were used up: its last entry now
+};
+
 // One atomic step from version v to v+1.
 struct Commit {
   uint64_t expected_version = 0;  // v

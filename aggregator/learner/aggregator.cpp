@@ -108,6 +108,26 @@ Status Aggregator::takeLease() {
   }
   leadership_.emplace(store_, lease.epoch);
   lease_renewed_ = now;
+  return mendKeys();
+}
+
+// A process with a worker's account can break keys of the run: that costs what is in them, and not
+// the run.
+Status Aggregator::mendKeys() {
+  ALLOT_ASSIGN(const auto mended, leadership_->repair());
+  if (mended.empty()) return {};
+  std::string names;
+  for (const MendedKey& key : mended) {
+    names += (names.empty() ? "" : ", ") + key.name;
+    // Entries with used up ids are gone; all before them has been read.
+    if (key.name == "eval" && !key.last_entry.empty()) evaluations_read_ = key.last_entry;
+  }
+  last_error_ =
+      "a process with a worker's account broke keys of the run, which are mended: " + names +
+      ": give the workers new passwords (allot acl) if it goes on";
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  loaded_ = false;
   return {};
 }
 

@@ -76,6 +76,7 @@ class Aggregator {
   Result<bool> work();
   Status lead();
   Status takeLease();
+  Status mendKeys();
   Result<bool> start();
   Status load();
   Status tryLoad();

@@ -368,7 +368,8 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
   auto& reissued = server_->reissued_;
   reissued.erase(reissued.begin(), reissued.lower_bound(request.from));
   while (!reissued.empty() && tickets.size() < count) {
-    tickets.push_back(reissued.extract(reissued.begin()).value());
+    const uint64_t ticket = reissued.extract(reissued.begin()).value();
+    if (ticket < server_->next_ticket_) tickets.push_back(ticket);
   }
   if (!tickets.empty()) return tickets;
   if (server_->next_ticket_ >= request.limit) return tickets;

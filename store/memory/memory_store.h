@@ -158,6 +158,7 @@ class MemoryStore final : public Store {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
 
   void record(const v1::EvaluationResult& result);
   static bool lives(const MemoryServer::Worker& worker, uint64_t now);

@@ -125,6 +125,11 @@ Status MemoryStore::withdrawUnits(uint64_t epoch) {
   return {};
 }
 
+Result<std::vector<MendedKey>> MemoryStore::repair(uint64_t epoch) {
+  ALLOT_TRY(checkEpoch(epoch));
+  return std::vector<MendedKey>();
+}
+
 Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
 
 Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {

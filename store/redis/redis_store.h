@@ -82,6 +82,7 @@ class RedisStore final : public Store {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
 
   std::string key(std::string_view name) const;
   // Runs a script with the keys of its first lines.

@@ -277,6 +277,22 @@ Status RedisStore::withdrawUnits(uint64_t epoch) {
   return fencedStatus(reply, epoch);
 }
 
+Result<std::vector<MendedKey>> RedisStore::repair(uint64_t epoch) {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::repair, {std::to_string(epoch), "stream", "stream", "stream", "hash",
+                                 "hash", "zset", "hash", "hash", "hash", "zset", "zset", "zset",
+                                 "zset", "hash", "string", "string", "set"}));
+  ALLOT_TRY(fencedStatus(reply, epoch));
+  std::vector<MendedKey> mended;
+  for (size_t i = 1; i + 1 < reply.view().size(); i += 2) {
+    ALLOT_ASSIGN(const uint64_t number, toNumber(reply.view()[i].text(), "repair"));
+    if (number < 1 || number > lua::repair.keys.size()) return unexpectedReply("repair");
+    mended.push_back(
+        {std::string(lua::repair.keys[number - 1].name), std::string(reply.view()[i + 1].text())});
+  }
+  return mended;
+}
+
 Result<uint64_t> RedisStore::openUnits() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"ZCARD", key("units")}));
   return static_cast<uint64_t>(reply.view().integer());

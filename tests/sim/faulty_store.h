@@ -51,6 +51,10 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  // Finds nothing: strangers of the simulation break no keys.
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
+    return Leadership(*server_, epoch).repair();
+  }
 
   // What a call does when it reaches the server. Those of writing calls own what they need, since
   // they may outlive the caller.

@@ -187,6 +187,9 @@ class NoFence final : public Broken {
     return Leadership(*inner_, inForce()).planUnits(units);
   }
   Status withdrawUnits(uint64_t) override { return Leadership(*inner_, inForce()).withdrawUnits(); }
+  Result<std::vector<MendedKey>> repair(uint64_t) override {
+    return Leadership(*inner_, inForce()).repair();
+  }
 
  private:
   uint64_t inForce() {

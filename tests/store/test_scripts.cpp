@@ -33,7 +33,9 @@ class Classes {
     const auto reply = redis_.call({"COMMAND", "INFO", command});
     EXPECT_TRUE(reply) << command;
     if (!reply) return '?';
-    const RedisView flags = reply->view()[0][2];
+    // XINFO has its flags with its subcommands.
+    const bool has_subcommands = reply->view()[0][9].size() > 0;
+    const RedisView flags = has_subcommands ? reply->view()[0][9][0][2] : reply->view()[0][2];
     for (size_t i = 0; i < flags.size(); ++i) {
       if (flags[i].text() == "write") return 'w';
       if (flags[i].text() == "readonly") return 'r';
@@ -53,7 +55,7 @@ std::vector<std::string> accessOf(const RedisScript& script, Classes& classes) {
   std::vector<std::set<char>> seen(script.keys.size());
   std::smatch loop;
   std::regex_search(text, loop, std::regex("for i = ([0-9]+), #KEYS"));
-  const std::regex call(R"(redis\.p?call\('([A-Z]+)'((?:,\s*KEYS\[\w+\])*))");
+  const std::regex call(R"(redis\.p?call\('([A-Z]+)'(?:, 'STREAM')?((?:,\s*KEYS\[\w+\])*))");
   const std::regex key(R"(KEYS\[(\w+)\])");
   size_t named = 0;
   for (std::sregex_iterator it(text.begin(), text.end(), call), end; it != end; ++it) {

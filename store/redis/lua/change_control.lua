@@ -6,5 +6,5 @@ local revision = redis.call('HGET', KEYS[1], 'revision')
 if revision ~= ARGV[1] then return {'CHANGED', revision or 'none'} end
 redis.call('HSET', KEYS[1], 'desired', ARGV[2], 'experiment', ARGV[3], 'file', ARGV[4],
            'revision', string.format('%.0f', tonumber(revision) + 1))
-redis.call('XADD', KEYS[2], 'MAXLEN', 1, '*', 'new', 'control')
+redis.pcall('XADD', KEYS[2], 'MAXLEN', 1, '*', 'new', 'control')
 return {'OK'}

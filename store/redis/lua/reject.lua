@@ -7,14 +7,15 @@
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
+local owner = redis.call('HGET', KEYS[4], ARGV[3])
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
            'reason', ARGV[5], 'r', ARGV[6])
 redis.call('HINCRBY', KEYS[6], ARGV[4], 1)
 -- Only the entry that the push made speaks for a result id; a forged one must not take it away.
-if redis.call('HGET', KEYS[4], ARGV[3]) == ARGV[2] then
+if owner == ARGV[2] then
   redis.call('SADD', KEYS[3], ARGV[3])
   redis.call('HDEL', KEYS[4], ARGV[3])
 end
 redis.call('XDEL', KEYS[2], ARGV[2])
-redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'new', 'room')
+redis.pcall('XADD', KEYS[7], 'MAXLEN', 1, '*', 'new', 'room')
 return {'OK'}

@@ -28,7 +28,7 @@ if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
     if free_at == '0' then
       redis.call('ZADD', KEYS[9], 0, ARGV[8] .. '/' .. ARGV[3])
       redis.call('ZADD', KEYS[10], 'NX', 0, ARGV[8])
-      redis.call('XADD', KEYS[11], 'MAXLEN', 1, '*', 'new', 'units')
+      redis.pcall('XADD', KEYS[11], 'MAXLEN', 1, '*', 'new', 'units')
     end
   end
 end

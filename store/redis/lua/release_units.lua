@@ -11,5 +11,5 @@ for i = 2, #ARGV do
     redis.call('ZADD', KEYS[5], 'NX', 0, group)
   end
 end
-redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'new', 'units')
+redis.pcall('XADD', KEYS[6], 'MAXLEN', 1, '*', 'new', 'units')
 return {'OK'}

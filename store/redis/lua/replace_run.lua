@@ -26,5 +26,5 @@ for i = 5, #KEYS do redis.call('UNLINK', KEYS[i]) end
 redis.call('SADD', KEYS[8], 'replaced', 'spec ' .. ARGV[3])
 redis.call('HSET', KEYS[3], 'experiment', ARGV[6], 'file', ARGV[7],
            'revision', string.format('%.0f', tonumber(revision) + 1))
-redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'experiment')
+redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'experiment')
 return {'OK'}
