@@ -209,7 +209,7 @@ Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
   if (!summary) return summary;
   const std::string experiment = folder.path() + "/experiment.yaml";
   ALLOT_TRY(writeWholeFile(experiment, experimentYaml(head.image.control.file)));
-  ALLOT_TRY(writeRunNote(folder.path(), {head.run_id, experiment, {}, ""}));
+  ALLOT_TRY(writeRunNote(folder.path(), {head.run_id, experiment, {}, "", true}));
   folder.keep();
   return summary;
 }

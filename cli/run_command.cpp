@@ -31,6 +31,7 @@
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "store/archive/archive.h"
 #include "store/archive/exact_json.h"
 
 namespace allot {
@@ -125,6 +126,7 @@ class RunFolder {
     if (options.resume) {
       ALLOT_ASSIGN(const RunNote old, readRunNote(folder));
       note.run_id = old.run_id;
+      note.stored = old.stored;
     }
     // A resumed run keeps its note until the aggregator has taken the file up.
     if (!options.resume) ALLOT_TRY(writeRunNote(folder, note));
@@ -187,7 +189,9 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
       shown = true;
     }
     if (!noted && hasTakenUp(&run->store(), options)) {
-      noted = writeRunNote(folder.path(), folder.note()).has_value();
+      RunNote note = folder.note();
+      note.stored = true;
+      noted = writeRunNote(folder.path(), note).has_value();
     }
     if (!linked) {
       const auto model = run->store().readModel();
@@ -257,10 +261,39 @@ std::optional<Desired> desiredOf(RunReader* store) {
   return (*control)->desired;
 }
 
+// Returns the number of updates in the export of a run's folder; 0 without a readable export.
+uint64_t exportedUpdates(const std::string& folder) {
+  const auto reader = ArchiveReader::open(folder);
+  if (!reader) return 0;
+  const auto head = (*reader)->readHead();
+  return head && head->image.state ? head->image.state->policy().version() : 0;
+}
+
+// Refuses to go on with a run that its store has lost, or a part of it: another one would begin
+// under its id, and overwrite its files.
+Status checkStillStored(RunReader* store, const RunFolder& folder) {
+  ALLOT_ASSIGN(const auto spec, store->readSpec());
+  ALLOT_ASSIGN(const auto policy, store->readPolicy());
+  const uint64_t stored = policy ? policy->snapshot.version() : 0;
+  const uint64_t exported = exportedUpdates(folder.path());
+  if ((spec || !folder.note().stored) && stored >= exported) return {};
+  const std::string mend =
+      exported > 0 ? "`allot import " + shellWord(folder.path()) +
+                         " --dir OTHER` makes a run of the folder's export, which has " +
+                         counted(exported, "update") + ", or begin another run in another folder"
+                   : "begin another run in another folder (--dir)";
+  return fail(ErrorCode::kData,
+              "the store of " + folder.path() +
+                  (spec ? " has only " + counted(stored, "update") + " of this run"
+                        : " has lost this run") +
+                  ": nothing was changed; " + mend);
+}
+
 // Starts everything; a run that was stopped goes on.
-Status startRun(LocalRun* local, const RunOptions& options) {
+Status startRun(LocalRun* local, const RunOptions& options, const RunFolder& folder) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
+  if (options.resume) ALLOT_TRY(checkStillStored(&store, folder));
   const std::optional<Desired> desired = desiredOf(&store);
   if (desired == Desired::kStopped) ALLOT_TRY(changeDesired(&store, Desired::kRunning));
   if (desired == Desired::kPaused) {
@@ -345,7 +378,7 @@ Status run(RunOptions options) {
   const LocalRunPlan plan = planOf(options, folder, checked);
   tellStart(options, checked, plan);
   LocalRun local(plan);
-  const Status started = startRun(&local, options);
+  const Status started = startRun(&local, options, folder);
   Result<bool> ended = false;
   Outcome outcome;
   bool was_finished = false;

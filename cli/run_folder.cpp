@@ -79,6 +79,7 @@ Result<RunNote> readRunNote(const std::string& folder) {
   for (const json& setting : run.value("set", json::array())) {
     if (setting.is_string()) note.set.push_back(setting);
   }
+  note.stored = run.value("stored", false);
   return note;
 }
 
@@ -86,7 +87,8 @@ Status writeRunNote(const std::string& folder, const RunNote& note) {
   const json run = {{"run_id", note.run_id},
                     {"experiment_file", note.experiment_file},
                     {"set", note.set},
-                    {"model", note.model}};
+                    {"model", note.model},
+                    {"stored", note.stored}};
   return writeWholeFile(folder + "/run.json",
                         run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }

@@ -21,6 +21,7 @@ struct RunNote {
   std::string experiment_file;
   std::vector<std::string> set;  // spec.key=value
   std::string model;             // folder; "": the experiment's
+  bool stored = false;           // the run has been in the folder's store
 };
 
 // Returns an absolute path without links, dots and trailing slash; kUsage if there is no such

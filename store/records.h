@@ -117,6 +117,7 @@ struct Commit {
 struct StoreFill {
   uint64_t used_bytes = 0;
   uint64_t limit_bytes = 0;  // 0: no limit
+  std::string policy = {};   // what it does beyond the limit: Redis's maxmemory-policy
 };
 
 struct Evaluation {

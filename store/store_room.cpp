@@ -34,6 +34,13 @@ std::string fillText(const StoreFill& fill, std::optional<uint64_t> updates) {
   return text;
 }
 
+Status checkKeepsKeys(const StoreFill& fill) {
+  // Other policies evict only keys with an expiry: a run has none.
+  if (!fill.policy.starts_with("allkeys")) return {};
+  return badInput("the store evicts keys once its memory is full (maxmemory-policy " + fill.policy +
+                  "), and would lose the run: set it to noeviction");
+}
+
 std::string whyTooSmall(std::optional<uint64_t> updates, uint64_t wanted) {
   if (!updates || *updates >= wanted) return "";
   return "the store has room for about " + std::to_string(*updates) + " of the " +

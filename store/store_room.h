@@ -19,6 +19,9 @@ std::optional<uint64_t> updatesUntilFull(const StoreFill& fill, uint64_t bytes_o
 // Returns "312 of 384 MiB (81 %), full after about 9000 more updates"; "" if nothing is known.
 std::string fillText(const StoreFill& fill, std::optional<uint64_t> updates);
 
+// Checks that the store keeps what it is given. kUsage if it evicts keys once its memory is full.
+Status checkKeepsKeys(const StoreFill& fill);
+
 // Returns advice if the remaining updates of the run do not fit; "" if they do or it is unknown.
 std::string whyTooSmall(std::optional<uint64_t> updates, uint64_t wanted);
 

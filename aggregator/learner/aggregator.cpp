@@ -14,6 +14,7 @@
 #include "core/spec/spec_rules.h"
 #include "core/worker_beats.h"
 #include "store/checks.h"
+#include "store/store_room.h"
 
 namespace allot {
 
@@ -158,6 +159,8 @@ Result<bool> Aggregator::start() {
                     "worker that starts will say what the model is");
   }
   ALLOT_TRY(checkAgainstModel(run_.experiment, shapeOf(*model_)));
+  // An account may not be let ask: then a person is told once (lookAtStore).
+  if (const auto fill = store_.fill()) ALLOT_TRY(checkKeepsKeys(*fill));
   ALLOT_ASSIGN(const auto begun, store_.readState());
   // One that goes on is planned already, and may have been stored with what is refused today.
   if (!begun) {

@@ -305,16 +305,20 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
 
 Result<StoreFill> RedisStore::fill() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"INFO", "memory"}));
-  const auto number = [&](std::string_view name) -> Result<uint64_t> {
+  const auto value = [&](std::string_view name) -> Result<std::string_view> {
     const std::string_view text = reply.view().text();
     const std::string line = "\n" + std::string(name) + ":";
     const size_t at = text.find(line);
     if (at == std::string_view::npos) return unexpectedReply("INFO memory");
     const size_t begin = at + line.size();
-    return store::toNumber(text.substr(begin, text.find('\r', begin) - begin),
-                           "figure " + std::string(name));
+    return text.substr(begin, text.find('\r', begin) - begin);
+  };
+  const auto number = [&](std::string_view name) -> Result<uint64_t> {
+    ALLOT_ASSIGN(const std::string_view text, value(name));
+    return store::toNumber(text, "figure " + std::string(name));
   };
   StoreFill fill;
+  ALLOT_ASSIGN(fill.policy, value("maxmemory_policy"));
   ALLOT_ASSIGN(fill.used_bytes, number("used_memory"));
   ALLOT_ASSIGN(fill.limit_bytes, number("maxmemory"));
   return fill;

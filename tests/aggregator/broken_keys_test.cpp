@@ -184,5 +184,31 @@ TEST_F(BrokenKeys, FullOfJunk) {
   survives({"a large entry", {{"XADD", "inbox", "*", "id", "a", "r", std::string(1 << 20, 'r')}}});
 }
 
+// Redis deletes any key of an `allkeys` policy once its memory is full.
+TEST(EvictingStore, IsRefusedBeforeTheRunBegins) {
+  for (const auto& [policy, taken] : {std::pair{"noeviction", true},
+                                      {"volatile-lru", true},
+                                      {"allkeys-lru", false},
+                                      {"allkeys-random", false}}) {
+    const test::RedisServer server({"--maxmemory-policy", policy});
+    const auto store = valueOf(openRedisStore(server.url(), "run"));
+    RunSpec run;
+    run.experiment = tinyExperiment({});
+    run.sha256 = specDigest(run.experiment);
+    ASSERT_THAT(store->createRun(run), succeeds());
+    v1::ModelFacts facts;
+    facts.set_layers(kLayers);
+    ASSERT_THAT(store->agreeOnModel(facts), succeeds());
+    Aggregator aggregator(store.get(), run,
+                          {.holder = "a", .now = [] { return 1; }, .unix_now = [] { return 1; }});
+    const auto ticked = aggregator.tick();
+    EXPECT_EQ(ticked.has_value(), taken) << policy;
+    if (taken) continue;
+    EXPECT_EQ(ticked.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(ticked.error().message, testing::HasSubstr(policy));
+    EXPECT_FALSE(valueOf(store->readPolicy()).has_value());
+  }
+}
+
 }  // namespace
 }  // namespace allot

@@ -87,6 +87,36 @@ TEST_F(Folder, ARunThatEndedIsExtendedAndResumed) {
   EXPECT_EQ(allot({"verify", run_}).status, 0);
 }
 
+// A disk that lost the store, and a backup of it from before the run's updates.
+TEST_F(Folder, ARunThatItsStoreHasLostIsNotBegunAnew) {
+  run();
+  const std::string export_file = readFile(run_ + "/export.json");
+  const std::string note = readFile(run_ + "/run.json");
+  fs::remove_all(run_ + "/appendonlydir");
+  const Output lost = resume();
+  EXPECT_EQ(lost.status, 65) << lost.out << lost.err;
+  EXPECT_THAT(lost.err, HasSubstr("has lost this run: nothing was changed; `allot import " + run_));
+  EXPECT_THAT(lost.err, HasSubstr("which has 3 updates"));
+
+  const test::RedisServer server;
+  const auto before =
+      valueOf(openRedisStore(server.url(), json::parse(note)["run_id"].get<std::string>()));
+  const v1::Experiment experiment = valueOf(parseExperiment(readFile(file_), file_, {}));
+  ASSERT_TRUE(before->createRun({experiment, specDigest(experiment), false, 1}));
+  fs::remove_all(run_ + "/appendonlydir");
+  fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
+  const Output older = resume();
+  EXPECT_EQ(older.status, 65) << older.out << older.err;
+  EXPECT_THAT(older.err, HasSubstr("has only 0 updates of this run"));
+
+  EXPECT_EQ(readFile(run_ + "/export.json"), export_file);
+  EXPECT_EQ(readFile(run_ + "/run.json"), note);
+  const std::string other = temp_.path() + "/other";
+  const Output imported = allot({"import", run_, "--dir", other});
+  EXPECT_EQ(imported.status, 0) << imported.err;
+  EXPECT_EQ(allot({"verify", other}).status, 0);
+}
+
 TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
   fs::copy(kExperiment, file_);
   v1::ModelFacts other;
