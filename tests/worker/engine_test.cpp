@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/learning/learning_checks.h"
@@ -147,6 +148,11 @@ TEST(Engine, WhatShowsWithoutTheWeightsIsToldBeforeTheyAreRead) {
   EXPECT_THAT(why({ruler + "path: " + folder.path() + "}"}), StartsWith("spec.task.path: "));
   folder.write("chat_template.jinja", "{{ '<|user|>' + messages[0]['content'] }}");
   EXPECT_THAT(why({ruler + "contextTokens: 1024}"}), StartsWith("spec.model.chatTemplate: "));
+  std::filesystem::remove(folder.path() + "/chat_template.jinja");
+  auto config = nlohmann::json::parse(readFile(folder.path() + "/config.json"));
+  config["vocab_size"] = 40;
+  folder.write("config.json", config.dump());
+  EXPECT_THAT(why({}), HasSubstr("embedding for the first 40 only"));
   std::filesystem::remove(folder.path() + "/config.json");
   EXPECT_THAT(why({}), StartsWith("spec.model.path: "));
 }

@@ -516,5 +516,21 @@ TEST_F(Files, WhatIsOnlyUnusualIsRead) {
   EXPECT_THAT(some(made).prompt, testing::Not(HasSubstr("\r")));
 }
 
+// As a double it would be 1.2345678901234568e+22.
+TEST_F(Files, ANumberKeepsItsDigits) {
+  const std::map<std::string, std::vector<std::string>> cases = {
+      {"12345678901234567890123", {"12345678901234567890123"}},
+      {"[-7, 0.50, 1e3, 123456789012345678]", {"-7", "0.50", "1e3", "123456789012345678"}},
+      {R"(["a\\", "0.50\"0.50"])", {"a\\", "0.50\"0.50"}}};
+  for (const auto& [written, answers] : cases) {
+    std::string text;
+    for (int i = 0; i < 20; ++i)
+      text += R"({"prompt": "p)" + std::to_string(i) + R"(", "answers": )" + written + "}\n";
+    EXPECT_EQ(some(valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4)))).answers, answers);
+  }
+  EXPECT_THAT(refusal(spec("jsonl", write("q.jsonl", R"({"prompt": 0.50, "answers": 1})"))),
+              HasSubstr("field \"prompt\" is not a string"));
+}
+
 }  // namespace
 }  // namespace allot

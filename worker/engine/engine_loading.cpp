@@ -27,6 +27,23 @@ constexpr uint32_t kRowsOfGpuStep = 256;
 // several times as long as the mean.
 constexpr uint32_t kAnswersOfGpuPlace = 2;
 
+// Checks that the model has an embedding for every token of every prompt.
+Status checkTokens(const Dataset& dataset, const ModelConfig& config) {
+  for (const auto* split : {&dataset.train, &dataset.held_out}) {
+    for (size_t i = 0; i < split->size(); ++i) {
+      for (const int32_t id : (*split)[i].prompt_ids) {
+        if (id < config.vocab_size) continue;
+        return badInput(
+            "the prompt of " + std::string(split == &dataset.train ? "training" : "held-out") +
+            " question " + std::to_string(i) + " has token " + std::to_string(id) +
+            ", and the model has an embedding for the first " + std::to_string(config.vocab_size) +
+            " only: the tokenizer does not belong to this model");
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events)
@@ -80,6 +97,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));
   }
+  ALLOT_TRY(checkTokens(dataset, config));
   // Last: a large model takes minutes, and all other errors have been reported by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/json_text.h"
 #include "core/utf8.h"
@@ -51,11 +52,48 @@ Result<std::string> readWhole(const std::string& file) {
   return text;
 }
 
+// The only field of an object that stands for a number, which has the number's text.
+constexpr const char* kNumber = "\x01number";
+
+// Returns JSON in which each number that a double may not hold to its last digit is an object of
+// kNumber. Requires: text is JSON.
+std::string withNumbersAsText(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (in_string || (c != '-' && (c < '0' || c > '9'))) {
+      if (c == '"') in_string = !in_string;
+      const size_t count = in_string && c == '\\' ? 2 : 1;
+      out.append(text.substr(at, count));
+      at += count;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_not_of("-+.0123456789Ee", at), text.size());
+    const std::string number(text.substr(at, end - at));
+    const bool exact = number.size() <= 18 && number.find_first_of(".Ee") == std::string::npos;
+    out += exact ? number : json{{kNumber, number}}.dump();
+    at = end;
+  }
+  return out;
+}
+
+// Returns an answer's text; nothing if it is neither a string nor a number.
+std::optional<std::string> answerText(const json& answer) {
+  if (answer.is_string()) return answer.get<std::string>();
+  if (answer.is_number()) return answer.dump();
+  if (answer.is_object() && answer.size() == 1 && answer.contains(kNumber)) return answer[kNumber];
+  return std::nullopt;
+}
+
 Status useObject(const RecordPlace& place, std::string_view text,
                  const std::function<Status(const JsonRecord&)>& use) {
   if (!isUtf8(text)) return place.refuse("is not UTF-8");
   ALLOT_ASSIGN(json object, parseJson(text, place.text()));
   if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");
+  if (const std::string exact = withNumbersAsText(text); exact != text) {
+    ALLOT_ASSIGN(object, parseJson(exact, place.text()));
+  }
   return use(JsonRecord(place, std::move(object)));
 }
 
@@ -231,10 +269,11 @@ Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
   const json all = found->is_array() ? *found : json::array({*found});
   std::vector<std::string> texts;
   for (const json& one : all) {
-    if (!one.is_string() && !one.is_number()) {
+    const auto text = answerText(one);
+    if (!text) {
       return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
     }
-    texts.push_back(trimmed(one.is_string() ? one.get<std::string>() : one.dump()));
+    texts.push_back(trimmed(*text));
     if (texts.back().empty() && !may_be_blank)
       return place_.refuse("field \"" + field + "\" has a blank entry");
   }
@@ -254,11 +293,11 @@ Result<std::vector<std::string>> JsonRecord::verbatimAnswers(const std::string& 
   const json all = found->is_array() ? *found : json::array({*found});
   std::vector<std::string> texts;
   for (const json& one : all) {
-    if (!one.is_string() && !one.is_number()) {
+    auto text = answerText(one);
+    if (!text) {
       return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
     }
-    std::string text = one.is_string() ? one.get<std::string>() : one.dump();
-    if (!trimmed(text).empty()) texts.push_back(std::move(text));
+    if (!trimmed(*text).empty()) texts.push_back(std::move(*text));
   }
   if (texts.empty()) return place_.refuse("field \"" + field + "\" has no answer");
   return texts;
