@@ -174,14 +174,6 @@ tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::stri
                             "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED"}) ||
       error.find("max number of clients") != std::string_view::npos)
     return unavailable(words);
-  // Keys that a worker's account may write and broke: the aggregator mends them (lua/repair.lua).
-  for (const char* broken : {"WRONGTYPE", "exhausted the last possible ID", "invalid start ID",
-                             "value is not an integer"}) {
-    if (error.find(broken) != std::string_view::npos)
-      return fail(ErrorCode::kUnavailable,
-                  "a key of the run in the store at " + address_.shown + " is broken (" + words +
-                      "): the aggregator mends it within seconds; somebody has a worker's account");
-  }
   return fail(ErrorCode::kInternal,
               "the store at " + address_.shown + " refused a command: " + words);
 }

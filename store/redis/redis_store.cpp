@@ -13,6 +13,15 @@ namespace {
 using store::toNumber;
 
 constexpr std::string_view kIndex = "allot:index";
+
+// Returns true for what Redis says of keys that lua/repair.lua mends.
+bool isBrokenKey(const Error& error) {
+  const std::string_view said = error.message;
+  return error.code == ErrorCode::kInternal &&
+         (said.find("WRONGTYPE") != said.npos || said.find("last possible ID") != said.npos ||
+          said.find("invalid start ID") != said.npos || said.find("not an integer") != said.npos);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
@@ -81,7 +90,15 @@ Result<RedisReply> RedisStore::run(const RedisScript& script,
   std::vector<std::string> keys;
   keys.reserve(names.size());
   for (const std::string_view name : names) keys.push_back(key(name));
-  return connection_.run(script, {keys.begin(), keys.end()}, arguments);
+  auto reply = connection_.run(script, {keys.begin(), keys.end()}, arguments);
+  if (!reply && isBrokenKey(reply.error())) {
+    return fail(
+        ErrorCode::kUnavailable,
+        "a process with a worker's account broke a key of the run, which the aggregator mends "
+        "within seconds: " +
+            reply.error().message);
+  }
+  return reply;
 }
 
 tl::unexpected<Error> RedisStore::unexpectedReply(std::string_view what) const {

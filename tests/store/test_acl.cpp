@@ -78,6 +78,7 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(Leadership(store, 1).writeState(state(0)));
     ALLOT_NOTE(Leadership(store, 1).publishStatus({}));
     ALLOT_NOTE(Leadership(store, 1).resetTickets(0));
+    repair(log, store, run);
     ALLOT_NOTE(Leadership(store, 1).reissueTicket(0));
     ALLOT_NOTE(Leadership(store, 1).planUnits({unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.readInbox(1, 1));
@@ -124,6 +125,21 @@ class Acl : public ::testing::Test {
     }
     ALLOT_NOTE(Leadership(store, 1).withdrawUnits());
     ALLOT_NOTE(store.releaseLease("a"));
+  }
+  // Breaks a key of each kind that the aggregator mends.
+  void repair(Log& log, Store& store, const std::string& run) {
+    const auto key = [&](const char* name) { return "allot:{" + run + "}:" + name; };
+    const std::string units = key("units"), news = key("news"), beats = key("beats");
+    const std::string workers = key("workers");
+    EXPECT_TRUE(tester_.call({"SET", units, "x"}));
+    EXPECT_TRUE(tester_.call({"DEL", news}));
+    EXPECT_TRUE(
+        tester_.call({"XADD", news, "18446744073709551615-18446744073709551615", "id", "a"}));
+    EXPECT_TRUE(tester_.call({"ZADD", workers, "9e15", "w"}));
+    for (int i = 0; i < 200; ++i)
+      EXPECT_TRUE(tester_.call({"HSET", beats, std::to_string(i), "x"}));
+    ALLOT_NOTE(Leadership(store, 1).repair());
+    EXPECT_TRUE(tester_.call({"ZREM", workers, "w"}));
   }
   void import(Log& log, Store& store, const std::string& run) {
     ALLOT_NOTE(store.beginImport());

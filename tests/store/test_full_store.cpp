@@ -138,6 +138,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).withdrawUnits()));
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
+  EXPECT_TRUE(Leadership(*run_, epoch_).repair());
   (void)run_->releaseUnits("w", {unit(0, 1, "b")});
   EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).withdrawUnits()));
 

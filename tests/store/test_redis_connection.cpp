@@ -109,7 +109,10 @@ TEST(RedisConnection, ConditionsOfTheServerAreUnavailableOtherErrorsAreFaults) {
       EXPECT_NE(policy.error().message.find(server.url()), std::string::npos) << answer;
     }
     store = std::move(*openRedisStore(server.url(), "run", 2000));  // the server has hung up
-    EXPECT_TRUE(failsWith(store->takeTickets({1, 1}), code)) << answer;
+    // The aggregator mends a key that a worker's script cannot use.
+    const bool mended = answer.starts_with("-WRONGTYPE");
+    EXPECT_TRUE(failsWith(store->takeTickets({1, 1}), mended ? ErrorCode::kUnavailable : code))
+        << answer;
   }
 }
 

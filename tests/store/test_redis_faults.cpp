@@ -512,7 +512,7 @@ TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
   ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:refused_counts", "stale", "many"}));
   EXPECT_TRUE(failsWith(store->readRefusalCounts(), ErrorCode::kData));
   ASSERT_TRUE(raw_.call({"SET", "allot:{run}:seen", "not a set"}));
-  EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kUnavailable));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:inbox", "*", "odd", "fields"}));
   EXPECT_EQ(valueOf(store->readInbox(10, 0)).at(0).result_id, "");
 }
