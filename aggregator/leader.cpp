@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often the experiment file is looked at, with --stay.
+// With --stay: the least time between two readings of the experiment file.
 constexpr uint64_t kFollowMs = 2000;
 
-// What the loop has, and what it does between two ticks.
+// The loop over ticks, and the work between two ticks.
 class LeaderProcess {
  public:
   LeaderProcess(const LeadOptions& options, Store* store, Aggregator* aggregator,
@@ -39,9 +39,10 @@ class LeaderProcess {
 
   // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
   Status run();
-  // The run that the file has made of it, for which another Aggregator is needed.
+  // Returns the run by which the file replaced this one; it needs another Aggregator.
   const std::optional<RunSpec>& replaced() const { return replaced_; }
-  // What is left to do after that, and after the lease: nobody waits for files.
+  // Writes the files of the end, unless they are written. Called without the lease, so that no
+  // aggregator waits for files.
   Status writeAtEnd();
 
  private:
@@ -97,7 +98,7 @@ Status LeaderProcess::run() {
   return {};
 }
 
-// A file that the run cannot take stops nothing; that the store is away, the tick says, too.
+// Applies edits of the file, at most every kFollowMs. An edit that the run refuses is no error.
 Status LeaderProcess::followFile() {
   if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
   ALLOT_ASSIGN(replaced_, file_.follow(&store_));
@@ -113,7 +114,8 @@ void LeaderProcess::show(bool more) {
   shown_.aggregator.lead(snapshot);
   const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
   phase_ = snapshot.phase;
-  // Where it is writing still, the next evaluation or the end writes them again.
+  // write() does nothing while an earlier write goes on: the next evaluation or the end writes
+  // again.
   if (more && evaluated) (void)files_.write(snapshot, false);
   shared_.set(std::move(snapshot), options_.run_id);
 }
@@ -129,7 +131,7 @@ void LeaderProcess::reportFiles() {
   if (written && !*written) spdlog::warn("{}", written->error().message);
 }
 
-// With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
+// With --stay, after the end of the run: writes the files once, then waits for the next tick.
 void LeaderProcess::stayAtEnd() {
   const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
   if (outcome && end_.written()) {

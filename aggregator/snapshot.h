@@ -20,8 +20,7 @@ struct RunSnapshot {
   std::optional<v1::ModelFacts> model;
   v1::Experiment experiment;  // in force
   Phase phase = Phase::kStarting;
-  // Aggregator::whyWaiting(): why nothing moves; empty while results arrive or a worker is at work,
-  // after the end, and in snapshots that commands make.
+  // Why the run makes no progress (Aggregator::whyWaiting()); empty if there is nothing to report.
   std::string waiting;
   std::string last_error;
   v1::AggregatorState state;

@@ -1,5 +1,5 @@
 #pragma once
-// ExperimentFile: the file that says how a run is meant to be, at the start and while it goes on.
+// ExperimentFile: the experiment file of a run, at its start and with later edits.
 //
 // In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
 // applied (beginRun), and until something counts that is anything but the name; the rest is refused
@@ -37,12 +37,12 @@ class ExperimentFile {
   // it is stored, and refused() says why.
   Result<RunSpec> begin(Store* store, bool stay);
 
-  // Looks whether the file has another content than when it was last taken up or refused, and does
-  // the same with that. The run as it is now, if the file has replaced it: its leader must begin
-  // anew. kUnavailable: nothing has happened, try again later; other errors are those of the store.
+  // Applies the file as begin() with `stay` does, if its content has changed since it was last
+  // applied or refused. Returns the new run if the file has replaced the run: its leader must begin
+  // anew. Errors are those of the store; the next call tries again.
   Result<std::optional<RunSpec>> follow(Store* store);
 
-  // Why the file as it is cannot be taken; empty if it is.
+  // Returns why begin() or follow() last refused the file; empty if the file was accepted.
   const std::string& refused() const { return refused_; }
 
  private:

@@ -27,7 +27,8 @@ extern const std::string_view kHistoryJs;
 // paths of a run's page below /run/ID/.
 HttpReply serveHistoryPage(const std::string& path);
 
-// Returns the view as served: with the current time and, if it is not current, the reason.
+// Returns the view as served: with the current time and `away`, the reason why the view is not
+// current, or "".
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
 // The path of the run's view.

@@ -28,7 +28,7 @@ bool RunFiles::write(RunSnapshot snapshot, bool at_end) {
         if (dir_.empty()) return {};
         const uint64_t unix_ms = unixMs();
         ALLOT_TRY(writeReport(dir_, runView(snapshot, unix_ms, run_id_)));
-        // An imported run's is its user's.
+        // The file of an imported run is kept.
         const std::string file = dir_ + "/experiment.yaml";
         if (std::error_code ignored; !std::filesystem::exists(file, ignored)) {
           ALLOT_TRY(writeWholeFile(file, experimentYaml(snapshot.run.experiment)));

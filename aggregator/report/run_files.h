@@ -24,10 +24,10 @@ class RunFiles {
   // dir: "" writes nothing. open: a store connection for the thread that writes.
   RunFiles(std::string dir, std::string run_id, Open open);
 
-  // Begins to write, unless it is writing: false. What has grown long is exported less often, so
-  // that no more than a twentieth of the time goes into it; at_end: always.
+  // Starts to write report and export. Returns false, and does nothing, while a write goes on. The
+  // export is left out for 20 times the duration of the last one, unless at_end is set.
   bool write(RunSnapshot snapshot, bool at_end);
-  // What became of the last write, once, when it has ended.
+  // Returns the outcome of a write once, after it has ended; nothing before that.
   std::optional<Status> outcome();
   bool isBusy() const { return writing_.valid(); }
   // Waits for the end of the last write.

@@ -5,9 +5,9 @@
 // have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() may
 // come from any thread.
 //
-// Every call ends within its limits. After a 401 it is tried once more with the token that the file
-// has by then. Nothing else is repeated here: the caller decides when to try again. ApiError says
-// how long a server asks clients to wait.
+// Each request ends within its limits, except for the lookup of a name. After a 401 a request is
+// sent once more if the token comes from a file, which is read again. list() begins again after a
+// 410, and Connection resends on a stale connection. Other repetitions are left to the caller.
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -94,7 +94,7 @@ class Api {
 
   Reply<nlohmann::json> get(const Resource& resource, const ObjectName& object);
   // Returns all pages. If the server forgets the list between two pages (410) it begins again, at
-  // most three times. `space` "": of all namespaces.
+  // most twice. `space` "": of all namespaces.
   Reply<ObjectList> list(const Resource& resource, const std::string& space,
                          const ListOptions& options = {});
 
@@ -112,7 +112,8 @@ class Api {
                                    const nlohmann::json& patch,
                                    const std::string& subresource = {});
   Reply<nlohmann::json> create(const Resource& resource, const nlohmann::json& object);
-  // Replaces an object by its resourceVersion: 409 if it has changed since it was read.
+  // Replaces an object by its resourceVersion: "BadRequest" if it has none, 409 if it has changed
+  // since it was read.
   Reply<nlohmann::json> replace(const Resource& resource, const nlohmann::json& object,
                                 const std::string& subresource = {});
   // Removes an object; 404 if it is already gone.

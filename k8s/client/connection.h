@@ -48,7 +48,8 @@ class Connection {
 
   // Returns the whole answer, of any status. Connects if needed. If a reused connection ends before
   // a byte of the answer has arrived, the request is sent again on a new one. A POST is not, since
-  // it could take effect twice. stream() does the same.
+  // it could take effect twice. stream() does the same. "BadRequest" for a token without TLS to
+  // another machine.
   Reply<HttpAnswer> ask(const HttpRequest& request, const std::string& token);
 
   // Sends the request and passes the body of a 200 answer to `take` as it arrives. Returns when the

@@ -2,10 +2,10 @@
 // EventBook and EventRecorder: events of events.k8s.io/v1 (Kubernetes 1.19 and newer), which
 // `kubectl describe` shows with their object. One thread each.
 //
-// The name of an event follows from object, reason and note. A repeated note is therefore the same
-// event, counted, even after a restart. At most one request a minute is sent for an object and
-// reason. Of notes in between, the newest is kept with their number. EventBook has the rules and is
-// pure; EventRecorder sends.
+// The name of an event follows from the object and the note. A repeated note is therefore the same
+// event, counted, even after a restart. At most one event a minute is sent for an object and
+// reason. Of notes in between, the newest is kept with the number of its repetitions in a row.
+// EventBook has the rules and is pure; EventRecorder sends.
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -36,7 +36,8 @@ const Resource& eventResource();
 
 class EventBook {
  public:
-  // Most objects and reasons that are kept; those silent for an hour are forgotten.
+  // Most pairs of object and reason that are kept. A full book forgets pairs silent for an hour,
+  // and ignores new ones.
   static constexpr size_t kMostKeys = 4096;
   static constexpr std::chrono::minutes kPause{1};
 

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A record may say anything; nobody is waited for longer.
+// The longest duration, in s, that a record is believed.
 constexpr int64_t kLongestLease = 3600;
 
 using std::chrono::milliseconds;

@@ -55,8 +55,9 @@ class WatchLines {
 using Random = std::function<double()>;
 Random systemRandom();
 
-// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is
-// extended at random by up to its half, so that many clients do not return at once.
+// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is then
+// extended at random by up to its half, to 45 s at most, so that many clients do not return at
+// once.
 class BackOff {
  public:
   explicit BackOff(Random random) : random_(std::move(random)) {}
@@ -86,9 +87,11 @@ class ListWatch {
 
   void listed(std::string resource_version);
   void listFailed(TimePoint now, const ApiError& error);
-  // Notes an event of a watch; a bookmark only changes the resourceVersion.
+  // Notes an event or a bookmark of a watch: keeps its resourceVersion, and ends the failures in a
+  // row.
   void saw(const WatchEvent& event);
-  // Notes the end of a watch. ended: no error if the server ended it in good order.
+  // Notes the end of a watch. ended: no error if the server ended it in good order; that too is a
+  // failure if no event came within a second.
   void watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended);
 
   // Returns the failures in a row, of lists or of watches.

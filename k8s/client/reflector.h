@@ -38,7 +38,7 @@ class ObjectCache {
   // Replaces everything by a list, in one step. Returns the keys of new, different and removed
   // objects.
   std::vector<std::string> replaceAll(std::vector<nlohmann::json> items);
-  // Applies an event. Returns the key; "" for a bookmark, which has no object.
+  // Applies an event. Returns the key; "" for a bookmark, and for an object without a name.
   std::string apply(WatchEvent event);
 
  private:

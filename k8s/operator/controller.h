@@ -28,7 +28,8 @@ struct ControllerOptions {
   std::string tag;
   std::string instance;  // of this process, for events
   std::chrono::milliseconds look_every{10'000};
-  // Objects that nobody lists are applied again after so long, in case somebody changed them.
+  // All objects are applied again after this time: changes by others of objects that are not listed
+  // are not seen.
   std::chrono::milliseconds apply_again{600'000};
   kube::Clock clock = kube::steadyClock();
   std::function<uint64_t()> unix_ms;
@@ -86,7 +87,8 @@ class Controller {
   // nullopt: all of it is done; else why not.
   std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
   std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
-  // metadata.finalizers, if the object is still that version.
+  // Writes metadata.finalizers. Returns why that failed; nothing also if the object has changed or
+  // is gone.
   std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
                                   const nlohmann::json& finalizers);
   void enqueue(const std::string& key);

@@ -22,7 +22,7 @@ struct PodTrouble {
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);
 
-// Of "2026-01-31T12:00:00Z"; 0 if it is no time.
+// Returns the Unix time in s of "2026-01-31T12:00:00Z"; 0 if `time` has another form.
 int64_t unixSeconds(const std::string& time);
 
 // Why there are no pods where there are to be some: a quota, or an admission that refuses them. A
@@ -54,7 +54,7 @@ struct Judgement {
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
-// Whether its run has ended, as far as anybody has told: what whenFinished: release waits for.
+// Returns true if the run is finished, by its aggregator or else by the last status.
 bool isComplete(const Observed& observed);
 
 // The whole status, ready for a merge patch: what is not known is null. Equal to the one that is

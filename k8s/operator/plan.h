@@ -18,7 +18,8 @@ namespace allot {
 inline constexpr char kExperimentGroup[] = "allot.dev";
 inline constexpr char kExperimentVersion[] = "v1alpha1";
 
-// As `allot run` reads the file: kUsage with the same sentence.
+// Reads the object as `allot run` reads a file. kUsage with the same sentence, without line and
+// column.
 Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 
 struct ObjectOptions {
@@ -37,7 +38,7 @@ Result<KubeObjects> objectsOf(const nlohmann::json& object, const ExperimentObje
 // "NAME-accounts": the Secret that holds them.
 std::string accountsName(const std::string& experiment);
 // The passwords of such a Secret as files with the users of this build, which may allow more than
-// an older one's. kData if it is no such Secret.
+// an older one's. kData if a password is missing.
 Result<TextMap> accountsOf(const nlohmann::json& secret);
 
 // An object as it was applied last: what was sent, and the generation that the answer had. Of a

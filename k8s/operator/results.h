@@ -10,7 +10,8 @@
 
 namespace allot {
 
-// The claim as the object has it, though its file may not be one that can be run; "": none.
+// Returns the name of the claim in spec.cluster.results, also of a file that cannot be run; "":
+// none.
 std::string resultsClaim(const nlohmann::json& object);
 
 bool isLeaving(const nlohmann::json& object);  // somebody has deleted it

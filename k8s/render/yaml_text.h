@@ -16,7 +16,7 @@ std::string yamlText(const nlohmann::json& value);
 // Several, each after "---".
 std::string yamlText(const std::vector<nlohmann::json>& documents);
 
-// The documents of a text that are not empty. Throws YAML::Exception where the text is no YAML.
+// The documents of a text that are not empty. Throws YAML::Exception if the text is no YAML.
 std::vector<nlohmann::json> yamlObjects(const std::string& text);
 
 }  // namespace allot
