@@ -39,7 +39,7 @@ std::string namesOf(const std::vector<Method>& methods) {
   return names;
 }
 
-// The shortest decimal that reads back as the same number.
+// Returns the shortest decimal that reads back as the same number.
 std::string decimal(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value);
@@ -58,7 +58,7 @@ bool readNumber(std::string_view text, double low, double high, double* value) {
   return parsed.ec == std::errc() && parsed.ptr == end && *value >= low && *value <= high;
 }
 
-// A whole number is a count of keys, any other a share of the row's.
+// Reads a whole number as a count of keys, any other as a share of the row's keys.
 bool readKeys(std::string_view text, uint32_t* count, double* share) {
   uint32_t whole = 0;
   if (!readInteger(text, 0, 65536, &whole)) return readNumber(text, 1e-4, 0.9, share);

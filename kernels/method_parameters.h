@@ -9,7 +9,7 @@
 
 namespace allot::kernels {
 
-// One parameter. `read` returns false for a bad value.
+// One parameter. `read` returns false for a bad value, and may then have changed the options.
 struct Parameter {
   std::string_view key;
   std::vector<Method> methods;

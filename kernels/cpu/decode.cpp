@@ -51,8 +51,8 @@ struct Scratch {
 struct DecodeWorkspace::Impl {
   explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
 
-  // Room for such a row? Each size that a row takes is compared: of two plans the larger sizes
-  // are kept, which need not be one row's.
+  // Returns true if there is room for such a row. Sizes are compared one by one: each is the
+  // largest of all plans.
   bool holds(int length, int group, int head_dim) const {
     const Scratch& s = scratch.front();
     const auto keys = static_cast<size_t>(paddedLength(length));
@@ -127,7 +127,7 @@ namespace {
 
 // What is done for one query head.
 enum class Way {
-  kSilent,  // nothing is read
+  kSilent,  // no key and no value is read
   kScored,  // scores alone, for the log-sum
   kWindow,  // budget 0: exact attention to the newest keys
   kExact,
@@ -139,12 +139,12 @@ struct Heads {
   int begin, end;
   Way way;
   int first;
-  int base;  // of the block that `first` is in; what lies before is not defined
+  int base;  // first key of first's block of kBlock; what lies before is not defined
   int count() const { return end - begin; }
 };
 
-// The work of one item: one KV head of one row. Neighbouring heads of one Way are processed
-// together, so that their keys and values are read once. No bit depends on the other heads.
+// The work of one item: one KV head of one row. Neighbouring query heads of one Way are processed
+// together, so that their keys and values are read once. No output bit depends on the other heads.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -161,7 +161,7 @@ class GroupRun {
     exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
   }
 
-  // False if a score is not finite.
+  // Returns false if a score is not finite.
   bool run() {
     GroupCounts counts(kv_, first_, n_, s_.group_rows.data());
     if (options_.method == Method::kBernoulli) drawFeatures(counts);
@@ -205,7 +205,6 @@ class GroupRun {
     const uint32_t budget = budgetOf(g);
     if (budget == 0 && in_.zero_budget_window > 0) return Way::kWindow;
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
-    // Enough budget for every key is exact attention, without estimates on the way.
     const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
     return select_ == noSelect || enough ? Way::kExact : Way::kSampled;
   }
@@ -241,7 +240,8 @@ class GroupRun {
     counts.silent(out_, in_, row_, first_head_ + g);
   }
 
-  // Bernoulli's queries, and the key bytes of the features that heads with scores read together.
+  // Draws bernoulli's queries, and counts the key bytes of the features that heads with estimated
+  // scores read together.
   void drawFeatures(GroupCounts& counts) {
     int scored = 0;
     for (int g = 0; g < group_; ++g) scored += hasEstimates(g) ? 1 : 0;
@@ -264,7 +264,8 @@ class GroupRun {
     return features;
   }
 
-  // The score stage: the heads' scores, and the key bytes that it reads once for all of them.
+  // Runs the score stage: computes the heads' scores, and counts the keys or shadows that it reads
+  // once for all of them. Returns false if a score is not finite.
   bool scoreKeys(const Heads& heads, GroupCounts& counts) {
     const bool replaced = heads.way == Way::kSampled;
     if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
@@ -286,7 +287,7 @@ class GroupRun {
     return true;
   }
 
-  // Key bytes of the score stage for one head.
+  // Returns the key bytes of the score stage, if head g were alone.
   uint64_t headStageBytes(int g, const Heads& heads) const {
     const auto keys = static_cast<uint64_t>(n_ - heads.first);
     if (estimated(heads.way)) return keys * s_.features[g] * bytesOf(kv_.element);
@@ -349,7 +350,7 @@ class GroupRun {
     return head;
   }
 
-  // False if a score that the method read by itself is not finite.
+  // Returns false if a score that the method computed is not finite.
   bool chosenValues(int g, const Heads& heads, GroupCounts& counts) {
     const Head at = head(g, heads.base);
     if (at.scores && at.weight_total == 0) {
@@ -394,10 +395,6 @@ class GroupRun {
   Draws draws_ = Draws::kNone;   // that select_ promises
   bool exact_from_all_ = false;  // a budget for every key is exact attention
 };
-
-}  // namespace
-
-namespace {
 
 std::optional<std::string> beyondPlan(const PagedKv& kv, const DecodeInputs& in,
                                       const DecodeWorkspace::Impl& space) {

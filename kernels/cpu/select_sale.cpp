@@ -20,8 +20,8 @@ constexpr int kSaleKeys = 32;
 constexpr int kLargestCode = 7;
 constexpr float kKeepsAll = 1e-5f;
 
-// Blocks that are local to a row block which sees `seen` of them: at least four, so that what is
-// left between them and the first is in fours.
+// Returns how many of the `seen` key blocks that a query block sees are always kept as the newest:
+// 4 to 7, so that the number of blocks between these and the first is a multiple of four; or all.
 int localBlocks(int seen) { return std::min(seen, 4 + ((seen - 5) % 4 + 4) % 4); }
 
 // codes = round(x / scale) to nearest even, with the group's largest value at 7.
@@ -46,8 +46,8 @@ class SaleHead {
     }
   }
 
-  // Adds the key blocks of the queries begin..end - 1, which are of one row block. False if a score
-  // is not finite.
+  // Adds the key blocks of the queries begin..end - 1, which are of one query block. Returns false
+  // if a score is not finite.
   bool select(int begin, int end, std::vector<uint32_t>* blocks) {
     const int seen = (end + kSaleKeys - 1) / kSaleKeys;
     const int local = localBlocks(seen);
@@ -174,14 +174,16 @@ class SaleHead {
     }
   }
 
-  // With keys less their mean, as the rounded scores have them: a row's softmax does not see it.
+  // Returns the score with the key less the mean key, as rounded scores have it. Softmax does not
+  // depend on the mean.
   float exactScore(int p, int j) const {
     float score = 0;
     for (int i = 0; i < d_; ++i) score += query(p)[i] * key(j)[i];
     return in_.scale * score;
   }
 
-  // Returns true if a pair's score reaches its row's threshold.
+  // Returns true if the score of a query of begin..end - 1 and a key of the block reaches the
+  // query's threshold.
   bool reaches(int begin, int end, int block, const std::vector<float>& thresholds) {
     const int from = block * kSaleKeys;
     // Products of codes are whole numbers below 2^24: exact in any order.
@@ -220,7 +222,7 @@ class SaleHead {
   int oldest_ = 0;
   bool exact_;
   float tau_;
-  std::vector<float> keys_;     // [end, d], less their mean
+  std::vector<float> keys_;     // [end, d], less their mean; zeros before oldest_
   std::vector<float> queries_;  // [count, d]
   std::vector<float> mean_query_;
   std::vector<float> key_codes_, key_scales_;  // codes as floats

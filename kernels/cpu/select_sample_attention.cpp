@@ -18,8 +18,8 @@
 namespace allot::kernels {
 namespace {
 
-// The bins of largest sums, ties to the lower bin, that hold at least `share` of all: true for
-// them.
+// Returns true for the fewest bins that hold at least `share` of the total, largest first; ties go
+// to the lower bin.
 std::vector<bool> heaviest(const std::vector<uint64_t>& sums, double share) {
   std::vector<bool> chosen(sums.size(), share >= 1);
   if (share >= 1) return chosen;
@@ -46,8 +46,8 @@ struct Bins {
   std::vector<uint64_t> slashes;  // by distance
 };
 
-// The attention of one head's sampled queries, each scaled to a sum of 2^30. False if a score is
-// not finite.
+// Adds the attention of one head's sampled queries to the bins, each query's scaled to a sum of
+// about 2^30. Returns false if a score is not finite.
 bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bins* bins) {
   const int end = in.first + in.count, d = kv.head_dim;
   const int begin = std::max(in.first, end - block), rows = end - begin;
@@ -102,10 +102,7 @@ std::optional<std::string> selectSampleAttention(const PagedKv& kv, const Prefil
   lists->begin.assign(1, 0);
   lists->blocks.clear();
   const int blocks = queryBlocks(in, block), first = firstQueryBlock(in, block);
-  if (blocks == 0) {
-    lists->begin.assign(static_cast<size_t>(in.heads) * blocks + 1, 0);
-    return std::nullopt;
-  }
+  if (blocks == 0) return std::nullopt;
   const auto last = static_cast<size_t>(first + blocks);
   std::vector<Bins> bins(static_cast<size_t>(in.heads));
   std::vector<char> failed(static_cast<size_t>(in.heads));

@@ -12,7 +12,7 @@ void add(uint64_t& total, uint64_t amount) {
   std::atomic_ref<uint64_t>(total).fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Rows of a batch run side by side; most of what they read is marked already.
+// Atomic, since rows of a batch may run at the same time. Most bits are set already.
 void setBits(uint64_t* word, uint64_t bits) {
   const std::atomic_ref<uint64_t> shared(*word);
   if ((shared.load(std::memory_order_relaxed) & bits) == bits) return;
@@ -24,8 +24,8 @@ HeadStatistics* headEntry(const DecodeOutputs& out, const DecodeInputs& in, int 
   return out.head_statistics + static_cast<int64_t>(row) * in.heads + head;
 }
 
-// (sum of weights)^2 / sum of squared weights over the draws. A row drawn c times with weight w in
-// all is c draws of w / c; a row that is always read is one draw.
+// Returns (sum of weights)^2 / sum of squared weights over the draws. A row drawn c times with
+// weight w in all is c draws of w / c; a row that is always read is one draw.
 float effectiveSampleSize(const Selection& s) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < s.rows.size(); ++i) {
@@ -36,8 +36,8 @@ float effectiveSampleSize(const Selection& s) {
   return squares > 0 ? static_cast<float>(sum * sum / squares) : 0.0f;
 }
 
-// sqrt(S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|: for equal weights the square is
-// unbiased. One draw says nothing of its spread.
+// Returns sqrt(f S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|, f = finite_population.
+// For equal weights the variance is unbiased. One draw says nothing of the spread: -1.
 float relativeError(const Head& at, const Selection& s, const float* output) {
   double variance = 0, norm = 0, drawn = 0;
   for (size_t i = 0; i < s.rows.size(); ++i) {

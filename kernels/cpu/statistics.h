@@ -8,29 +8,29 @@
 
 namespace allot::kernels {
 
-// Fills the statistics that the caller asked for, for one row and KV head. Its heads report one by
-// one; then finish() adds to the row's sums, which are integers, so that threads may come in any
-// order.
+// Fills the statistics that the caller asked for, for one row and KV head. Its query heads report
+// one by one. Then finish() adds to the row's sums, which are integers, so that KV heads may finish
+// in any order, on any threads.
 class GroupCounts {
  public:
   // For keys first..n-1. `bits` is scratch of 2 * (n / 64 + 1) words.
   GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits);
 
-  // Reports a head that reads nothing.
+  // Reports a head that reads no value.
   void silent(const DecodeOutputs& out, const DecodeInputs& in, int row, int head);
-  // Reports a head that reads every value from position `first` on. `known`: its scores are exact,
-  // and so is its output.
+  // Reports a head that reads every value from position `first` on. `key_bytes`: the score stage's,
+  // if the head were alone. `known`: the head's scores are exact.
   void exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head, int first,
              uint64_t key_bytes, bool known);
-  // Reports a head that reads its selection. `key_bytes`: the score stage's.
+  // Reports a head that reads its selection. `key_bytes` as above.
   void chosen(const DecodeOutputs& out, const DecodeInputs& in, int row, int head, const Head& at,
               const Selection& selection, uint64_t key_bytes, bool error_known,
               const float* output);
-  // Report the reads of the score stage, once for all heads of the group: every exact key from
-  // position `first` on, or `bytes` bytes of something else.
+  // Report reads of the score stage that the heads share: every exact key from position `first` on,
+  // or `bytes` bytes of a shadow or of features. Later bytes replace earlier ones.
   void readKeys(const DecodeOutputs& out, int first);
   void readStage(uint64_t bytes) { stage_bytes_ = bytes; }
-  // Writes the group's statistics and adds to the row's.
+  // Writes the group's statistics and adds them to the row's.
   void finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head);
 
  private:
