@@ -1,6 +1,7 @@
 #pragma once
 // The table of the methods' parameters: which methods have each, its allowed values, and how it is
 // read and written. Private to kernels/. Pure functions, any thread.
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,8 @@ struct Parameter {
   std::vector<Method> methods;
   std::string allowed;
   std::string_view meaning;
-  bool (*read)(std::string_view text, MethodOptions* options);
-  std::string (*write)(const MethodOptions& options);
+  std::function<bool(std::string_view text, MethodOptions* options)> read;
+  std::function<std::string(const MethodOptions& options)> write;
 };
 
 // Returns all parameters, in the order of a method's text and of the documents.
