@@ -36,12 +36,6 @@ std::string joined(const std::vector<std::string_view>& words) {
   return text;
 }
 
-std::string joined(const std::vector<Method>& methods) {
-  std::vector<std::string_view> names;
-  for (const Method method : methods) names.push_back(methodName(method));
-  return joined(names);
-}
-
 // Returns the method that chooses entries: bernoulli leaves that to `values`.
 Method valueStage(const MethodOptions& options) {
   return traitsOf(options.method).chosen_by == ChosenBy::kOfValues ? options.values
@@ -281,7 +275,7 @@ std::optional<std::string> gpuUnsupported(const MethodOptions& options, Phase ph
 std::vector<ParameterInfo> methodParameterTable() {
   std::vector<ParameterInfo> table;
   for (const Parameter& parameter : methodParameters()) {
-    table.push_back({std::string(parameter.key), joined(parameter.methods),
+    table.push_back({std::string(parameter.key), namesOf(parameter.methods),
                      std::string(parameter.write(defaultsOf(parameter.methods.front()))),
                      std::string(parameter.allowed), std::string(parameter.meaning)});
   }

@@ -28,14 +28,6 @@ std::vector<Method> drawingMethods() {
   });
 }
 
-std::string namesOf(const std::vector<Method>& methods) {
-  std::string names;
-  for (const Method method : methods) {
-    names.append(names.empty() ? "" : ", ").append(methodName(method));
-  }
-  return names;
-}
-
 // Returns the shortest decimal that reads back as the same number.
 std::string decimal(double value) {
   char text[32];
@@ -266,6 +258,14 @@ std::vector<Parameter> makeParameters() {
 }
 
 }  // namespace
+
+std::string namesOf(const std::vector<Method>& methods) {
+  std::string names;
+  for (const Method method : methods) {
+    names.append(names.empty() ? "" : ", ").append(methodName(method));
+  }
+  return names;
+}
 
 const std::vector<Parameter>& methodParameters() {
   static const std::vector<Parameter> all = makeParameters();

@@ -218,7 +218,7 @@ bool CudaCache::allocatePool() {
 }
 
 void CudaCache::makeTables() {
-  std::vector<int32_t> tables(static_cast<size_t>(kv_.pages));
+  std::vector<int32_t> tables(kv_.pages);
   std::iota(tables.begin(), tables.end(), 0);
   std::mt19937_64 random(options_.seed);
   std::shuffle(tables.begin(), tables.end(), random);

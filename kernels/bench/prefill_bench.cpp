@@ -68,8 +68,8 @@ class Layer {
     queries_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     out_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     statistics_.need(sizeof(kernels::PrefillStatistics));
-    std::vector<int32_t> table(static_cast<size_t>(pages));
-    for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
+    std::vector<int32_t> table(pages);
+    for (int i = 0; i < pages; ++i) table[i] = i;
     table_.upload(table);
     kv_ = {.element = kernels::Element::kBFloat16,
            .keys = keys_memory_.as<void>(),

@@ -163,7 +163,7 @@ class GroupRun {
 
   // Returns false if a score is not finite.
   bool run() {
-    GroupCounts counts(kv_, first_, n_, s_.group_rows.data());
+    GroupCounts counts(kv_, in_, out_, row_, kv_head_, s_.group_rows.data());
     if (options_.method == Method::kBernoulli) drawFeatures(counts);
     for (int begin = 0, end = 0; begin < group_; begin = end) {
       const Way way = wayOf(begin);
@@ -172,7 +172,7 @@ class GroupRun {
           way == Way::kWindow ? std::max(first_, n_ - in_.zero_budget_window) : first_;
       if (!runHeads({begin, end, way, first, first / kBlock * kBlock}, counts)) return false;
     }
-    counts.finish(out_, in_, row_, kv_head_);
+    counts.finish();
     return true;
   }
 
@@ -237,7 +237,7 @@ class GroupRun {
       const int64_t at = (static_cast<int64_t>(row_) * kv_.kv_heads + kv_head_) * kv_.head_dim;
       std::copy_n(in_.zero_budget_values + at, kv_.head_dim, output(g));
     }
-    counts.silent(out_, in_, row_, first_head_ + g);
+    counts.silent(first_head_ + g);
   }
 
   // Draws bernoulli's queries, and counts the key bytes of the features that heads with estimated
@@ -279,7 +279,7 @@ class GroupRun {
       counts.readStage(headStageBytes(heads.begin, heads));
     } else {
       exactScores(keys, asked, heads.count(), in_.scale, to, stride_);
-      counts.readKeys(out_, heads.first);
+      counts.readKeys(heads.first);
     }
     for (int g = heads.begin; g < heads.end; ++g) {
       if (!finishScores(scores(g), n_, bias(), heads.first)) return false;
@@ -315,8 +315,7 @@ class GroupRun {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
       scaleRow(output(g), kv_.head_dim, total > 0 ? static_cast<float>(1.0 / total) : 0.0f);
-      counts.exact(out_, in_, row_, first_head_ + g, first, headStageBytes(g, heads),
-                   !estimated(heads.way));
+      counts.exact(first_head_ + g, first, headStageBytes(g, heads), !estimated(heads.way));
     }
   }
 
@@ -355,7 +354,7 @@ class GroupRun {
     const Head at = head(g, heads.base);
     if (at.scores && at.weight_total == 0) {
       setLse(g, kMinusInfinity);
-      counts.silent(out_, in_, row_, first_head_ + g);
+      counts.silent(first_head_ + g);
       return true;
     }
     Selection& chosen = s_.selection;
@@ -379,8 +378,7 @@ class GroupRun {
     setLse(g, chosen.sets_lse ? chosen.lse
                               : at.top + static_cast<float>(std::log(at.exp_weight_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
-    counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g, heads),
-                  error_known, output(g));
+    counts.chosen(first_head_ + g, at, chosen, headStageBytes(g, heads), error_known, output(g));
     return true;
   }
 
@@ -423,7 +421,7 @@ std::optional<std::string> decodeAttention(const MethodOptions& method, const Pa
     scratch.sampling_seconds = 0;
   }
   auto body = [&](int thread, int item) {
-    Scratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    Scratch& scratch = space.scratch[thread];
     GroupRun run(method, kv, in, out, &scratch, item / kv.kv_heads, item % kv.kv_heads);
     if (!run.run() && (scratch.failed_item < 0 || item < scratch.failed_item)) {
       scratch.failed_item = item;

@@ -82,8 +82,8 @@ int choosePages(const Head& head, int page_keys, Selection* selection) {
   const int kept = std::min(head.options->newest_within ? bought : bought + 1, pages);
   auto& scores = selection->buffer;
   auto& order = selection->order;
-  scores.resize(static_cast<size_t>(pages));
-  order.resize(static_cast<size_t>(pages));
+  scores.resize(pages);
+  order.resize(pages);
   const bool wide = head.kv->element == Element::kFloat32;
   for (int p = 0; p < pages; ++p) {
     scores[p] = wide ? pageScore<float>(head, oldest + p, page_keys)

@@ -259,7 +259,7 @@ class BlockRun {
     }
     if (!weigh(blocks)) return false;
     uint64_t total = 0;
-    for (int b = 0; b < blocks; ++b) total += s_.weights[static_cast<size_t>(b)];
+    for (int b = 0; b < blocks; ++b) total += s_.weights[b];
     assert(total > 0);  // each query's weights sum to 2^30
     const uint32_t offset = offsetOf(
         philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
@@ -267,7 +267,7 @@ class BlockRun {
     uint64_t prefix = 0;
     uint32_t drawn = systematicDrawsBelow(0, total, budget, offset);
     for (int b = 0; b < blocks; ++b) {
-      const uint64_t weight = s_.weights[static_cast<size_t>(b)];
+      const uint64_t weight = s_.weights[b];
       prefix += weight;
       const uint32_t below = systematicDrawsBelow(prefix, total, budget, offset);
       if (below > drawn) {
@@ -323,7 +323,7 @@ class BlockRun {
   // score is not finite.
   bool weigh(int blocks) {
     s_.block_lse.resize(static_cast<size_t>(blocks) * kBlockQueries);
-    s_.weights.assign(static_cast<size_t>(blocks), 0);
+    s_.weights.assign(blocks, 0);
     for (int b = 0; b < blocks; ++b) {
       const Range keys = score(firstKeys() + b);
       ++s_.statistics.blocks;
@@ -331,7 +331,7 @@ class BlockRun {
       for (int q = 0; q < padded_; ++q) {
         const Range seen = seenBy(q, start, keys.from, keys.to);
         if (!logSumOf(s_.scores + q * kBlockKeys, seen.from, seen.to,
-                      &s_.block_lse[static_cast<size_t>(b * kBlockQueries + q)])) {
+                      &s_.block_lse[b * kBlockQueries + q])) {
           return false;
         }
       }
@@ -349,14 +349,11 @@ class BlockRun {
       for (int q = 0; begin_ + q < end_; ++q) {
         weight += std::exp(static_cast<double>(lseOf(b, q)) - s_.top[q]);
       }
-      s_.weights[static_cast<size_t>(b)] =
-          static_cast<uint64_t>(std::llround(std::ldexp(weight, 30)));
+      s_.weights[b] = static_cast<uint64_t>(std::llround(std::ldexp(weight, 30)));
     }
     return true;
   }
-  float lseOf(int block, int q) const {
-    return s_.block_lse[static_cast<size_t>(block * kBlockQueries + q)];
-  }
+  float lseOf(int block, int q) const { return s_.block_lse[block * kBlockQueries + q]; }
 
   // Adds the block's exact attention times `factor` to the outputs.
   void takeDrawn(int block, double factor) {
@@ -482,7 +479,7 @@ std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, co
   // The last query blocks have the most keys and go first: begun last, they would keep one thread
   // busy while the others wait.
   auto body = [&](int thread, int item) {
-    PrefillScratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    PrefillScratch& scratch = space.scratch[thread];
     const int head = item % in.heads, block = blocks - 1 - item / in.heads;
     BlockRun run(kv, in, sizes, out, &scratch, head, first_block + block);
     scratch.statistics.dense_blocks += static_cast<uint64_t>(run.lastKeys() - run.firstKeys() + 1);

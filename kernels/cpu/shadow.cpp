@@ -21,18 +21,14 @@ constexpr int kVector = 64;           // bytes: 16 keys, 4 features
 constexpr int kHeadsAtOnce = 4;       // query heads scored together
 constexpr float kLargestQuery = 127;  // symmetric, so that a query and its negative round alike
 
-uint32_t load32(const uint8_t* from) {
-  uint32_t word;
+template <typename Word>
+Word loadWord(const void* from) {
+  Word word;
   std::memcpy(&word, from, sizeof word);
   return word;
 }
+uint32_t load32(const uint8_t* from) { return loadWord<uint32_t>(from); }
 void store32(uint8_t* to, uint32_t word) { std::memcpy(to, &word, sizeof word); }
-
-uint64_t load64(const uint8_t* from) {
-  uint64_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
 
 // Returns where the third bits start in a tile of 3-bit codes, in bytes.
 int thirdBits(int head_dim) { return head_dim / 16 * kVector; }
@@ -48,7 +44,7 @@ void unpack(const uint8_t* tile, int head_dim, int v, uint8_t* codes) {
     } else if constexpr (Bits == 4) {
       codes[i] = tile[v / 2 * kVector + i] >> (v % 2 * 4) & 0x0f;
     } else {
-      const uint64_t third = load64(tile + thirdBits(head_dim) + v * 8);
+      const uint64_t third = loadWord<uint64_t>(tile + thirdBits(head_dim) + v * 8);
       codes[i] = static_cast<uint8_t>((tile[v / 4 * kVector + i] >> (v % 4 * 2) & 0x03) |
                                       (third >> i & 1) << 2);
     }
@@ -75,11 +71,7 @@ void dotsPlain(const uint8_t* tile, const uint8_t*, int head_dim, const int8_t* 
 
 #ifdef ALLOT_X86
 
-int32_t fourFeatures(const int8_t* query) {
-  int32_t word;
-  std::memcpy(&word, query, sizeof word);
-  return word;
-}
+int32_t fourFeatures(const int8_t* query) { return loadWord<int32_t>(query); }
 
 // ---- AVX-512 with VNNI: one instruction multiplies 64 codes and sums groups of four, without
 // saturation.
@@ -103,7 +95,7 @@ ALLOT_VNNI inline void unpackVnni(const uint8_t* tile, int head_dim, int v, __m5
                               _mm512_srli_epi16(packed, 6)};
     for (int i = 0; i < 4; ++i) {
       const __m512i two = _mm512_and_si512(parts[i], low);
-      const __mmask64 third = load64(tile + thirdBits(head_dim) + (4 * v + i) * 8);
+      const __mmask64 third = loadWord<uint64_t>(tile + thirdBits(head_dim) + (4 * v + i) * 8);
       codes[i] = _mm512_mask_add_epi8(two, third, two, four);
     }
   }
