@@ -15,8 +15,7 @@ struct MethodOptions;
 
 constexpr int kMinimumPilot = 32;
 
-// Returns ceil(share * count - 1e-9), at most count: a rounding error does not make 0.07 of 100
-// an 8.
+// Returns ceil(share * count - 1e-9), at most count: rounding does not make 0.07 of 100 an 8.
 ALLOT_HOST_DEVICE inline int shareOf(double share, int count) {
   const double wanted = ceil(share * count - 1e-9);
   return wanted < count ? static_cast<int>(wanted) : count;
@@ -137,8 +136,7 @@ ALLOT_HOST_DEVICE inline int limitedRows(double wanted, int pilots, int most) {
   return rows > pilots ? static_cast<int>(rows) : pilots;
 }
 
-// Returns the rule of vattention's options. Each thread keeps its last rule, which its next call
-// may replace.
+// Returns the rule of vattention's options. Each thread has one, until its next call.
 const VAttentionRule& vAttentionRule(const MethodOptions& options);
 
 // Returns the rule of adaptive-denominator's options.

@@ -15,8 +15,7 @@ constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int kCannotWrite = 74;
 
-// Measure one decode step of one attention layer: on the CPU beside LibTorch, on a GPU beside
-// peers.
+// Measure one decode step of one attention layer, beside LibTorch's or beside peers.
 int decodeOnCpu(int argc, char** argv);
 int decodeOnGpu(int argc, char** argv);
 // Measures a prompt in one attention layer, beside peers.

@@ -11,8 +11,7 @@
 namespace allot::bench {
 namespace {
 
-// Positions of one append, all sequences together: 256 MiB of keys and values for Llama-8B's
-// shapes.
+// Positions of one append, all sequences together: 256 MiB of keys and values for Llama-8B.
 constexpr int kAppendPositions = 32768;
 constexpr int kAppendSequences = 64;
 

@@ -3,8 +3,7 @@
 //
 // The sequences are a pool of pages on the GPU with the keys' 4-bit shadow and, if a method reads
 // them, bounds; page tables in random order; and the inputs of a step. appendKv() writes the pool.
-// Steps take the copies of the batch in turn, against the L2 cache. Owned by one thread, on one
-// stream.
+// Steps take the copies of the batch in turn, against the L2 cache. Owned by one thread.
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +24,7 @@ class CudaCache {
   static std::unique_ptr<CudaCache> make(const CudaOptions& options, Shape shape, int copies,
                                          cudaStream_t stream);
 
-  // Writes keys whose scores are drawn from `source`, and values. Returns nothing, or appendKv()'s
-  // refusal.
+  // Writes keys whose scores are drawn from `source`, and values. Returns nothing or a refusal.
   [[nodiscard]] std::optional<std::string> fill(const ScoreSource& source);
 
   // Sets the inputs to the next copy's page table and to `step`. Queues work and does not wait.

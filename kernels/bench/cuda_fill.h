@@ -40,8 +40,7 @@ void fillKeys(const FillInputs& in, cudaStream_t stream);
 
 // A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores have three parts:
 // neighbours by rotating channels, which fall slowly with the distance; about one key in 401
-// that all queries attend to; and normal noise. The strengths of the first two depend on the KV
-// head.
+// that all queries attend to; and normal noise. The first two have strengths by KV head.
 struct PromptFill {
   void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
   void* values = nullptr;    // [pages, kv_heads, page_size, head_dim], normal, variance 1

@@ -17,8 +17,7 @@ class CudaTimer {
   CudaTimer& operator=(const CudaTimer&) = delete;
 
   // Captures the launches of `launch` and times their replays. `prepare` runs before each replay
-  // and is not timed. Returns nothing, the refusal of `launch`, or why its launches cannot be
-  // captured.
+  // and is not timed. Returns nothing, the refusal of `launch`, or why capturing failed.
   using Launch = std::function<std::optional<std::string>()>;
   [[nodiscard]] std::optional<std::string> time(const Launch& launch,
                                                 const std::function<void()>& prepare,

@@ -271,8 +271,7 @@ nlohmann::json readFloors(const Options& options, int n, RotatingCache* cache) {
   return floors;
 }
 
-// Measures appends without shadows, with each shadow and with bounds: microseconds a position of
-// all KV heads.
+// Measures appends alone, with each shadow and with bounds, in microseconds a position.
 nlohmann::json appendCosts(const Options& options) {
   constexpr int32_t kCount = 1024, kStart = 0;
   RotatingCache cache(kCount, options.page_size, 1, 1);

@@ -16,8 +16,7 @@ class LibTorchDense {
 
   // Returns the names of the ways to write the step; outputs differ by rounding alone.
   static const std::vector<std::string>& ways();
-  // Runs one step over the next layer for queries [kHeads, kHeadDim]. Returns the first output
-  // number.
+  // Runs one step over the next layer for queries [kHeads, kHeadDim]. Returns out[0].
   float step(size_t way, const float* queries);
 
   // Sets the threads of later steps of the process.

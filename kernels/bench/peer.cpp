@@ -35,8 +35,7 @@ std::string textOf(const std::string& path) {
   return text.str();
 }
 
-// Returns a peer's text as part of a sentence: control characters are blanks, and the end is cut
-// off.
+// Returns a peer's text for a sentence: blanks for control characters, kMostQuoted at most.
 std::string oneLine(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';

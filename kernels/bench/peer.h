@@ -65,8 +65,7 @@ class Peer {
 
 // Returns torch, flashinfer, or the file's name without its extension.
 std::string peerLabel(const std::string& name);
-// Returns "" if labels differ and each name is built in or a file that can be run; else one
-// sentence.
+// Returns "" if labels differ and each name is built in or can be run; else one sentence.
 std::string wrongPeers(const std::vector<std::string>& names);
 
 // Asks each peer each question and prints the answers, for authors of a peer. Needs no GPU itself.

@@ -208,8 +208,7 @@ void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selec
 double normalUpperQuantile(double tail) {
   if (tail > 0.5) return -normalUpperQuantile(1 - tail);
   // Newton's method for log P(Z > z) = log tail. The left side is concave and falls, so that steps
-  // from above the root go down to it and never past it. P(Z > z) <= exp(-z^2 / 2) / 2 gives the
-  // start.
+  // from above the root never pass it. P(Z > z) <= exp(-z^2 / 2) / 2 gives the start.
   const double target = std::log(tail);
   double z = std::sqrt(-2 * std::log(2 * tail));
   for (int step = 0; step < 50; ++step) {

@@ -102,14 +102,12 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
     table.clear();
     lengths.clear();
     step_names.clear();
+    budgets.clear();
     for (int r = 0; r < rows; ++r) {
       const int position = in.first + from + r;
       table.insert(table.end(), in.page_table, in.page_table + in.max_pages);
       lengths.push_back(position + 1);
       step_names.push_back(kPromptBit | static_cast<uint32_t>(position));
-    }
-    budgets.clear();
-    for (int r = 0; r < rows; ++r) {
       if (draws.budgets) {
         budgets.insert(budgets.end(), draws.budgets, draws.budgets + in.heads);
       } else {

@@ -104,8 +104,8 @@ ALLOT_INLINE void scaledProducts(const float* queries, const T* const* keys, int
   }
 }
 
-// Scores `count` consecutive keys, those of head h at scores + h * stride. Prefetches as many keys
-// at `ahead`.
+// Scores `count` consecutive keys, those of head h at scores + h * stride. Prefetches keys at
+// `ahead`.
 template <bool Wide, int Heads, typename T>
 ALLOT_INLINE void scoreHeads(const float* queries, const T* keys, const T* ahead, int head_dim,
                              int count, float scale, float* scores, int64_t stride) {

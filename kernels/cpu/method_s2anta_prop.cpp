@@ -56,8 +56,7 @@ void selectByLargestRemainder(const Head& head, int size, int begin, int end,
   }
   order.resize(remainders.size());
   std::iota(order.begin(), order.end(), 0);
-  // `left` is the sum of the remainders, each below a draw: more tiles than `left` have one, or
-  // left is 0.
+  // `left` draws are the remainders' sum, and each is below 1: left is below the number of tiles.
   const auto raised = order.begin() + left;
   std::nth_element(order.begin(), raised, order.end(), [&](int32_t a, int32_t b) {
     return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;

@@ -22,8 +22,7 @@ constexpr uint32_t kMostDraws = 1u << 24;
 constexpr int kBlock = 32;
 
 // The inputs of one query head. Scores are scale * q.k + bias; for bernoulli an estimate of that,
-// and for methods that read a shadow with k~ in place of k. quest has no scores and no weights:
-// null.
+// and for methods that read a shadow with k~ in place of k. quest has neither scores nor weights.
 struct Head {
   // [n] scores, then -inf up to a multiple of kBlock; also -inf before `first`, back to a multiple.
   const float* scores = nullptr;
