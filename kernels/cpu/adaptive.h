@@ -11,10 +11,9 @@
 //   tail  the other n_s keys
 // s_j is the exact score of key j, v_j its value, and m the largest score that was read. With
 // e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample:
-//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) tail keys estimates D = sum e_j (all keys) and
-//   the
-//      standard deviation of e_j over the tail. If the rule uses values, it also estimates
-//      N = sum r_j and the standard deviation of r_j.
+//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys of the tail estimates D = sum e_j over all
+//      keys and the standard deviation of e_j over the tail. If the rule uses values, it also
+//      estimates N = sum r_j and the standard deviation of r_j.
 //   2. A BudgetRule computes b from these. b is at least b0 and at most n_s. maxBudget, unless it
 //      is 0, limits b even below b0.
 //   3. A new sample of b keys, uniform without replacement, gives

@@ -44,7 +44,7 @@ struct DecodeInputs {
   int64_t bias_stride = 0;      // >= the longest length
   bool head_budgets = false;    // budgets are [rows, heads]
   // [rows, kv_heads, head_dim] or null: the output of heads with budget 0, whatever the method. No
-  // value is counted as read; keys are, if DecodeOutputs::lse is wanted.
+  // value is counted as read. On the CPU keys are, if DecodeOutputs::lse is wanted.
   const float* zero_budget_values = nullptr;
   // Above 0: a head with budget 0 attends exactly to this many newest keys, which are counted as
   // read, and zero_budget_values is ignored. On the CPU only.
