@@ -73,7 +73,7 @@ void measureDevice(CudaTimer* timer, cudaStream_t stream, CudaDevice* device) {
   device->empty_graph_ms = refusal ? 0 : timing.median;
 }
 
-// Where peaked scores come from, on the device.
+// The source of peaked scores, on the device.
 struct Peaked {
   ScoreSource source;
   std::string text;
@@ -182,7 +182,7 @@ class Bench {
     std::printf("left out: %s\n", sentence.c_str());
   }
 
-  // What is measured; says what is not.
+  // Lists the shapes to measure. Reports what is left out.
   void plan() {
     for (const std::string& text : options_.methods) {
       kernels::MethodOptions method;
@@ -283,7 +283,7 @@ class Bench {
   nlohmann::json reports_ = nlohmann::json::array();
 };
 
-// The recording of the source tree, where this was built.
+// Returns the recording in the source tree that this was built from, "" if that is not there.
 std::string builtInStates() {
   const std::string path = ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin";
   return access(path.c_str(), R_OK) == 0 ? path : "";

@@ -35,7 +35,7 @@ std::string textOf(const std::string& path) {
   return text.str();
 }
 
-// What a peer said, as part of a sentence.
+// Returns a peer's text for a sentence: blanks for control characters, kMostQuoted at most.
 std::string oneLine(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
@@ -53,7 +53,7 @@ std::string dumped(const json& said) {
   return oneLine(said.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-// In the child: never returns.
+// Turns the child process into the program.
 [[noreturn]] void become(const std::string& program, std::vector<std::string> arguments, int in,
                          int out) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -141,7 +141,7 @@ Peer::Peer(const std::string& name, const std::string& python, PeerLimits limits
 Peer::~Peer() { stop(); }
 
 void Peer::start(const std::string& program, const std::vector<std::string>& arguments) {
-  signal(SIGPIPE, SIG_IGN);  // it may end while it is written to
+  signal(SIGPIPE, SIG_IGN);  // the peer may end while a question is written
   program_ = program;
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0) {
@@ -162,7 +162,7 @@ void Peer::start(const std::string& program, const std::vector<std::string>& arg
   from_ = from[0];
 }
 
-// The first line: its version, or why it cannot.
+// Reads the first line: the peer's version, or why it cannot be asked.
 void Peer::greet() {
   const json hello = next(limits_.start);
   if (absence_.empty()) {
@@ -185,7 +185,7 @@ std::string Peer::stop() {
   close(to_);
   close(from_);
   int status = 0;
-  // Its output has ended or it is to go: a moment for one that ends by itself.
+  // Waits up to half a second for a process that ends by itself.
   for (int i = 0; i < 50 && waitpid(pid_, &status, WNOHANG) == 0; ++i) usleep(10'000);
   if (waitpid(pid_, nullptr, WNOHANG) == 0) {
     kill(pid_, SIGKILL);
@@ -217,7 +217,7 @@ json Peer::next(std::chrono::seconds within) {
   const auto until = Clock::now() + within;
   const auto give_up = [this](const std::string& why) {
     absence_ = why;
-    // Of a peer that says what is no JSON, this is the way to find it.
+    // Helps the author of a peer that writes no JSON.
     if (!unread_.empty()) absence_ += "; its last line was no JSON object: " + oneLine(unread_);
     return json::object();
   };

@@ -23,7 +23,7 @@ struct PeerQuestion {
   int warm_up = 0, samples = 1;
 };
 
-// Time limits.
+// Time limits: of the first line, and of an answer.
 struct PeerLimits {
   std::chrono::seconds start{180};
   std::chrono::seconds answer{300};  // FlashInfer compiles its kernels at the first question
@@ -51,9 +51,9 @@ class Peer {
  private:
   void start(const std::string& program, const std::vector<std::string>& arguments);
   void greet();
-  // Returns the next line that is a JSON object; sets absence_ if there is none in time.
+  // Returns the next line that is a JSON object. If there is none, sets absence_ and returns {}.
   nlohmann::json next(std::chrono::seconds within);
-  // Stops the process. Returns how it ended, if it ended by itself.
+  // Stops the process. Returns how it ended, "" if it was stopped or ended with 0.
   std::string stop();
 
   std::string label_, program_;
@@ -65,7 +65,7 @@ class Peer {
 
 // Returns torch, flashinfer, or the file's name without its extension.
 std::string peerLabel(const std::string& name);
-// Returns "" if each peer could be started; else one sentence.
+// Returns "" if labels differ and each name is built in or can be run; else one sentence.
 std::string wrongPeers(const std::vector<std::string>& names);
 
 // Asks each peer each question and prints the answers, for authors of a peer. Needs no GPU itself.

@@ -68,8 +68,8 @@ class Layer {
     queries_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     out_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     statistics_.need(sizeof(kernels::PrefillStatistics));
-    std::vector<int32_t> table(static_cast<size_t>(pages));
-    for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
+    std::vector<int32_t> table(pages);
+    for (int i = 0; i < pages; ++i) table[i] = i;
     table_.upload(table);
     kv_ = {.element = kernels::Element::kBFloat16,
            .keys = keys_memory_.as<void>(),
@@ -101,7 +101,7 @@ class Layer {
   }
 
   enum class Parts { kAll, kSelection };
-  // The whole prompt, chunk by chunk.
+  // Launches the whole prompt, chunk by chunk.
   Refusal read(Parts parts, bool statistics, uint32_t budget) {
     for (int first = 0; first < keys_; first += chunk_) {
       kernels::PrefillInputs in = inputs(first, std::min(chunk_, keys_ - first));
@@ -171,7 +171,7 @@ class Layer {
   cuda::PrefillWorkspace workspace_;
 };
 
-// A method whose strength is not set yet: 0 reads least, 1 reads all.
+// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 reads all.
 MethodOptions atStrength(const MethodOptions& of, double strength, int keys, uint32_t* budget) {
   MethodOptions method = of;
   switch (method.method) {
@@ -236,7 +236,7 @@ class Bench {
   }
 
  private:
-  // 4 operations for each channel of each pair that causality leaves.
+  // Returns 4 operations for each channel of each pair that causality leaves.
   double denseOperations() const {
     return 4.0 * options_.head_dim * options_.heads * 0.5 * keys_ * (keys_ + 1.0);
   }
@@ -290,7 +290,7 @@ class Bench {
     uint32_t budget = 0;
     kernels::PrefillStatistics read;
     MethodOptions method = of;
-    // The strongest that reads no more than was asked for.
+    // Bisects for the largest strength that reads no more than --density.
     for (int i = 0; i < 10; ++i) {
       const double middle = i == 9 ? low : (low + high) / 2;
       method = atStrength(of, middle, keys_, &budget);

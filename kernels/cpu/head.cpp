@@ -7,7 +7,7 @@
 namespace allot::kernels {
 namespace {
 
-// The order of sums is that of key_scores.cpp: the same score to the bit.
+// Adds in the order of key_scores.cpp, so that scores are equal to the bit.
 template <typename T>
 ALLOT_INLINE float dotAs(const float* query, const void* key, int head_dim) {
   const T* row = static_cast<const T*>(key);

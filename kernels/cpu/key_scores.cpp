@@ -8,8 +8,8 @@
 namespace allot::kernels {
 namespace {
 
-// Lane i of the result is sum(v[i]), with the additions of `sum` in the same order: sixteen sums
-// for about the price of three.
+// Returns sum(v[i]) in lane i, with the additions of sum() in the same order: sixteen sums for
+// about the price of three. Overwrites v.
 ALLOT_INLINE Float16 sums(Float16* v) {
   for (int i = 0; i < 8; ++i) {
     const Float16 a = v[2 * i], b = v[2 * i + 1];
@@ -35,8 +35,8 @@ ALLOT_INLINE Float16 sums(Float16* v) {
                                  31);
 }
 
-// Sixteen products at once: `Heads` queries, head_dim apart, with 16 / Heads keys. Lane
-// h * (16 / Heads) + k of the result is q_h . keys[k].
+// Returns sixteen products: of `Heads` queries, head_dim apart, with 16 / Heads keys. Lane
+// h * (16 / Heads) + k is q_h . keys[k].
 template <int Heads, typename T>
 ALLOT_INLINE Float16 products(const float* queries, const T* const* keys, int head_dim) {
   constexpr int kKeys = 16 / Heads;
@@ -52,8 +52,8 @@ ALLOT_INLINE Float16 products(const float* queries, const T* const* keys, int he
   return sums(v);
 }
 
-// The same products to the bit, times `scale`, by vectors of eight lanes: four at a time, whose
-// eight sums fit sixteen registers.
+// Writes the products of products(), bit for bit, times `scale`. Computes four at a time by vectors
+// of eight lanes, whose eight sums fit sixteen registers.
 template <int Heads, typename T>
 ALLOT_INLINE void narrowProducts(const float* queries, const T* const* keys, int head_dim,
                                  float scale, float* to) {
@@ -104,8 +104,8 @@ ALLOT_INLINE void scaledProducts(const float* queries, const T* const* keys, int
   }
 }
 
-// `count` consecutive keys, scores of head h at scores + h * stride; as many keys at `ahead` are
-// fetched.
+// Scores `count` consecutive keys, those of head h at scores + h * stride. Prefetches keys at
+// `ahead`.
 template <bool Wide, int Heads, typename T>
 ALLOT_INLINE void scoreHeads(const float* queries, const T* keys, const T* ahead, int head_dim,
                              int count, float scale, float* scores, int64_t stride) {
@@ -173,7 +173,7 @@ void scorePageBFloat16Narrow(const float* queries, const uint16_t* keys, const u
   scorePage<false>(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
 }
 
-// Sixteen scattered keys.
+// Score sixteen scattered keys.
 ALLOT_CLONES
 void scoreRowsFloat32(const float* query, const float* const* keys, int head_dim, float scale,
                       float* scores) {

@@ -15,7 +15,7 @@
 namespace allot::kernels {
 namespace {
 
-// Exact scores, bias included, of the rows drawn.
+// Writes the exact scores of the rows drawn, bias included, to selection->buffer.
 void scoreDrawn(const Head& head, Selection* selection) {
   const auto& rows = selection->rows;
   auto& scores = selection->buffer;
@@ -27,7 +27,7 @@ void scoreDrawn(const Head& head, Selection* selection) {
   selection->key_rows += rows.size();
 }
 
-// log sum_j exp(s_j) over every key.
+// Returns log sum_j exp(s_j) over every key.
 double exactLse(const Head& head, Selection* selection) {
   auto& scores = selection->buffer;
   scores.resize(static_cast<size_t>(head.n));

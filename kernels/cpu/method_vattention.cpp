@@ -29,7 +29,8 @@ namespace allot::kernels {
 //
 // For vectors the lemma on sums holds where z_N >= 1.24, up to delta_N = 0.215: among normal
 // vectors of one trace, those along a line have the heaviest tail of |X| beyond 1.24 deviations
-// (Szekely and Bakirov, 2003). Splits with less are left out; with halves that is delta = 0.43.
+// (Szekely and Bakirov, 2003). Other splits with a smaller z_N are left out. Halves are always
+// kept, though above delta = 0.43 their z_N is smaller, too.
 namespace {
 
 constexpr double kLineIsWorst = 1.24;

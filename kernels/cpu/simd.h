@@ -20,9 +20,9 @@ typedef float Float4 __attribute__((vector_size(16)));
 #endif
 #define ALLOT_INLINE inline __attribute__((always_inline))
 
-// Returns true if a 64-byte vector is one register here. Otherwise GCC splits it, and a scalar
-// times such a vector goes through memory, about twenty times slower. Products and scores are
-// therefore written for both widths, with the same bits.
+// Returns true if the processor has registers of 64 bytes. Otherwise GCC splits a 64-byte vector,
+// and a scalar times such a vector goes through memory, about twenty times slower. Products and
+// scores are therefore written for both widths, with the same bits.
 #if defined(__x86_64__)
 inline bool hasWideVectors() {
   static const bool has = __builtin_cpu_supports("avx512vl");

@@ -16,7 +16,7 @@ void addValues(const PagedKv& kv, const int32_t* pages, int kv_head, int from, i
 double* valueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int position);
 
 // Writes PagedKv::value_sums for positions start .. start + count - 1.
-// Requires: their values are in the cache.
+// Requires: their values are in the cache, and so is the sum at start - 1, unless start is 0.
 void appendValueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int start, int count);
 
 }  // namespace allot::kernels

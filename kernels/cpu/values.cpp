@@ -7,8 +7,7 @@
 namespace allot::kernels {
 namespace {
 
-// 16 * Blocks channels from channel d on. Rows are scattered, so that they are fetched a few rows
-// ahead.
+// Adds 16 * Blocks channels from channel d on. Rows are scattered, so that they are prefetched.
 template <int Blocks, typename T>
 ALLOT_INLINE void gatherBlocks(const void* const* rows, const float* weights, int count, int d,
                                float* out) {
@@ -34,8 +33,8 @@ ALLOT_INLINE void gatherAs(const void* const* rows, const float* weights, int co
   for (; d < head_dim; d += 16) gatherBlocks<1, T>(rows, weights, count, d, out);
 }
 
-// `Heads` heads, 16 * Blocks channels: sums stay in registers over the rows, and each row is read
-// and widened once for all of these heads.
+// Adds 16 * Blocks channels for `Heads` heads: sums stay in registers over the rows, and each row
+// is read and widened once for all of these heads.
 template <int Heads, int Blocks, typename T>
 ALLOT_INLINE void accumulateBlocks(const T* values, const T* ahead, const float* weights,
                                    int64_t weight_stride, int count, int head_dim, float* out) {

@@ -39,9 +39,8 @@
 //                 values together, so that float32 sums round by what the other heads drew.
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
-//   if
-//                 deciding scores differ by more than their rounding. Budgets are the CPU's within
-//                 the rounding of the pilot's sums. Equal budgets give equal samples.
+//                 if deciding scores differ by more than their rounding. Budgets are the CPU's
+//                 within the rounding of the pilot's sums. Equal budgets give equal samples.
 #include <cstdint>
 #include <memory>
 #include <optional>

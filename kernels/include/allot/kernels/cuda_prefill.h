@@ -11,8 +11,8 @@
 // graph. A selection's list is one bit a block, on the device; the host does not read it. A
 // workspace has one caller at a time.
 //
-// A query's output depends on its keys, its values and its list alone: not on the chunk, the page
-// size or the other heads, to the last bit.
+// A query's output depends on its keys, its values and its list alone: not on the page size, the
+// other heads or, except with skip and sampled blocks, the chunk, to the last bit.
 //
 // Agreement with the CPU (kernels/cpu):
 //   outputs          queries, and weights relative to the running maximum, are rounded to bfloat16
@@ -20,12 +20,10 @@
 //   SALE             the CPU's lists, bit for bit: means are sums in double precision, codes and
 //                    thresholds the same operations in the same order.
 //   SampleAttention  the CPU's lists if the attention that decides between two blocks differs by
-//   more
-//                    than 2^-16 of the whole; scores are products of queries as three bfloat16
-//                    terms.
+//                    more than 2^-16 of the whole; scores are products of queries as three
+//                    bfloat16 terms.
 //   skip-softmax     the CPU's choice if a deciding weight differs from the threshold by more than
-//   a
-//                    score's rounding.
+//                    a score's rounding.
 //   sampled blocks   the CPU's draws if no block's weight is within 2^-16 of a draw's threshold.
 #include <cstdint>
 #include <memory>
