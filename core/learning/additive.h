@@ -8,9 +8,9 @@
 // more than the model can bear. The prior of the weights w is normal around values under which
 // uniform is the best schedule. Weights of one layer's heads are correlated, so that what is
 // learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
-// questions, is the sum of a level that all sets share and a small one of the set. The set's own
-// level is found anew in each update. All episodes of an update are learned from together
-// (core/learning/logistic_update.h).
+// questions, is the sum of a level that all sets share and a small one of the set. Up to 400
+// episodes of an update are learned from together (core/learning/logistic_update.h), and the set's
+// own level is found anew for them.
 //
 // Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
 // in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.

@@ -1,5 +1,4 @@
-// What the rules say to people: the table of keys, the ranges of messages, and the keys that were
-// probably meant.
+// The texts that people see of the rules: the table of keys, ranges, and keys probably meant.
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -165,7 +164,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   size_t best = kFar;
   std::string found;
   for (const std::string& candidate : candidates) {
-    // The lengths alone decide for most words, and keep a hostile one from costing time.
+    // The lengths decide for most words, and keep a hostile one from costing time.
     if (word.size() + kFar <= candidate.size() || candidate.size() + kFar <= word.size()) continue;
     const size_t distance = editDistance(word, candidate);
     if (distance < best && distance < candidate.size()) {

@@ -61,7 +61,7 @@ SpecRule choice(const char* path, const char* default_value, std::vector<std::st
   return rule;
 }
 
-// One of the words of an enum (core/spec/choices.h).
+// Makes the rule of an enum (core/spec/choices.h).
 template <typename Enum>
 SpecRule choice(const char* path, Enum default_value, const char* meaning) {
   return choice(path, wordOf(default_value).data(), wordsOf<Enum>(), meaning);
@@ -72,13 +72,13 @@ SpecRule live(SpecRule rule) {
   return rule;
 }
 
-// A method that prompts are read with.
+// Makes the rule one of a method that reads prompts.
 SpecRule reading(SpecRule rule) {
   rule.phase = kernels::Phase::kPrefill;
   return rule;
 }
 
-// A list of measures, which are choices with parameters.
+// Makes the rule one of a list of measures, which are choices with parameters.
 SpecRule measured(SpecRule rule) {
   rule.type = SpecType::kMeasures;
   return rule;
@@ -95,13 +95,13 @@ SpecRule orEmpty(SpecRule rule) {
   return rule;
 }
 
-// A text of which messages say that it may be `allowed`.
+// Sets the allowed values of a text, for messages.
 SpecRule allowing(const char* allowed, SpecRule rule) {
   rule.allowed = allowed;
   return rule;
 }
 
-// An explicit schedule is written as a list.
+// Returns the schedules that have a name: all except explicit, which is written as a list.
 std::vector<std::string> namedSchedules() {
   std::vector<std::string> names = wordsOf<ScheduleKind>();
   std::erase(names, wordOf(ScheduleKind::kExplicit));
@@ -198,7 +198,7 @@ std::vector<SpecRule> runRules() {
   };
 }
 
-// In what is stored it is the profile itself.
+// The stored experiment has the profile itself in place of the file's name.
 SpecRule profileRule() {
   SpecRule rule = orEmpty(
       text("attention.prefillProfile", "\"\"",
@@ -387,7 +387,7 @@ std::vector<SpecRule> measuringRules() {
   };
 }
 
-// A key that came after the first schema: with which one, and what builds did that did not know it.
+// A key that was added after the first schema: SpecRule::since and SpecRule::before.
 struct Added {
   std::string_view path;
   uint32_t since;

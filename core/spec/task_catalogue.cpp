@@ -7,8 +7,8 @@
 namespace allot {
 namespace {
 
-// RULER's names. Its essays are copyrighted text: what is hidden in them comes from files, and two
-// of these tasks are generated on the noise haystack instead, which their rows say.
+// RULER's essays are copyrighted, so that tasks with essays need files. Two of them are generated
+// in noise instead, as their rows say.
 SuiteInfo rulerInfo() {
   constexpr auto kAll = "ruler-all";
   SuiteInfo ruler = {
@@ -46,8 +46,8 @@ SuiteInfo rulerInfo() {
   return ruler;
 }
 
-// LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers: its
-// config/dataset2maxlen.json.
+// LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers are those
+// of its config/dataset2maxlen.json.
 SuiteInfo longbenchV1Info() {
   constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
                            uint32_t answer_tokens) {
@@ -79,8 +79,8 @@ SuiteInfo longbenchV1Info() {
             64)}};
 }
 
-// InfiniteBench (Zhang et al. 2024): its tasks in English whose answers are not longer than
-// maxNewTokens may be. Names are those of its files; lengths of answers those of eval_utils.py.
+// InfiniteBench (Zhang et al. 2024): its tasks in English with answers that spec.task.maxNewTokens
+// allows. Names are those of its files, lengths of answers those of its eval_utils.py.
 SuiteInfo infinitebenchInfo() {
   constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
                            uint32_t answer_tokens) {
@@ -258,7 +258,7 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task) {
     usual.replace(usual.find("llama"), 5, "deepseek");
   }
   if (spec.grader().empty() || spec.grader() == usual) return {usual, other};
-  // Another one than RULER's: RULER's is recorded beside it. Elsewhere there is one way to grade.
+  // Suite ruler records RULER's own grader beside any other one; other suites record one grader.
   const std::string beside = spec.suite() == "ruler" ? usual : "";
   if (spec.grader() == kSantaGraders) return {other.empty() ? usual : other, beside};
   return {spec.grader(), beside};
