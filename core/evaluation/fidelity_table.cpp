@@ -67,7 +67,6 @@ std::optional<double> FidelitySums::meanClosedForm() const {
 
 double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
-  // Of heads: their mean, so that budgets compare.
   return std::accumulate(schedule.begin(), schedule.end(), 0.0) /
          static_cast<double>(schedule.size());
 }
