@@ -16,7 +16,7 @@ StoreProbe::StoreProbe(MetricRegistry* metrics, Health* health, Detail detail)
 StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
   const auto found = series_.find(command);
   if (found != series_.end()) return found->second;
-  std::string name(command);  // Redis's own are in capitals
+  std::string name(command);  // Redis commands are in capitals
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto counter = [&](const char* outcome) {
@@ -45,7 +45,7 @@ void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
       break;
   }
   if (seconds && outcome != RequestOutcome::kUnavailable) observe(&series, *seconds);
-  // A server that answers with errors (loading its data, out of memory) serves nobody.
+  // A server that answers with errors (loading its data, out of memory) counts as away.
   if (outcome == RequestOutcome::kOk) {
     health_.storeAnswered();
   } else {

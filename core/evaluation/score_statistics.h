@@ -45,14 +45,15 @@ struct PairedDifference {
 };
 
 // Returns the mean and interval of differences, one for each question and each in -1..1. The
-// interval is that of interval95, over these differences and two more, one +1 and one -1. With few
+// interval is the percentile bootstrap of these differences and two more, one +1 and one -1; beyond
+// 10,000 of them the mean plus and minus 1.96 standard errors. It always holds the mean. With few
 // questions that differ, a bootstrap alone is too sure: four that all favour one side would decide,
 // although the sign test says p = 0.125. With the two it agrees with the sign test, as Agresti and
 // Min do for proportions ("Simple improved confidence intervals for comparing matched proportions",
-// Statistics in Medicine 24, 2005). If no question differs the interval is exact: plus and minus 1
-// - 0.05^(1/n). A larger share of differing questions would have shown with a probability of 0.95.
-// Equal streams give equal intervals, and negated differences the mirror image. No questions:
-// -1..1.
+// Statistics in Medicine 24, 2005). If no question differs the interval is
+// exact: 1 - 0.05^(1/n) either way. A larger share of differing questions would have shown with a
+// probability of 0.95. Equal streams give equal intervals, and negated differences the mirror
+// image. No questions: -1..1.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.
