@@ -11,13 +11,13 @@
 namespace allot {
 namespace {
 
-// The head's first field that differs from what replay gave; "" if none does.
+// Returns the name of the first field in which the two states differ; "" if there is none.
 std::string firstDifference(const v1::AggregatorState& stored, const v1::AggregatorState& mine) {
   const auto* descriptor = v1::AggregatorState::descriptor();
   const auto* reflection = v1::AggregatorState::GetReflection();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
-    // Written when evaluations are planned, by no update.
+    // No update writes these.
     if (field->name() == "evaluated_version" || field->name() == "has_evaluation") continue;
     v1::AggregatorState a = stored, b = mine;
     for (int other = 0; other < descriptor->field_count(); ++other) {
@@ -30,7 +30,7 @@ std::string firstDifference(const v1::AggregatorState& stored, const v1::Aggrega
   return "";
 }
 
-// Replays a run's records as they come, and compares the end with the head.
+// Replays a run's records, and compares the last state with the head's.
 class Verifier {
  public:
   static Result<Verifier> start(RunSource* source) {
@@ -59,7 +59,7 @@ class Verifier {
     return {};
   }
 
-  // Every unit once, and only with scores that can be.
+  // Checks that the evaluation is possible and its unit recorded once.
   Status next(const v1::EvaluationResult& result) {
     const std::string& id = result.unit().unit_id();
     if (!units_.insert(id).second) {
@@ -72,7 +72,8 @@ class Verifier {
     return {};
   }
 
-  // After the last record: is it the published state?
+  // Checks the replayed state against the published one.
+  // Requires: next() was called for all records.
   Status end() {
     const RunHead& head = summary_.head;
     if (!head.image.state) return {};
@@ -115,7 +116,7 @@ class Verifier {
 
 using Slice = std::vector<v1::IterationRecord>;
 
-// Replays all records up to `last`; `each` gets every slice that was found right.
+// Replays all records up to `last`. Calls `each` with every slice that was right.
 Status replayRecords(RunSource* source, Verifier* verifier, uint64_t last,
                      const ArchiveProgress& progress,
                      const std::function<Status(const Slice&)>& each) {
