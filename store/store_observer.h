@@ -1,6 +1,7 @@
 #pragma once
 // StoreObserver: is told of every request that a RedisStore sends. Called on the store's thread;
-// each call must be short. Requires: it outlives the store.
+// each call must be short.
+// Requires: it outlives the store.
 #include <optional>
 #include <string_view>
 

@@ -94,8 +94,8 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
                                 const ResultWatcher& watcher = {});
 
 // Writes the run into the store while it is verified as by verifyRun(). If that fails the store
-// has no run. kUsage if the store already has the run. Requires: the store's run id is the
-// source's.
+// has no run. kUsage if the store already has the run.
+// Requires: the store's run id is the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});
 

@@ -98,7 +98,8 @@ class RedisConnection {
   // Waits in the server (XREAD BLOCK) for an entry of a stream after the entry `after`. Returns the
   // entry's id; "large" if the entry is too large to be read; "" if none came within block_ms.
   // Drops the connection and returns "" once `stop`, which is called about ten times a second,
-  // returns true. Requires: block_ms > 0.
+  // returns true.
+  // Requires: block_ms > 0.
   Result<std::string> wait(const std::string& stream, const std::string& after, uint64_t block_ms,
                            const std::function<bool()>& stop = nullptr);
 
