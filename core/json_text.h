@@ -27,8 +27,7 @@ std::optional<std::string> tooDeep(std::string_view json);
 Result<nlohmann::json> parseJson(std::string_view text, const std::string& place);
 
 // Returns bytes of a model file (tokens, names) quoted for a message: in ASCII with escapes, and
-// with
-// "..." after 100 bytes. For texts that people write use doubleQuoted() of spec_yaml.h.
+// with "..." after 100 bytes. For texts that people write use doubleQuoted() of spec_yaml.h.
 std::string inQuotes(std::string_view text);
 
 }  // namespace allot

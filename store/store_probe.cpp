@@ -23,7 +23,7 @@ StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
     return &metrics_.counter("allot_redis_commands_total",
                              {{"command", name}, {"outcome", outcome}});
   };
-  Series series{name, counter("ok"), counter("error"), counter("unavailable")};
+  Series series{name, {counter("ok"), counter("error"), counter("unavailable")}};
   if (detail_ == Detail::kTotals) {
     series.total = &metrics_.counter("allot_redis_command_seconds_total");
   }
@@ -33,17 +33,7 @@ StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
 void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
                            std::optional<double> seconds) {
   Series& series = seriesOf(detail_ == Detail::kTotals ? "all" : command);
-  switch (outcome) {
-    case RequestOutcome::kOk:
-      series.ok->Increment();
-      break;
-    case RequestOutcome::kError:
-      series.error->Increment();
-      break;
-    case RequestOutcome::kUnavailable:
-      series.unavailable->Increment();
-      break;
-  }
+  series.outcomes[static_cast<size_t>(outcome)]->Increment();
   if (seconds && outcome != RequestOutcome::kUnavailable) observe(&series, *seconds);
   // A server that answers with errors (loading its data, out of memory) counts as away.
   if (outcome == RequestOutcome::kOk) {

@@ -40,9 +40,10 @@ Interval wilsonOf(const ScoreTally& tally, uint64_t questions) {
   return wilson95(tally.sum * static_cast<double>(questions) / answers, questions);
 }
 
-double share(uint64_t part, uint64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : -1;
+double share(double part, uint64_t whole) {
+  return whole > 0 ? part / static_cast<double>(whole) : -1;
 }
+double share(uint64_t part, uint64_t whole) { return share(static_cast<double>(part), whole); }
 
 }  // namespace
 
@@ -79,11 +80,9 @@ void PrefillReads::add(const v1::PrefillCounts& counts) {
   sums.set_kept_mass(sums.kept_mass() + counts.kept_mass());
 }
 
-double PrefillReads::seconds() const {
-  return sums.prompts() > 0 ? sums.seconds() / static_cast<double>(sums.prompts()) : -1;
-}
+double PrefillReads::seconds() const { return share(sums.seconds(), sums.prompts()); }
 double PrefillReads::selectionSeconds() const {
-  return sums.prompts() > 0 ? sums.selection_seconds() / static_cast<double>(sums.prompts()) : -1;
+  return share(sums.selection_seconds(), sums.prompts());
 }
 double PrefillReads::density() const {
   if (sums.dense_blocks() == 0) return share(sums.unique_rows(), sums.dense_rows());
@@ -92,9 +91,7 @@ double PrefillReads::density() const {
 double PrefillReads::bytesShare() const {
   return share(sums.key_bytes() + sums.value_bytes(), sums.dense_bytes());
 }
-double PrefillReads::keptMass() const {
-  return sums.kept_queries() > 0 ? sums.kept_mass() / static_cast<double>(sums.kept_queries()) : -1;
-}
+double PrefillReads::keptMass() const { return share(sums.kept_mass(), sums.kept_queries()); }
 double PrefillReads::leastKeptMass() const {
   return sums.kept_queries() > 0 ? sums.least_kept_mass() : -1;
 }
@@ -112,9 +109,7 @@ std::optional<double> EvaluationCell::repeatDeviation() const {
 }
 
 double EvaluationCell::answerTokens() const {
-  return all.n > 0 && answer_tokens > 0
-             ? static_cast<double>(answer_tokens) / static_cast<double>(all.n)
-             : -1;
+  return answer_tokens > 0 ? share(answer_tokens, all.n) : -1;
 }
 
 double EvaluationCell::promptTokens() const {

@@ -50,10 +50,10 @@ struct PairedDifference {
 // questions that differ, a bootstrap alone is too sure: four that all favour one side would decide,
 // although the sign test says p = 0.125. With the two it agrees with the sign test, as Agresti and
 // Min do for proportions ("Simple improved confidence intervals for comparing matched proportions",
-// Statistics in Medicine 24, 2005). If no question differs the interval is
-// exact: 1 - 0.05^(1/n) either way. A larger share of differing questions would have shown with a
-// probability of 0.95. Equal streams give equal intervals, and negated differences the mirror
-// image. No questions: -1..1.
+// Statistics in Medicine 24, 2005). If no question differs the interval is exact: 1 - 0.05^(1/n)
+// either way. A larger share of differing questions would have shown with a probability of 0.95.
+// Equal streams give equal intervals, and negated differences the mirror image. No questions:
+// -1..1.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.

@@ -242,17 +242,23 @@ Result<LineFile> LineFile::open(const std::string& path) {
   return lines;
 }
 
-Result<uint64_t> LineFile::lineStart(uint64_t end) const {
-  std::string block;
-  for (uint64_t at = end == 0 ? 0 : end - 1; at > 0;) {
-    const uint64_t from = at - std::min<uint64_t>(at, kBlock);
-    block.resize(at - from);
-    const ssize_t got = ::pread(file_.get(), block.data(), block.size(), static_cast<off_t>(from));
+Result<std::string> LineFile::readAt(uint64_t from, size_t size) const {
+  std::string text(size, '\0');
+  for (size_t have = 0; have < size;) {
+    const ssize_t got =
+        ::pread(file_.get(), text.data() + have, size - have, static_cast<off_t>(from + have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return cannotRead(path_, errno);
-    if (static_cast<size_t>(got) != block.size()) {
-      return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
-    }
+    if (got == 0) return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
+    have += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+Result<uint64_t> LineFile::lineStart(uint64_t end) const {
+  for (uint64_t at = end == 0 ? 0 : end - 1; at > 0;) {
+    const uint64_t from = at - std::min<uint64_t>(at, kBlock);
+    ALLOT_ASSIGN(const std::string block, readAt(from, at - from));
     const size_t newline = block.rfind('\n');
     if (newline != std::string::npos) return from + newline + 1;
     at = from;
@@ -277,16 +283,7 @@ Status LineFile::sync() { return ::fsync(file_.get()) == 0 ? Status() : cannotWr
 Result<std::optional<std::string>> LineFile::lastLine() const {
   if (size_ == 0) return std::nullopt;
   ALLOT_ASSIGN(const uint64_t start, lineStart(size_));
-  std::string line(size_ - 1 - start, '\0');
-  for (size_t have = 0; have < line.size();) {
-    const ssize_t got = ::pread(file_.get(), line.data() + have, line.size() - have,
-                                static_cast<off_t>(start + have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return cannotRead(path_, errno);
-    if (got == 0) return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
-    have += static_cast<size_t>(got);
-  }
-  return line;
+  return readAt(start, size_ - 1 - start);
 }
 
 Result<LineReader> LineReader::open(const std::string& path, uint64_t longest_line) {

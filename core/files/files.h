@@ -94,6 +94,8 @@ class LineFile {
 
  private:
   LineFile() = default;
+  // Returns `size` bytes from offset `from` on. kIo if the file has fewer.
+  Result<std::string> readAt(uint64_t from, size_t size) const;
   // Returns the offset after the last newline in the first `end` - 1 bytes; 0 if there is none.
   Result<uint64_t> lineStart(uint64_t end) const;
 

@@ -129,16 +129,7 @@ const std::vector<SpecRule>& clusterRules() {
 }
 
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster) {
-  google::protobuf::Message* message = &cluster;
-  size_t from = sizeof("spec.cluster.") - 1;
-  for (size_t dot = rule.path.find('.', from); dot != std::string::npos;
-       dot = rule.path.find('.', from)) {
-    const auto* section =
-        message->GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(from, dot - from));
-    message = message->GetReflection()->MutableMessage(message, section);
-    from = dot + 1;
-  }
-  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(from))};
+  return fieldAt(&cluster, rule.path.substr(sizeof("spec.cluster.") - 1));
 }
 
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place) {

@@ -414,17 +414,18 @@ const std::vector<SpecRule>& specRules() {
   return rules;
 }
 
-SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
-  static constexpr size_t kPrefix = sizeof("spec.") - 1;
-  const size_t dot = rule.path.find('.', kPrefix);
-  google::protobuf::Message* message = &spec;
-  if (dot != std::string::npos) {
+SpecField fieldAt(google::protobuf::Message* message, std::string_view path) {
+  for (size_t dot = path.find('.'); dot != path.npos; dot = path.find('.')) {
     const auto* section =
-        spec.GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(kPrefix, dot - kPrefix));
-    message = spec.GetReflection()->MutableMessage(&spec, section);
+        message->GetDescriptor()->FindFieldByCamelcaseName(std::string(path.substr(0, dot)));
+    message = message->GetReflection()->MutableMessage(message, section);
+    path.remove_prefix(dot + 1);
   }
-  const std::string key = rule.path.substr(rule.path.rfind('.') + 1);
-  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(key)};
+  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(std::string(path))};
+}
+
+SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
+  return fieldAt(&spec, rule.path.substr(sizeof("spec.") - 1));
 }
 
 }  // namespace allot

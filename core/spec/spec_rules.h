@@ -16,6 +16,7 @@
 
 namespace allot {
 
+// spec_keys.cpp has a name for each, in this order.
 enum class SpecType {
   kInteger,
   kNumber,
@@ -76,7 +77,9 @@ struct SpecField {
   google::protobuf::Message* message;
   const google::protobuf::FieldDescriptor* field;
 };
-// Returns the field with the key's JSON name, and makes its section if `spec` has none.
+// Returns the field with this dotted path of JSON names, and makes the sections that are missing.
+SpecField fieldAt(google::protobuf::Message* message, std::string_view path);
+// Returns the field of a rule in `spec`, and makes its section if it is missing.
 SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 // Sets `target`, the field of `rule`, to a value that is given as YAML. kUsage if the rule refuses
 // it.

@@ -7,6 +7,11 @@
 namespace allot {
 namespace {
 
+TaskInfo task(std::string_view name, std::string_view meaning, std::string_view grader,
+              uint32_t answer_tokens) {
+  return {name, meaning, grader, "", false, answer_tokens};
+}
+
 // RULER's essays are copyrighted, so that tasks with essays need files. Two of them are generated
 // in noise instead, as their rows say.
 SuiteInfo rulerInfo() {
@@ -49,12 +54,6 @@ SuiteInfo rulerInfo() {
 // LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers are those
 // of its config/dataset2maxlen.json.
 SuiteInfo longbenchV1Info() {
-  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
-                           uint32_t answer_tokens) {
-    TaskInfo info{name, meaning, grader};
-    info.answer_tokens = answer_tokens;
-    return info;
-  };
   return {
       "longbench-v1",
       "LongBench's tasks in English and of code, from a folder with TASK.jsonl as published; "
@@ -82,12 +81,6 @@ SuiteInfo longbenchV1Info() {
 // InfiniteBench (Zhang et al. 2024): its tasks in English with answers that spec.task.maxNewTokens
 // allows. Names are those of its files, lengths of answers those of its eval_utils.py.
 SuiteInfo infinitebenchInfo() {
-  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
-                           uint32_t answer_tokens) {
-    TaskInfo info{name, meaning, grader};
-    info.answer_tokens = answer_tokens;
-    return info;
-  };
   return {
       "infinitebench",
       "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), "

@@ -3,7 +3,6 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -19,13 +18,9 @@ using Labels = std::vector<prometheus::ClientMetric::Label>;
 constexpr std::string_view kOpenMetricsName = "application/openmetrics-text";
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) {
-    text.remove_suffix(1);
-  }
-  return text;
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
 // Removes the part up to `separator` from the text, and returns the part without blanks around it.

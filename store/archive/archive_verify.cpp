@@ -150,20 +150,18 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress,
                                 const ResultWatcher& watcher) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
-  const auto watchRecords = [&](const Slice& slice) -> Status {
+  const auto records = [&](const Slice& slice) -> Status {
+    if (!watcher.episode) return {};
     for (const v1::IterationRecord& record : slice) {
       for (const v1::EpisodeResult& result : record.results()) watcher.episode(result);
     }
     return {};
   };
-  const auto watchEvaluations = [&](const Evaluations& results) -> Status {
+  const auto evaluations = [&](const Evaluations& results) -> Status {
+    if (!watcher.evaluation) return {};
     for (const v1::EvaluationResult& result : results) watcher.evaluation(result);
     return {};
   };
-  std::function<Status(const Slice&)> records;
-  std::function<Status(const Evaluations&)> evaluations;
-  if (watcher.episode) records = watchRecords;
-  if (watcher.evaluation) evaluations = watchEvaluations;
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, records));
   ALLOT_TRY(verifier.end());
   ALLOT_TRY(source->checkEnd());
