@@ -235,8 +235,7 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
       (answered > cells ? " in " + std::to_string(answered) + " repeats" : "") + ", times " +
       std::to_string(chunks) + " chunks of " + std::to_string(each) + " held-out questions " +
       std::to_string(units) + " units, more than " + std::to_string(kMostUnits) +
-      ": take fewer budgets, schedules, methods or repeats, or lower "
-      "spec.task.heldOutQuestions");
+      ": take fewer budgets, schedules, methods or repeats, or lower spec.task.heldOutQuestions");
 }
 
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {

@@ -83,9 +83,9 @@ SuiteInfo longbenchV1Info() {
 SuiteInfo infinitebenchInfo() {
   return {
       "infinitebench",
-      "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), "
-      "from a folder with TASK.jsonl as published; prompts longer than contextTokens lose "
-      "their middle, as there",
+      "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), from "
+      "a folder with TASK.jsonl as published; prompts longer than contextTokens lose their middle, "
+      "as there",
       TaskPath::kRequired,
       {task("passkey", "Retrieve.PassKey: a number hidden in noise", "infinitebench-number", 6),
        task("number_string", "Retrieve.Number: a number of repeated digits hidden in noise",
@@ -203,8 +203,7 @@ const std::vector<GraderInfo>& graderCatalogue() {
        "likeness of the first line that is no comment: twice the longest common subsequence of "
        "characters over both lengths, in whole percent"},
       {"longbench-class",
-       "1 over the number of classes that the first line names, if it names the "
-       "right one"},
+       "1 over the number of classes that the first line names, if it names the right one"},
       {"longbench-count", "share of the text's numbers that are the answer"},
       {"longbench-paragraph", "share of the text's numbers that are the right paragraph's"},
       {"infinitebench-number", "the text's first number, as it stands, is the answer"},
