@@ -40,8 +40,8 @@ Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std:
                                               StoreObserver* observer = nullptr);
 // Returns the newest run of this experiment name; nothing if there is none.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
-// As findRun. If there is none, `fresh` becomes the newest run, which createRun must then create.
-// Concurrent calls get the same run.
+// Returns the newest run of this experiment name. If there is none, notes and returns `fresh`,
+// which createRun must then create. Concurrent calls get the same run.
 Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
                                   const std::string& fresh);
 // Returns the newest run id of each experiment name.

@@ -30,7 +30,7 @@ constexpr uint64_t kPairsOfProof = 8;
 constexpr uint64_t kPairsOfMoving = 4;
 // Standard deviations to either side of a normal's mean that hold 95 %.
 constexpr double kInterval = 1.96;
-// Random streams of a version, one for each total budget; there are fewer budgets.
+// Random streams of a version, one for each of at most 64 total budgets (kMaxListEntries).
 constexpr uint64_t kStreamsOfVersion = 64;
 
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {

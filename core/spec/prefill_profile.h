@@ -32,7 +32,7 @@ struct PrefillProfile {
   bool operator==(const PrefillProfile&) const = default;
 };
 
-// Returns true if the text is a profile; false if it is a path.
+// Returns true if the text begins as a profile does, with '{'; else it is a path.
 bool isProfileText(std::string_view text);
 
 // Parses a file or the line of a stored experiment. kUsage, "PLACE: what is wrong".

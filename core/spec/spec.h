@@ -36,17 +36,17 @@ std::string specKeysMarkdown();
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
-// As parseExperiment, but for the file of a run that exists, maybe of an older build, and without
-// checkEffects: the run may have been stored with what is refused today. A key that the run's
-// `schema` does not know, and that the file leaves out, has SpecRule::before instead of today's
-// default.
+// Parses as parseExperiment, but for the file of a run that exists, maybe of an older build, and
+// without checkEffects: the run may have been stored with what is refused today. A key that the
+// run's `schema` does not know, and that the file leaves out, has SpecRule::before instead of
+// today's default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
                                              uint32_t schema = kSpecSchema,
                                              const std::vector<SpecRule>& rules = specRules());
 
-// As parseStoredExperiment, by the run's `schema`, unless the file gives a key that this schema
-// does not know. Then the file is read by the newest schema, and FileOfRun::schema is that.
+// Parses as parseStoredExperiment, by the run's `schema`, unless the file gives a key that this
+// schema does not know. Then the file is read by the newest schema, and FileOfRun::schema is that.
 struct FileOfRun {
   v1::Experiment experiment;
   uint32_t schema = kSpecSchema;

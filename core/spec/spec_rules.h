@@ -60,7 +60,7 @@ struct SpecRule {
   NumberRange number;
   std::vector<std::string> choices;
   std::string allowed;                             // of a text: the values, for messages
-  bool may_be_empty = false;                       // "" is accepted; of a list: []
+  bool may_be_empty = false;                       // of a text or choice: ""; of a list: []
   size_t most_bytes = 4096;                        // of a text
   std::string pattern;                             // of a text: regular expression
   kernels::Phase phase = kernels::Phase::kDecode;  // of a method
@@ -85,7 +85,7 @@ SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 // it.
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
-// default_value of a rule with kRequired.
+// default_value of a rule with SpecDefault::kRequired.
 inline constexpr const char* kRequired = "required";
 
 constexpr size_t kMaxListEntries = 64;        // of a list or section, except an explicit schedule

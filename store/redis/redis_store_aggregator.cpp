@@ -1,4 +1,4 @@
-// The part of RedisStore that only the aggregator calls.
+// The part of RedisStore with the lease, the learning state, the inbox and the planned units.
 #include <algorithm>
 #include <set>
 
