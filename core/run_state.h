@@ -13,7 +13,7 @@ constexpr std::string_view wordOf(Desired value) {
   return wordAt(value, {"running", "paused", "stopped", "finished"});
 }
 
-// Returns true if nobody may work on the run until a person lets it go on.
+// Returns true if no work is done until a person lets the run go on.
 constexpr bool isOver(Desired desired) {
   switch (desired) {
     case Desired::kRunning:
@@ -26,8 +26,7 @@ constexpr bool isOver(Desired desired) {
   return false;
 }
 
-// The activity of the run's aggregator (AggregatorStatus.phase). After kStopped and kFinished it
-// does nothing until a person lets the run go on.
+// The activity of the run's aggregator (AggregatorStatus.phase).
 enum class Phase { kStarting, kRunning, kEvaluating, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Phase value) {
   return wordAt(value, {"starting", "running", "evaluating", "paused", "stopped", "finished"});

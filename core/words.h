@@ -2,13 +2,13 @@
 // Words for the values of an enum: code has an enum class; people, files and the store have words.
 // Pure functions, any thread.
 //
-// The table of an enum is its list of words. Everything else follows from it:
+// The table of an enum is its list of words:
 //
 //   enum class Optimizer { kAdam, kSgd };  // from 0 on, without gaps
 //   constexpr std::string_view wordOf(Optimizer value) {
 //     return wordAt(value, {"adam", "sgd"});
 //   }
-// tests/core/words_test.cpp holds that the last value has a word.
+//
 // The functions below take any enum that has wordOf().
 #include <array>
 #include <cstddef>
@@ -56,7 +56,7 @@ std::vector<std::string> wordsOf() {
   return {kWordsOf<Enum>.begin(), kWordsOf<Enum>.end()};
 }
 
-// Returns the value of a word; nothing if no value has it, as with "".
+// Returns the value of a word; nothing if no value has that word.
 template <typename Enum>
 constexpr std::optional<Enum> fromWord(std::string_view word) {
   for (const Enum value : kAllOf<Enum>) {

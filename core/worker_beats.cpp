@@ -6,7 +6,7 @@
 namespace allot {
 namespace {
 
-// "3.1 of 16.1 GB"; empty if the worker does not say.
+// Returns "3.1 of 16.1 GB"; empty if the worker reports no bytes.
 std::string loadedText(const v1::WorkerBeat& beat) {
   if (beat.total_bytes() == 0) return "";
   const double unit = beat.total_bytes() >= 1'000'000'000 ? 1e9 : 1e6;
@@ -41,7 +41,7 @@ size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats) {
 
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats) {
   const v1::WorkerBeat* failed = nullptr;   // the newest
-  const v1::WorkerBeat* loading = nullptr;  // the one that is furthest
+  const v1::WorkerBeat* loading = nullptr;  // the one with the most bytes
   size_t loading_ones = 0;
   for (const v1::WorkerBeat& beat : beats) {
     if (!isAlive(beat)) {

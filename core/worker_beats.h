@@ -18,26 +18,27 @@ constexpr std::string_view wordOf(WorkerState value) {
   return wordAt(value, {"loading", "idle", "rollout", "evaluation", "draining", "failed"});
 }
 
-// Returns nothing for an unknown state, which a worker of another build may send. The worker is
-// alive, and no more is known.
+// Returns nothing for an unknown state, which a live worker of another build may send.
 inline std::optional<WorkerState> stateOf(const v1::WorkerBeat& beat) {
   return fromWord<WorkerState>(beat.state());
 }
 
-// How long the last beat (kFailed) of a worker that ended with an error is kept.
+// The time for which the last beat (kFailed) of a worker that ended with an error is kept.
 inline constexpr uint64_t kFailureKeptMs = 600'000;
 
 inline bool isAlive(const v1::WorkerBeat& beat) { return stateOf(beat) != WorkerState::kFailed; }
-// Returns true if an episode or a unit is in hand: a result will come of it.
+// Returns true if the worker has an episode or a unit in hand.
 bool isAtWork(const v1::WorkerBeat& beat);
 
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats);
 
-// Returns why no worker can do anything: none is alive (with the newest failure), or all live ones
-// still load the model. Empty if one can. The text quotes workers: it may hold any bytes.
+// Returns why no worker can work: none is alive, or all live ones still load the model; with the
+// newest failure. Empty if a live worker is in another state. The text quotes workers: it may hold
+// any bytes.
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats);
 
-// Returns "loading 3.1 of 16.1 GB" if the worker reports bytes; else its state.
+// Returns the beat's state, as in "idle"; of a loading worker that reports bytes "loading 3.1 of
+// 16.1 GB".
 std::string stateText(const v1::WorkerBeat& beat);
 
 }  // namespace allot

@@ -30,7 +30,7 @@ tl::unexpected<Error> fault(std::string message) {
   return fail(ErrorCode::kInternal, std::move(message));
 }
 
-// Of what a reader found that no program of ours stores.
+// Returns the error for stored data that no program of ours writes.
 tl::unexpected<Error> spoilt(const std::string& where, const std::string& found) {
   return fail(ErrorCode::kData, "the store's " + where + " holds " + found +
                                     ": it was written by another program or is damaged");
@@ -287,7 +287,7 @@ v1::EvaluationResult ownEvaluation(const InboxEntry& entry) {
   if (entry.result_id.empty() || !result.ParseFromString(entry.payload) ||
       result.unit().unit_id() != entry.result_id)
     return {};
-  result.clear_answers();  // these have a place, and a bound, of their own
+  result.clear_answers();  // stored answers are separate
   return result;
 }
 

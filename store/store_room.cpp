@@ -3,7 +3,7 @@
 namespace allot {
 namespace {
 
-// As Redis keeps them, measured: a result id in `seen`, a unit in `eval` and `units_done`.
+// Bytes in Redis, measured: a result id in `seen`, a unit in `eval` and `units_done`.
 constexpr uint64_t kSeenBytes = 75;
 constexpr double kUnitBytes = 1024;
 

@@ -12,8 +12,8 @@
 
 namespace allot {
 
-// Limits in bytes: of an answer, of the end of a prompt, of the references, and of each grader's
-// reading.
+// Limits in bytes: of an answer, of the end of a prompt, of all references together, and of each
+// grader's reading.
 inline constexpr size_t kLongestAnswer = 2000;
 inline constexpr size_t kLongestPromptEnd = 400;
 inline constexpr size_t kLongestExpected = 400;
@@ -34,21 +34,21 @@ struct GivenAnswer {
   std::vector<v1::GraderReading> readings = {};
 };
 
-// Returns the part of it that is kept: its beginning and, a longer part, its end, which graders
-// read.
+// Returns the answer as it is kept. Of a text over kLongestAnswer a quarter of that is the
+// beginning, the rest the end, which graders read. Bytes that are not UTF-8 become U+FFFD.
 v1::Answer answerOf(const GivenAnswer& given);
 
 // Returns true if an answer with this score is to be kept. A "wrong" answer is one that either
 // grader scores below 1.
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
-// Returns the bytes for the answers of one unit: kLargestAnswers, or less if all units of the run
-// would then exceed kAnswersOfARun. The length is the experiment's; a run that is
-// extended stores more. Returns 0 for a grid that checkGrid refuses.
+// Returns the bytes for the answers of one unit: kLargestAnswers, or less if the units of all
+// spec.update.maxUpdates would then exceed kAnswersOfARun. Returns 0 for a grid that checkGrid
+// refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
-// Returns the answers, all cut to the same shorter length if they do not fit into `room`. If that
-// is not enough, the last ones are left out.
+// Returns the answers with at most `room` serialized bytes. If they do not fit, all are cut to the
+// same shorter length; if that is not enough, the last ones are left out.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
 // Returns true if the answers of a worker's result are possible: for questions that the result has

@@ -42,13 +42,13 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
 
-// Most units in one plan: the store and its server iterate over lists of them.
+// Most units in one plan: the store and its server iterate over all of them.
 constexpr uint64_t kMostUnits = 200'000;
 
-// Checks that the largest plan of this experiment is small enough. The error has the arithmetic.
+// Returns kUsage, with the arithmetic, if a plan of this experiment may have more than kMostUnits.
 Status checkGrid(const v1::Experiment& experiment, uint32_t layers);
 
-// Returns the policy version in a unit's id; nothing if planEvaluation() made no such id.
+// Returns the policy version in a unit's id; nothing if the id does not begin as in "v000025/".
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id);
 
 }  // namespace allot

@@ -22,8 +22,8 @@ struct ScoreTally {
   double sum = 0;
   // One for each question: its score, or in a complete cell with repeats its mean.
   ScoreCounts scores;
-  // 95 %, over questions: interval95 once the cell is complete. Before that, wilson95 of the number
-  // of questions that the answers would make with all their repeats.
+  // 95 %, over questions: interval95 once the cell is complete. Before that, wilson95 of the mean
+  // with n / repeats questions.
   Interval interval = {0, 1};
 
   double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
@@ -51,10 +51,11 @@ struct PrefillReads {
   v1::PrefillCounts sums;
 
   void add(const v1::PrefillCounts& counts);
-  // Means of a prompt, as shares of dense attention; negative if nothing was counted.
+  // Return means of a prompt, in seconds or as shares of dense attention; negative if nothing was
+  // counted.
   double seconds() const;           // until the first token
   double selectionSeconds() const;  // of these, choosing blocks
-  // Share of blocks whose values were read; of value rows if each query is attended to separately.
+  // Returns the share of blocks whose values were read; of value rows if no blocks were counted.
   double density() const;
   double bytesShare() const;
   double keptMass() const;
@@ -76,7 +77,7 @@ struct EvaluationCell {
   std::vector<double> repeat_sums;       // of scores, by repeat
   uint64_t answer_tokens = 0;            // of all answers; 0: not counted
   // Of a complete cell: its difference to dense attention, and to the uniform schedule of the same
-  // method and budget, if that cell is complete too. Both on the same questions.
+  // method and budget, on the same questions; nothing until that cell is complete, too.
   std::optional<PairedDifference> over_dense, over_uniform;
   KvReads reads;
   PrefillReads prompts;

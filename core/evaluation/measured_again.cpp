@@ -7,12 +7,11 @@
 namespace allot {
 namespace {
 
-constexpr double kFalseAlarms = 0.001;  // of honest runs
+constexpr double kFalseAlarms = 0.001;  // most runs with honest workers that disagree
 
 // Returns P(X >= least) for X binomial with n trials and this share, 0 < share <= 1.
 double binomialTail(uint64_t n, double share, uint64_t least) {
-  if (least == 0) return 1;
-  if (share >= 1) return 1;
+  if (least == 0 || share >= 1) return 1;
   const double hit = exactLog(share), miss = exactLog(1 - share);
   // log of the probability of k hits, from that of k - 1.
   double term = static_cast<double>(n) * miss, sum = 0;

@@ -40,8 +40,8 @@ enum class AgainVerdict {
 // The comparison of a run's results, by worker.
 class MeasuredAgain {
  public:
-  // Adds an answer. exact: both scores were computed by the same arithmetic, and a program that is
-  // run again gives the same answer: they must be equal.
+  // Adds an answer. exact: both scores were computed by the same arithmetic, so that they must be
+  // equal.
   void add(const std::string& worker, bool exact, double recorded, double again);
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each

@@ -13,7 +13,7 @@ constexpr double kAdamDecay1 = 0.9;
 constexpr double kAdamDecay2 = 0.999;
 constexpr double kAdamEpsilon = 1e-8;
 
-// Whether a step is scaled by the gradient's moments (Adam), or is the gradient.
+// Returns true if a step is scaled by the gradient's moments (Adam); else it is the gradient.
 bool stepsByMoments(Optimizer optimizer) {
   switch (optimizer) {
     case Optimizer::kAdam:
@@ -27,16 +27,19 @@ bool stepsByMoments(Optimizer optimizer) {
 // Returns the share of a constant gradient that Adam's moment holds after `steps` steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
 
-}  // namespace
-
-double entropy(const std::vector<double>& probabilities) {
-  double nats = 0;
-  for (double p : probabilities) {
-    if (p > 0) nats -= p * exactLog(p);
+// Returns true if results are weighted by how likely the present policy is to draw their schedules.
+bool weighsResults(StalenessMode mode) {
+  switch (mode) {
+    case StalenessMode::kTruncatedIs:
+      return true;
+    case StalenessMode::kNone:
+    case StalenessMode::kDrop:
+      return false;
   }
-  return nats;
+  return false;
 }
 
+// Returns the weight of a result under the present `logits`.
 double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
                         const v1::EpisodeResult& result) {
   if (!weighsResults(modeOf(spec.staleness()))) return 1.0;
@@ -45,6 +48,16 @@ double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedFi
       logProbability(schedule, {logits.begin(), logits.end()}, spec.policy().min_per_layer()) -
       result.behaviour_log_prob();
   return std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
+}
+
+}  // namespace
+
+double entropy(const std::vector<double>& probabilities) {
+  double nats = 0;
+  for (double p : probabilities) {
+    if (p > 0) nats -= p * exactLog(p);
+  }
+  return nats;
 }
 
 std::vector<double> policyGradient(const v1::Spec& spec,
@@ -118,17 +131,6 @@ double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedRe
     of.logits->Set(l, of.logits->Get(l) + rate * delta);
   }
   return squares;
-}
-
-bool weighsResults(StalenessMode mode) {
-  switch (mode) {
-    case StalenessMode::kTruncatedIs:
-      return true;
-    case StalenessMode::kNone:
-    case StalenessMode::kDrop:
-      return false;
-  }
-  return false;
 }
 
 }  // namespace allot

@@ -21,7 +21,7 @@ std::vector<double> softmaxOf(const google::protobuf::RepeatedField<double>& log
   return softmax({logits.begin(), logits.end()});
 }
 
-// The learned budget next to `total` in proportion; the smaller one of two.
+// Returns the budget with the ratio to `total` nearest to 1; the first of several.
 const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total) {
   const v1::BudgetPolicy* best = &policy.frontier().budgets(0);
   const auto apart = [&](const v1::BudgetPolicy& budget) {

@@ -10,7 +10,7 @@ Measure measureOf(const std::string& word) {
   return fromWord<Measure>(word).value_or(Measure::kAccuracy);
 }
 
-// Whether a method draws at random: what it does with a prompt or in a step is not the same twice.
+// Returns true if a method draws at random.
 bool draws(const kernels::MethodOptions& options) {
   const kernels::MethodTraits& traits = kernels::traitsOf(options.method);
   if (traits.scored_by == kernels::ScoredBy::kFeatures) return true;

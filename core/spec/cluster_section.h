@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// The rows under spec.cluster; all are live.
+// Returns the rules under spec.cluster. All are live.
 const std::vector<SpecRule>& clusterRules();
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 
@@ -26,20 +26,20 @@ SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 // Requires: the file's keys were checked (checkKeys).
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place);
 
-// An experiment file, or the object that a cluster has of it.
+// An experiment file, or the object of kind Experiment in a cluster.
 struct ExperimentObject {
   v1::Experiment experiment;
   v1::Cluster cluster;
-  std::string name_space;  // metadata.namespace; empty: it says none
+  std::string name_space;  // metadata.namespace; "" if it has none
 };
 
-// As parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
+// Parses as parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
                                                const std::vector<std::string>& overrides = {});
 
 // Returns the fields of metadata that checkKeys() accepts.
 const std::vector<std::string>& metadataKeys();
-// Checks that metadata.namespace is a name, and labels and annotations are maps of strings.
+// Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
 // Returns the value of a quantity: "512Mi" is 536870912. Nothing for another unit or no number.

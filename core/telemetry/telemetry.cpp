@@ -99,7 +99,7 @@ HttpReply Telemetry::answer(const HttpRequest& request) {
 void Telemetry::waitForScrape(std::chrono::milliseconds limit) const {
   const auto end = std::chrono::steady_clock::now() + limit;
   const uint64_t before = scrapes_;
-  constexpr auto kStep = std::chrono::milliseconds(50);  // also time for the answer to go out
+  constexpr auto kStep = std::chrono::milliseconds(50);
   while (server_ && scrapes_ == before && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kStep);
   }

@@ -30,7 +30,7 @@ struct RedisAddress {
 };
 
 // Parses an address of the forms above. kUsage for others, and for rediss:// in a build without
-// TLS. Messages omit whatever may be a secret.
+// TLS. Messages omit what may be a secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // Returns the content of a password file without its line end. kUsage if it is empty, too long or

@@ -132,8 +132,8 @@ Status RedisStore::createRun(const RunSpec& spec) {
 }
 
 Status RedisStore::updateIndex(const std::string& experiment) {
-  // The index belongs to no run, so in a cluster it may live elsewhere: a call of its own. A crash
-  // in between is mended when createRun or endImport is called again.
+  // A separate call, because the index has another prefix than the run. After a crash in between,
+  // createRun or endImport is called again.
   ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {experiment, run_id_}));
   return {};
 }
@@ -362,7 +362,7 @@ Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
   std::vector<v1::WorkerBeat> workers;
   for (size_t i = 0; i < reply.view().size(); ++i) {
     auto beat = store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat");
-    if (beat) workers.push_back(std::move(*beat));  // one that is none hides nobody else's
+    if (beat) workers.push_back(std::move(*beat));
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.worker() < b.worker(); });

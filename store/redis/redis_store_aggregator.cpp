@@ -1,4 +1,4 @@
-// The part of RedisStore that only the aggregator calls.
+// The part of RedisStore with the lease, the learning state, the inbox and the planned units.
 #include <algorithm>
 #include <set>
 
@@ -12,7 +12,7 @@ namespace {
 
 using store::toNumber;
 
-// What is kept of a refused payload: enough for a person to see what it was.
+// Bytes of a refused payload that are kept for people.
 constexpr size_t kRefusedBytes = 16 * 1024;
 constexpr size_t kUnitsPerCall = 500;
 constexpr uint64_t kLongestInboxWaitMs = 60'000;
@@ -192,7 +192,6 @@ Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wai
   const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count, 0); };
   ALLOT_ASSIGN(auto entries, read());
   if (entries.empty() && count > 0 && wait_ms > 0) {
-    // BLOCK 0 would wait for ever.
     ALLOT_ASSIGN(const std::string came, connection_.wait(key("inbox"), inbox_cursor_, wait_ms));
     if (!came.empty()) {
       ALLOT_ASSIGN(entries, read());
@@ -257,7 +256,8 @@ Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
 
 Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
   for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
-  // In slices, so that no call holds the server up for long; at least one, for the fence.
+  // In slices, so that no call blocks the server for long; at least one, for the check of the
+  // epoch.
   size_t next = 0;
   do {
     std::vector<std::string> words = {std::to_string(epoch)};

@@ -1,7 +1,7 @@
 -- roles: aggregator
 -- keys: 1 lease r, 2 policy rw, 3 state w, 4 history w, 5 inbox rw, 6 seen rw, 7 pending rw,
 --       8 policies w, 9 counted_tickets rw, 10 news w
--- The step from one policy version to the next, all or nothing.
+-- Makes the step from one policy version to the next, all or nothing.
 -- Redis does not roll back: every check comes before the first write, and the only write that can
 -- be refused (XADD, by its explicit id) is the first. A worker's account may have made a key of
 -- another type. The wake-up of workers (news) may fail: they look every 20 s.
@@ -24,7 +24,7 @@ local results = 10 + 2 * tonumber(ARGV[9])
 for i = results, #ARGV, 2 do
   if redis.call('HGET', KEYS[7], ARGV[i + 1]) ~= ARGV[i] then return {'GONE', ARGV[i + 1]} end
 end
--- What has counted, and these tickets with it; none of them may be in both.
+-- chunks: the tickets that have counted and these. A ticket in both is refused.
 local chunks = {}
 for i = 10, results - 1, 2 do
   local bits, mine = redis.call('HGET', KEYS[9], ARGV[i]), ARGV[i + 1]
@@ -42,7 +42,7 @@ end
 local time = redis.call('TIME')
 local added = redis.pcall('XADD', KEYS[4], ARGV[3] .. '-0', 'rec', ARGV[7])
 if type(added) == 'table' and added.err then
-  -- Whatever it is but the id (memory, disk, rights) is the server's own to say.
+  -- Other errors than that of the id (memory, disk, permission) are returned as they are.
   if not string.find(added.err, 'equal or smaller', 1, true) then return added end
   return {'HISTORY', added.err}
 end

@@ -1,6 +1,6 @@
 -- roles: worker
 -- keys: 1 units w, 2 unit_groups r, 3 unit_holders rw, 4 free_units w, 5 free_groups w, 6 news w
--- Opens units again that this worker claimed and will not do.
+-- Frees units that this worker claimed and will not do.
 -- ARGV: 1 holder 2.. unit ids
 for i = 2, #ARGV do
   local group = redis.call('HGET', KEYS[2], ARGV[i])
