@@ -7,7 +7,8 @@
 namespace allot::kernels::cuda {
 namespace {
 
-// Returns true if the build has code for the device: machine code, or PTX that the driver compiles.
+// Refuses a device that the build has no code for: neither machine code nor PTX that the driver
+// compiles.
 Refusal noCode(const Device& device) {
   cudaFuncAttributes attributes;
   const AppendKernel kernel = appendKernelsOf(64, Element::kBFloat16).append;

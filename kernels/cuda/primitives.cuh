@@ -23,8 +23,8 @@ __device__ inline float power2(float x) {
   return y;
 }
 
-// Returns the sum of a and b, two splits' sums, each relative to its own maximum; the factors bring
-// them to a common one. Always rounds twice, in this order.
+// Returns a a_factor + b b_factor: two splits' sums, which the factors bring to a common maximum.
+// Always rounds twice, in this order.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }
@@ -217,7 +217,7 @@ __device__ inline void waitForKernelBefore() {
 #endif
 }
 
-// Lets the next kernel on the stream start, if its code waits.
+// Lets the next kernel on the stream start, if it was launched early.
 __device__ inline void letNextKernelIn() {
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
@@ -248,8 +248,8 @@ __device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
-// Returns the kind of a head. With budget 0 and a wanted log-sum it is exact, and its output is not
-// written.
+// Returns the kind of a head. A head with budget 0 is exact if log-sums are wanted; its output is
+// still that of budget 0.
 template <bool kByHead>
 __device__ inline HeadKind kindOf(const Step& step, int row, int head) {
   const int n = step.in.lengths[row];
@@ -287,7 +287,7 @@ __device__ inline int tilesOf(const RowKeys& keys, int tile_keys) {
   return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 
-// Returns the draws of one split of s2anta-flash.
+// Returns the draws of one of s2anta-flash's `splits` tiles.
 __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
   const uint32_t share = budget / static_cast<uint32_t>(splits);
   return share > 0 ? share : 1;

@@ -8,7 +8,7 @@ namespace allot::kernels::cuda {
 // Queries have 8 bits, and products are of bytes (m16n8k32). A code is a nibble: a byte's low
 // nibble belongs to a channel of the query's first word, its high nibble to one of the second.
 // - Head group of 8: low and high nibbles have separate products; those of the high nibbles are 16
-//   times too large. A head group of 16, which no kernel has today, would do the same.
+//   times too large. A head group of 16 would do the same; no kernel has one.
 // - Head group of 4: columns 2h and 2h + 1 are head h's. The first sums the low nibbles. The second
 //   sums the whole bytes and, with the query's second word negated, the low nibbles, which leaves
 //   the high nibbles. So only low nibbles need to be extracted.

@@ -12,8 +12,8 @@ constexpr int kMostGroup = 16;  // query heads of a KV head
 // The sums of a sampled head's list.
 struct ListSums {
   double made, weights, squares;
-  uint64_t unique;  // entries, of which values are read
-  uint64_t keys;    // those, and pilots of which keys alone are
+  uint64_t unique;  // distinct value rows read
+  uint64_t keys;    // distinct keys read
 };
 
 struct StatisticsShared {
@@ -114,7 +114,7 @@ class GroupCount {
     return 2 * (h < 0 ? space.group_features[row_ * step_.cache.kv_heads + kv_head_]
                       : space.features[row_ * step_.in.heads + kv_head_ * group_ + h]);
   }
-  // Returns what heads with a choice read together in the score stage.
+  // Returns the bytes that sampled heads read together in the score stage.
   __device__ uint64_t stageBytes() const {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
@@ -143,7 +143,7 @@ class GroupCount {
     __syncthreads();
   }
 
-  // Adds in order, so that the bits do not depend on other blocks.
+  // Returns the sum over the block, added in one order.
   __device__ double sum(double x) {
     for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
     __syncthreads();
@@ -168,7 +168,7 @@ class GroupCount {
   }
 
   // Sums every sampled head's list. Returns how many distinct keys the lists, and the pilots, have
-  // together. Keys are counted as bits; a long row is counted range by range.
+  // together. Keys are counted as bits, a long row range by range.
   __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
@@ -189,8 +189,8 @@ class GroupCount {
     return together;
   }
 
-  // Does so for the keys of the words from `first` on. `fresh` gets how many keys of this thread's
-  // words no earlier head has read.
+  // Sums one head's list, and counts its keys in the statistics_words words from `first` on. Adds
+  // to *fresh how many keys of this thread's words no earlier head has read.
   __device__ ListSums markList(int head, int first, bool with_pilots, uint32_t* fresh) {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
@@ -242,7 +242,8 @@ class GroupCount {
     return stats;
   }
 
-  // As kernels/cpu/statistics.cpp, over draws instead of entries, which is equal.
+  // Returns the relative error as kernels/cpu/statistics.cpp does. It sums over draws instead of
+  // entries, which is equal.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
     const ChosenBy by = step_.how.chosen_by;
     if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||
@@ -296,7 +297,7 @@ class GroupCount {
   StatisticsShared& shared_;
   RowKeys keys_;
   int tid_, row_, kv_head_, group_, words_;
-  HeadKind kind_;  // of all heads, where budgets are not theirs
+  HeadKind kind_;  // of all heads; unused with kByHead
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };

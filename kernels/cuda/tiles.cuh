@@ -3,7 +3,7 @@
 // s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
 // remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
 // a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
-// a tile that is lighter than its split's heaviest key by 2^-25 has no weight.
+// keys below 2^-25 of the split's largest weight count as 0.
 #include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
@@ -19,7 +19,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   using Base = HeadBlock<kDim, T, false, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::splits_;
   using Base::step_, Base::tid_, Base::warp_;
-  static constexpr int kAhead = 8;  // entries that a lane has on their way
+  static constexpr int kAhead = 8;  // entries that a lane loads at once
 
  public:
   __device__ TilesHead(const Step& step, TilesShared<kDim>& shared, uint8_t* memory)
@@ -151,7 +151,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return rest >= static_cast<int64_t>(total) ? quota + 1 : quota;
   }
 
-  // Draw m: its tile, and its index among the tile's draws.
+  // Draw m: its tile, and its index among the `of` draws of the tile.
   struct Draw {
     Tile tile;
     uint32_t index, of;
@@ -240,7 +240,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kCombineThreads, 2)
     tilesKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // a float a split
+  extern __shared__ __align__(16) uint8_t memory[];  // exact heads: two floats a split
   __shared__ TilesShared<kDim> shared;
   TilesHead<kDim, T> head(step, shared, memory);
   waitForKernelBefore();
