@@ -2,8 +2,7 @@
 // The alignment of a caller's arrays. Kernels load 16 bytes at once of queries and of a cache's
 // keys, values, codes, scales and bounds, and a prefill writes 8 at once. At other addresses the
 // GPU faults, after which CUDA fails in the whole process. Other arrays are accessed element by
-// element and need only their type's alignment. Private to kernels/cuda; host, any thread. Needs no
-// CUDA.
+// element and need only their type's alignment. Private to kernels/cuda; host, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>

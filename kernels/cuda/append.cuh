@@ -3,8 +3,8 @@
 // bounds and the sums of values. Results have the bits of kernels/cpu/paged_kv.cpp, shadow.cpp and
 // value_sums.cpp if meanKeyKernel's sums are exact. A vector with a wrong position, page or number
 // is reported and not written; the others are. A new sequence's mean key must be complete before
-// its shadow is written, so an append of several positions launches appendKernel, meanKeyKernel and
-// shadowKernel in turn.
+// its shadow is written: an append of several positions launches appendKernel, meanKeyKernel and
+// shadowKernel.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -37,8 +37,7 @@ __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head
                           static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// Returns the index in the pool of the position's vector of this KV head; -1 after it has reported
-// an error.
+// Returns the pool index of the position's vector of this KV head; -1 after reporting an error.
 __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
   if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     report(in, Wrong::kLength, row, kv_head);
@@ -60,8 +59,7 @@ struct LaneRow {
   static constexpr int kOwn = kDim / 32;
   T element[kOwn];
 
-  // Converts this lane's floats to T. Returns false to all lanes if one of the warp's numbers is
-  // not finite in T.
+  // Converts this lane's floats to T. Returns false to all lanes if any is not finite in T.
   __device__ bool convert(const float* from, int lane) {
     bool good = true;
 #pragma unroll
@@ -84,8 +82,7 @@ struct LaneRow {
 };
 
 // Writes the codes and the scale of the key at pool index `row` (kernels/cpu/shadow.cpp, quantise
-// and pack). Works on half the key less half the mean key (null: 0), since the whole difference may
-// overflow.
+// and pack). Uses half the key less half the mean key (null: 0): the difference may overflow.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
                                    const float* mean_key, int64_t row, int lane) {

@@ -13,9 +13,8 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// One kernel serves budgets of rows and of heads (kByHead = true): the test is little beside its
-// 11,000 instructions, and a second version would double the longest compilation. kLong: sets are
-// in the workspace.
+// One kernel serves budgets of rows and of heads (kByHead = true): the test is little beside 11,000
+// instructions, and no kernel takes longer to compile. kLong: sets are in the workspace.
 template <int kDim, typename T, bool kRescores, bool kLong>
 class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
@@ -262,8 +261,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   }
 
-  // A source for keepLargest(): the complements of the tail's random words, so that the smallest
-  // word is the largest number.
+  // A source for keepLargest(): the complements of the tail's random words, small words as large
+  // ones.
   struct Words {
     const ChoiceHead& head;
     uint32_t first_block;

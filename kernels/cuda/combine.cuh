@@ -92,10 +92,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return passed;
   }
 
-  // What a head's thresholds share: total = budget * step + step_rest. Systematic draws start at
-  // first + rest / budget. Thresholds are the CPU's, which has them in 128 bits (draws.cpp,
-  // method_s2anta_strat.cpp, method_santa.cpp). Systematic ones use that floor(floor(x / 2^24) / S)
-  // is floor(x / (2^24 S)).
+  // A head's thresholds: total = budget * step + step_rest; systematic ones start at first + rest /
+  // budget. They are the CPU's, which has them in 128 bits (draws.cpp, method_s2anta_strat.cpp,
+  // method_santa.cpp), since floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
     double inverse;  // of the budget
@@ -150,8 +149,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
 #pragma unroll
     for (int i = 0; i < kSubtiles / 4; ++i) four[i] = subtiles[i];
     const int bits = kKept - static_cast<int>(max_score - own);
-    // The drawn key is the first whose prefix sum within the split, its own weight included, is
-    // `target` or more.
+    // The drawn key is the first whose prefix sum in the split, itself included, reaches `target`.
     const uint64_t rest = threshold - prefix[low];
     uint64_t target =
         bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));

@@ -7,8 +7,7 @@
 namespace allot::kernels::cuda {
 namespace {
 
-// Refuses a device that the build has no code for: neither machine code nor PTX that the driver
-// compiles.
+// Refuses a device for which the build has neither machine code nor PTX that the driver compiles.
 Refusal noCode(const Device& device) {
   cudaFuncAttributes attributes;
   const AppendKernel kernel = appendKernelsOf(64, Element::kBFloat16).append;

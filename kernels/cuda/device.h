@@ -4,8 +4,7 @@
 
 namespace allot::kernels::cuda {
 
-// The room that is left for static shared memory of kernels whose dynamic shared memory is limited
-// by Device::shared_bytes.
+// Room for the static shared memory of kernels that are limited by Device::shared_bytes.
 constexpr int kDeclaredBytes = 12 << 10;
 
 struct Device {

@@ -120,8 +120,7 @@ class FeatureBlock {
   int channel_, row_, kv_head_, group_;
 };
 
-// Writes step.space.queries, which later kernels of the step use instead of step.in.queries, with
-// features and group_features.
+// Writes Space::features, group_features and queries, the Inputs::queries of later kernels.
 template <int kDim>
 __global__ void __launch_bounds__(kDim) featuresKernel(const __grid_constant__ Step step) {
   __shared__ FeatureShared<kDim> shared;

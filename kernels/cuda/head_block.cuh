@@ -5,8 +5,7 @@
 
 namespace allot::kernels::cuda {
 
-// kRescores: exact scores are computed for the gathered entries, since keys were chosen by a shadow
-// or by bounds.
+// kRescores: gathered entries get exact scores, since a shadow or bounds chose them.
 template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kCombineThreads>
 class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
  protected:
@@ -160,8 +159,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Adds up the sums of all warps in order, kShare of each thread, into sums[0]. Reports a score
-  // that was not finite.
+  // Adds up the sums of all warps in order into sums[0]. Reports a score that was not finite.
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     float poison = 0, top = kNoKeys;

@@ -159,12 +159,10 @@ class HeadSplits {
     return reinterpret_cast<const Channels*>(from)[lane_];
   }
 
-  // Combines exact splits, in groups of four: joins those of a group in order, unless the split
-  // kernel has done so.
+  // Combines exact splits, in groups of four: joins those of a group in order, if not yet joined.
   __device__ void combineExact() {
-    // For a split that is joined to the splits before it, left has their factor and right its own.
-    // For the first split of a group, left has the group's sum, right its max_score and later its
-    // factor.
+    // Of a group's first split left has the group's sum, right its max_score and later its factor.
+    // Of each other split left has the factor of the splits before it, right its own.
     auto* left = reinterpret_cast<float*>(memory_);
     float* right = left + splits_;
     const Split* splits = step_.space.splits + at_;

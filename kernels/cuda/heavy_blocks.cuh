@@ -1,16 +1,14 @@
 #pragma once
 // skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp). Blocks of keys are visited in order.
 // A block is kept if its largest score is at most a fixed distance below the largest score of all
-// blocks before it. Dropped blocks never raise that maximum, so that it is the maximum of the kept
-// ones. Device code.
+// blocks before it. Dropped blocks do not raise that maximum. Device code.
 #include "allot/kernels/prefill.h"
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
 
 // Sets sets.kept() to the keys dead .. span - 1 of kept blocks. scores: s' by key, up to a whole
-// block, -infinity for masked and absent keys. log_threshold: the distance, negative, in powers of
-// two. Uses sets.scratch().
+// block, -infinity for masked and absent keys. log_threshold: log2, negative. Uses sets.scratch().
 // Requires: all kCombineThreads threads of the block call it.
 __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
                                        float log_threshold) {

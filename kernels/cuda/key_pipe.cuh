@@ -32,8 +32,7 @@ struct SplitLayout {
   static constexpr int kMoreSlots = kHeadGroup == kSmallHeadGroup ? 0 : kHeadGroup == 8 ? 1 : 2;
   static constexpr int kSlots =
       kMode == SplitMode::kShadow ? 2 : (kMode == SplitMode::kJoined ? 2 : 3) + kMoreSlots;
-  // The pending sums of earlier splits: a lane's running maximum, sum and channels of each of its
-  // heads.
+  // The pending sums of earlier splits: maximum, sum and channels of each head of a lane.
   static constexpr int kPendingBytes =
       kMode == SplitMode::kJoined ? HeadGroupLayout<kHeadGroup>::kOfLane * (2 + kDim / 8) * 128 : 0;
   // s2anta-flash: slots for drawn values, and the state of its draws.

@@ -120,8 +120,7 @@ class KeySets {
   // Keeps the wanted_of(count) keys with the largest numbers, or all `count` keys that have a
   // number if that is less; among equal numbers the older keys. Returns count. A source returns the
   // numbers of keys 8 o .. 8 o + 7 and bits for those that have one (first() is called before
-  // again()). It maps numbers to bins, larger numbers to larger bins, so that undecided keys are in
-  // one bin.
+  // again()). It maps larger numbers to larger bins, so that undecided keys are in one bin.
   template <typename Source, typename Wanted>
   __device__ uint32_t keepLargest(const Source& source, Wanted wanted_of) {
     auto* kept = reinterpret_cast<uint8_t*>(kept_);
@@ -188,12 +187,11 @@ class KeySets {
   }
 
   // Keeps the `wanted` keys with the largest scores of begin .. end - 1; among equal scores the
-  // older keys. Masked keys count as the least. Returns false if levels cannot decide; kept() is
-  // then unspecified.
+  // older keys, masked keys last. Returns false, with kept() unspecified, if levels cannot decide.
   //
   // The `wanted`-th nearest level bounds the level of the `wanted`-th key, so that few keys are
-  // read. Levels are distances from the largest max_score, in eighths. The distance between two
-  // max_scores is rounded down, so that a level is off by less than one.
+  // read. Levels are distances from the largest max_score, in eighths. Differences of scores may be
+  // rounded, so that a level is off by less than one.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kCombineThreads);
     constexpr uint32_t kMaxListed = 2 * kBins;
@@ -260,8 +258,8 @@ class KeySets {
 
   // Keeps the keys with the `wanted` smallest random words, of a set of `count` keys; among equal
   // words the older keys. words_of(o, word) writes the words of keys 8 o .. 8 o + 7. Returns false,
-  // with kept() unspecified, if `wanted` is near half of `count` or more, or near kCandidates, or
-  // if the words below the bound are too few or too many, with a probability below 10^-8.
+  // with kept() unspecified, if `wanted` is too near kCandidates or half of `count` for a bound.
+  // Does so too if the bound has too few or too many words, with probability below 10^-8.
   template <typename WordsOf>
   __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
                             WordsOf words_of) {
@@ -375,8 +373,7 @@ class KeySets {
     }
   }
 
-  // Does the same by counting larger candidates. Returns false, and adds none, if equal candidates
-  // leave the choice open.
+  // Does the same by counting larger candidates. Returns false, adding none, if ties leave it open.
   // Requires: at most kCombineThreads candidates.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
@@ -396,8 +393,8 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds those above it to kept_ and those at it
-  // to scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds keys above it to kept_, at it to
+  // scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {
@@ -477,8 +474,7 @@ class KeySets {
     return wanted;
   }
 
-  // Calls f(o, has, x) for this thread's bytes of the set, eight keys each. Numbers are loaded one
-  // byte ahead.
+  // Calls f(o, has, x) for this thread's bytes of the set, eight keys each. Loads one byte ahead.
   template <bool kFirst, typename Source, typename Function>
   __device__ void forEachEightKeys(const Source& source, Function f) const {
     constexpr bool kReads = !kFirst || Source::kReadsFirst;

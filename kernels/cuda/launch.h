@@ -41,8 +41,7 @@ SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
-// Returns the combine kernel of methods that choose keys by scores (SplitMode::kWeights and
-// kShadow).
+// Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
 // Returns the bytes of its dynamic shared memory.
 size_t choiceBytes(int max_length, int splits);
@@ -50,8 +49,7 @@ size_t choiceBytes(int max_length, int splits);
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);
 size_t longChoiceBytes(int splits);
 
-// Return the combine kernel of methods that draw tile by tile (tiles.cuh), and the most tiles of a
-// row.
+// Return the combine kernel of methods that draw by tiles (tiles.cuh), and the most tiles of a row.
 StepKernel tilesKernelOf(int head_dim, Element element);
 int mostTiles(int tile_keys, int max_length);
 
@@ -66,8 +64,7 @@ size_t questBytes(int max_length, int splits);
 cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_length,
                               cudaStream_t stream);
 
-// Returns the kernel of bernoulli's queries, the first of a step: a block of head_dim threads a row
-// and KV head.
+// Returns the kernel of bernoulli's queries: a block of head_dim threads a row and KV head.
 StepKernel featuresKernelOf(int head_dim, Element element);
 
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);

@@ -18,11 +18,9 @@ Step::How stepParams(const MethodOptions& method);
 SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many);
 // Returns the head groups of one KV head.
 int headGroupsOf(SplitMode mode, int group, bool many);
-// Returns true if `rows` rows of max_length keys have many splits for `teams` teams of warps
-// (WarpShare).
+// Returns true if rows of max_length keys have many splits for `teams` teams of warps (WarpShare).
 bool manySplits(SplitMode mode, int rows, int max_length, int64_t teams);
-// Returns the combine kernel. long_sets: sets of keys are in the workspace. heads_each: heads for
-// each multiprocessor.
+// Returns the combine kernel. long_sets: longChoiceKernelOf(). heads_each: as in launch.h.
 CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element element,
                               bool by_head, bool long_sets, int heads_each);
 

@@ -1,10 +1,8 @@
 #pragma once
-// The data that the kernels of a prefill share. Private to kernels/cuda; plain data, passed by
-// value.
+// The data that the kernels of a prefill share, plain and passed by value. Private to kernels/cuda.
 //
 // A block of queries is 64 positions of one query head: four warps of 16 queries. Its keys come in
-// tiles of 64, of four groups of 16 neighbouring keys each, so that chosen blocks of 16 or 32 keys
-// share a tile.
+// tiles of 64: four groups of 16 neighbours, so that small blocks share a tile.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -52,8 +50,7 @@ struct PromptChunk {
   unsigned long long* wrong = nullptr;
 };
 
-// Errors that the device finds, packed as kind << 56 | head << 32 | query block. The smallest is
-// reported.
+// Errors that the device finds: kind << 56 | head << 32 | query block. The smallest is reported.
 enum class PromptWrong : uint8_t { kPage, kScore };
 constexpr unsigned long long kNothingWrongThere = ~0ull;
 

@@ -1,6 +1,5 @@
 #pragma once
-// Loops over keys alone, for stages that need scores and no values. Device code, for all threads of
-// one block.
+// Loops over keys, for stages without values. Device code, for all threads of one block.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
@@ -30,8 +29,7 @@ __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, in
   __syncthreads();
 }
 
-// The sums of exponentials of the scores of two queries, rows g and g + 8, each relative to its
-// running maximum `top`.
+// Sums of exponentials of the scores of rows g and g + 8, relative to their running maxima `top`.
 struct RunningSum {
   float top[2] = {minusInfinity(), minusInfinity()};  // in powers of two
   float sum[2] = {0, 0};                              // of this thread's columns

@@ -1,6 +1,7 @@
-// SALE's selection (kernels/cpu/select_sale.cpp). Products of codes are whole numbers, and scores
-// are the CPU's bit for bit. Means and thresholds are sums in double precision in another order
-// than the CPU's, rounded to float32: lists differ from the CPU's only if this rounding decides.
+// SALE's selection (kernels/cpu/select_sale.cpp). Products of codes are whole numbers; with equal
+// means and scales scores are the CPU's bit for bit. Means and thresholds are sums in double
+// precision, in another order and rounded to float32: lists are the CPU's unless that rounding
+// decides.
 #include "kernels/cuda/prefill_sale_codes.cuh"
 
 namespace allot::kernels::cuda {
@@ -20,8 +21,7 @@ constexpr int thresholdBytes(int head_dim) {
   return (kQueryBlock + kSaleBlock) * (head_dim + 4) * static_cast<int>(sizeof(float));
 }
 
-// Writes 32 keys from position `from` on, less the mean key; zeros behind the chunk and for pages
-// outside the pool.
+// Writes 32 keys from position `from` on, less the mean key; zeros behind the chunk or the pool.
 template <int D>
 __device__ void stageKeys(const PromptChunk& chunk, const SaleChunk& sale, int kv_head, int from,
                           float* keys, int thread) {
@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(kThresholdThreads)
   }
 }
 
-// A tile of kCodeKeys keys in shared memory: codes in chunks of 16 bytes, swizzled so that the same
-// chunk of eight keys lies in different banks; then mean scores, scales, and the largest mean score
-// of the keys of each scale.
+// A tile of kCodeKeys keys in shared memory: codes in chunks of 16 bytes, swizzled so that a chunk
+// of eight keys has different banks; then mean scores, scales, and the largest mean score of each
+// scale.
 constexpr int kCodeKeys = 128;
 constexpr int kCodeBlocks = kCodeKeys / kSaleBlock;
 template <int D>
@@ -230,8 +230,7 @@ struct CodedQueries {
   }
 
   // Returns true if one of this thread's scores of the tile's block `in_tile` may reach its row's
-  // threshold: by the largest product and the largest mean score of the keys that share a scale,
-  // with room for rounding.
+  // threshold, by the largest product and mean score of a scale's keys, with room for rounding.
   __device__ bool mayReach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
                            const uint8_t* tile, int in_tile, int lane) const {
     const int t = lane % 4;
@@ -309,8 +308,7 @@ __device__ void copyCodes(const SaleChunk& sale, int head, int kv_head, int tile
   }
 }
 
-// Writes the bits of one head's `Blocks` blocks of 64 queries, which share the tiles of keys'
-// codes.
+// Writes the bits of one head's `Blocks` blocks of 64 queries, which share the tiles of codes.
 template <int D, int Blocks>
 __global__ void __launch_bounds__(Blocks * 128, 2)
     findReached(const PromptChunk chunk, const SaleChunk sale) {

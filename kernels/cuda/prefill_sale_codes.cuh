@@ -1,6 +1,5 @@
 #pragma once
-// SALE's 4-bit codes of a chunk's keys and queries, less their means (prefill_sale.cu). Device
-// code.
+// SALE's 4-bit codes of keys and queries, less their means (prefill_sale.cu). Device code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
@@ -74,8 +73,7 @@ __device__ inline float largestOfWarp(float x) {
 }
 
 // Writes codes and scales of 32 keys, their mean scores (products with the mean query) and the
-// largest mean score of each scale. Keys of equal (key mod 8) / 2 share a scale; each warp has one
-// scale.
+// largest mean score of each scale. Keys of equal (key mod 8) / 2 share a scale, a warp each.
 template <int D>
 __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;
@@ -132,8 +130,7 @@ __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const S
   }
 }
 
-// Writes codes and scales of 16 queries. Queries r and r + 8 share a scale; each warp has two
-// scales.
+// Writes codes and scales of 16 queries. Queries r and r + 8 share a scale; a warp has two scales.
 template <int D>
 __global__ void __launch_bounds__(128) codeQueries(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;

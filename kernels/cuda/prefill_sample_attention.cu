@@ -162,8 +162,7 @@ __device__ uint64_t rankOf(uint64_t sum, int bin) {
   return sum << 16 | static_cast<uint64_t>(0xffff - bin);
 }
 
-// Writes the least rank that is chosen: bins of at least this rank are the fewest that hold the
-// share.
+// Writes the least chosen rank: bins of this rank or more are the fewest that hold the share.
 __global__ void __launch_bounds__(256) findHeaviest(const SampledRows rows) {
   const int head = static_cast<int>(blockIdx.x), kind = static_cast<int>(blockIdx.y);
   const uint64_t* sums =

@@ -23,8 +23,7 @@ struct SampledRow {
   int first, blocks;                 // key blocks first .. first + blocks - 1
 };
 
-// Writes lse, log2 of each query's sum of exponentials over each key block, and the queries'
-// normalisers.
+// Writes lse, log2 of each query's sum of exponentials over each key block, and the normalisers.
 template <int D>
 __device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, float* lse,
                             uint32_t tiles, SampledShared* shared) {
@@ -73,8 +72,8 @@ __device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, floa
   }
 }
 
-// Computes every block's weight as an integer: the sum over the queries of their attention on it,
-// times 2^30. A warp a block.
+// Computes every block's weight, the sum of the queries' attention on it times 2^30. A warp a
+// block.
 __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& shared,
                             uint64_t* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,6 +1,5 @@
 #pragma once
-// Exact attention of blocks of queries over tiles of keys, in order, with a running maximum. Device
-// code.
+// Exact attention of queries over tiles of keys, in order, with a running maximum. Device code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {

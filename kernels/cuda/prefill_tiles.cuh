@@ -1,10 +1,9 @@
 #pragma once
-// Products of a block of queries with tiles of keys and values, by mma.m16n8k16 or wgmma. Device
-// code.
+// Products of queries with tiles of keys and values, by mma.m16n8k16 or wgmma. Device code.
 //
-// A warp has 16 queries. Of a 16 x 8 matrix of sums lane (g, t) = (lane / 4, lane % 4) holds rows g
-// and g + 8, columns 2 t and 2 t + 1 (PTX's groupID and threadID_in_group). Entries 0 and 1 are row
-// g's, 2 and 3 row g + 8's.
+// A warp has 16 queries. Of a 16 x 8 matrix of sums lane 4 g + t (PTX's groupID and
+// threadID_in_group) holds columns 2 t and 2 t + 1 of row g, in entries 0 and 1, and of row g + 8,
+// in 2 and 3.
 #include "kernels/cuda/prefill.h"
 #include "kernels/cuda/primitives.cuh"
 
@@ -57,8 +56,7 @@ struct TilePlaces {
   __device__ int position(int n, int t) const { return start[n / 2] + (n & 1) * 8 + 2 * t; }
 };
 
-// Iterates over the tiles that a block of queries attends to, in order, alike in all threads of the
-// block.
+// Iterates over the tiles that a block of queries attends to, in order, alike in all threads.
 class TileCursor {
  public:
   __device__ TileCursor(const PromptChunk& chunk, int head, int block, int first_key, int last_key)
@@ -229,8 +227,7 @@ __device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" :
 __device__ inline void wgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most `N` of the committed groups are pending. With N = 0 all sums are in their
-// registers.
+// Waits until at most `N` committed groups are pending. With N = 0 all sums are in registers.
 template <int N>
 __device__ inline void wgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -339,8 +336,7 @@ struct QueryTile {
     }
   }
 
-  // Computes scores[n] = queries, not scaled, times the tile's keys 8 n .. 8 n + 7, over all
-  // channels.
+  // Computes scores[n] = queries times the tile's keys 8 n .. 8 n + 7, not scaled.
   // Requires: all warps of the block of 64 queries call it.
   __device__ void score(uint32_t tile, int lane, float (&scores)[8][4]) const {
 #ifdef ALLOT_WGMMA

@@ -1,6 +1,5 @@
 #pragma once
-// PTX instructions by name, and questions about a step that every kernel asks. Device code, sm_80
-// and later.
+// PTX instructions by name, and functions of a step for all kernels. Device code, sm_80 and later.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -62,8 +61,8 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   copyAsync(shared, global, valid);
 }
 
-// Stores data for the next kernel, which L2 should keep: writes to memory cost three times as much
-// as reads.
+// Stores data for the next kernel, which L2 should keep: writing to memory costs three times
+// reading.
 __device__ inline void storeKept(float* to, float x) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(kEvictLast)
@@ -170,8 +169,7 @@ __device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32
         "r"(c[2]), "r"(c[3]));
 }
 
-// Returns x as the sum of two elements in one word: x rounded in the low half, the rest in the
-// high.
+// Returns x as a sum of two elements in one word: x rounded in the low half, the rest in the high.
 template <typename T>
 __device__ inline uint32_t twoTerms(float x) {
   const T first = ElementOf<T>::of(x);
@@ -248,8 +246,8 @@ __device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
-// Returns the kind of a head. A head with budget 0 is exact if log-sums are wanted; its output is
-// still that of budget 0.
+// Returns the kind of a head. With budget 0 it is exact if log-sums are wanted, without effect on
+// the output.
 template <bool kByHead>
 __device__ inline HeadKind kindOf(const Step& step, int row, int head) {
   const int n = step.in.lengths[row];

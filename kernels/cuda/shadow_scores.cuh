@@ -1,6 +1,5 @@
 #pragma once
-// Scores of a split's keys for a head group, from the keys' 4-bit shadow. Device code, owned by one
-// warp.
+// Scores of a split's keys for a head group, from the 4-bit shadow. Device code, owned by one warp.
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
@@ -183,8 +182,8 @@ class ShadowScores {
     }
   }
 
-  // Scores the lane's heads and the keys whose codes and scales are at these addresses of shared
-  // memory.
+  // Computes the scores of the lane's heads and of four keys, with the shared addresses of their
+  // data.
   __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[kOfLane][4]) const {
     constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
     constexpr int kNone[4] = {};

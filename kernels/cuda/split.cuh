@@ -154,8 +154,7 @@ class SplitWarp {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         if constexpr (kShadows) {
-          // Loads queries for this split alone: the shadow's split kernel has no registers for
-          // both.
+          // Loads queries for this split alone: there are no registers for both.
           ExactTile tile(step_, lane_);
           exactSplits(work, tile);
         } else {
@@ -288,8 +287,7 @@ class SplitWarp {
   }
 
   // Stores weights and their sums, or scores and levels if keys are chosen by them. Four heads at a
-  // time: their instructions hide each other's latency, and the code of eight would not fit into
-  // the instruction cache.
+  // time hide each other's latency; the code of eight would not fit into the instruction cache.
   template <bool kLeavesScores>
   __device__ void storeSplit(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =

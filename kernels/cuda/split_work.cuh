@@ -113,8 +113,7 @@ struct HeadGroupLayout {
 };
 
 // Returns the head group of exact rows in a split kernel with head groups of `head_group`. It is 4
-// beside the shadow: larger ones need more registers than the shadow's scores, and few rows are
-// exact.
+// beside the shadow: larger ones need too many registers, and few rows are exact.
 constexpr int exactHeadGroup(SplitMode mode, int head_group) {
   return mode == SplitMode::kShadow ? kSmallHeadGroup : head_group;
 }
@@ -126,8 +125,7 @@ __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int 
          within;
 }
 
-// Returns to lane i the page of keys 16 i .. 16 i + 15 of the work; 0 beyond them and before the
-// window.
+// Returns to lane i the page of keys 16 i .. 16 i + 15 of the work; 0 for keys that are not read.
 __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
   if (lane * kSubtileKeys >= work.count || lane < work.dead / kSubtileKeys) return 0;
   const int page = (work.first + lane * kSubtileKeys) >> step.cache.page_shift;

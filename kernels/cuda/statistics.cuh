@@ -1,7 +1,7 @@
 #pragma once
-// The statistics kernel: counts reads (HeadStatistics, GroupStatistics, RowStatistics) from the
-// list of draws, after the combine kernel and only if a caller wants them. Device code, one block a
-// row and KV head.
+// The statistics kernel, after the combine kernel if a caller wants it: counts reads from the list
+// of draws (HeadStatistics, GroupStatistics, RowStatistics). Device code, one block a row and KV
+// head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -242,8 +242,7 @@ class GroupCount {
     return stats;
   }
 
-  // Returns the relative error as kernels/cpu/statistics.cpp does. It sums over draws instead of
-  // entries, which is equal.
+  // Returns the relative error of kernels/cpu/statistics.cpp, summed over draws instead of entries.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
     const ChosenBy by = step_.how.chosen_by;
     if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||

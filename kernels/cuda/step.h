@@ -1,6 +1,5 @@
 #pragma once
-// The data of one decode step that its kernels share. Private to kernels/cuda. Step is plain data,
-// passed by value.
+// The data of one decode step that its kernels share, passed by value. Private to kernels/cuda.
 //
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
 // heads. The split kernel cuts a row's keys into splits, of kSplitKeys for sampled heads and of
@@ -10,17 +9,15 @@
 //   sampled heads  the weights and their sums, or the scores (choosesByScores()); the combine
 //                  kernel draws or chooses from these
 //   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
-// The combine kernel has one block for each row and query head and adds up the splits in a fixed
-// order.
+// The combine kernel has one block for each row and query head and adds up the splits in one order.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true read Step::ByHead. A row with head budgets may have exact and sampled heads.
 // Its keys are then read once for each kind, by head groups with a head of that kind, and results
 // are written for the heads of that kind.
 //
-// Before the split kernel a step of `bernoulli` makes the queries of all later kernels
-// (features.cuh), and a step of `quest` scores pages of keys (quest.cuh). quest's split kernel
-// processes exact heads alone.
+// Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh).
+// A step of `quest` scores pages (quest.cuh); its split kernel processes exact heads alone.
 //
 // Words:
 // - split: neighbouring keys of a row that one warp processes for a KV head. Splits of kSplitKeys
@@ -67,8 +64,8 @@ constexpr int kSubtiles = kSplitKeys / kSubtileKeys;
 constexpr int kSplitBytes = 512;
 
 // Returns the keys of a split in an exact row of n keys, at most 32 subtiles. Short rows have small
-// splits, so that every multiprocessor has work. Long rows have large ones, so that less is written
-// between the kernels.
+// splits, for work on every multiprocessor. Long rows have large ones, so that less is written
+// between kernels.
 constexpr int kSplitLength = 4096;
 constexpr int exactSplitKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
 // Returns the most splits of an exact or sampled row, at least 1.
@@ -104,14 +101,12 @@ enum class SplitMode {
   kFlash,    // draws and gathers by itself
 };
 
-// Returns true if keys are chosen by their scores, which the split kernel then stores instead of
-// weights.
+// Returns true if keys are chosen by scores, which the split kernel then stores, and not weights.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
 
-// The counts of a head's chosen keys. In its list of draws the fixed keys come first, then the
-// sampled ones.
+// The counts of a head's chosen keys. Its list of draws has the fixed keys, then the sampled ones.
 struct Chosen {
   uint32_t fixed;  // keys kept by their score or position
   uint32_t sampled;
@@ -142,13 +137,11 @@ struct alignas(16) Split {
 constexpr float kWeightUnits = 0x1p24f;
 constexpr float kNoKeys = -3.4028235e38f;  // max_score of a split whose keys are all masked
 
-// Errors that the device finds, packed as kind << 56 | row << 24 | KV head. The smallest is
-// reported.
+// Errors that the device finds: kind << 56 | row << 24 | KV head. The smallest is reported.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-// What is done for a head of a row. kPages: it attends to pages that their bounds choose, and the
-// split kernel skips it.
+// What is done for a head of a row. kPages: it reads pages by bounds; the split kernel skips it.
 enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {

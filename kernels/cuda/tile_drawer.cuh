@@ -230,8 +230,7 @@ class TileDrawer {
     __syncwarp();
   }
 
-  // Returns the key of draw m: the first whose prefix sum exceeds the threshold, as in
-  // kernels/cpu/draws.cpp.
+  // Returns the key of draw m, the first whose prefix sum exceeds the threshold (cpu/draws.cpp).
   __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
     const DrawScratch& draws = drawScratch();
     const uint64_t place = (static_cast<uint64_t>(m + 1) << 24) - draws.offsets[h];

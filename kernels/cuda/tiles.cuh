@@ -3,7 +3,7 @@
 // s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
 // remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
 // a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
-// keys below 2^-25 of the split's largest weight count as 0.
+// a weight below 2^-25 counts as 0.
 #include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
@@ -167,8 +167,8 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return {tileAt(low), m - shares[low].before, shares[low].draws};
   }
 
-  // Returns the key of a draw, systematic within its tile (kernels/cpu/draws.cpp); -1 if every key
-  // of the tile is masked.
+  // Returns the key of a draw, systematic in its tile (kernels/cpu/draws.cpp); -1 if its weight is
+  // 0.
   __device__ int keyOf(const Draw& draw) const {
     if (draw.tile.weight == 0) return -1;
     const uint32_t offset = this->words(static_cast<uint32_t>(draw.tile.number))[0] >> 8;

@@ -70,8 +70,7 @@ struct Workspace::Impl {
     return waits;
   }
 
-  // Launches a kernel while the kernel before it still runs, if its code waits for that kernel's
-  // end.
+  // Launches a kernel while the one before it still runs, if its code waits for that one's end.
   template <typename Argument>
   cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
                           cudaStream_t stream, const Argument& argument) {
