@@ -25,7 +25,7 @@ class Buffer {
   ~Buffer() { cudaFree(data_); }
 
   // Makes room for `bytes`; never shrinks. Growing waits for the device and loses the contents.
-  // Refuses too much for the GPU, and is then empty.
+  // Refuses what the GPU has no room for; the buffer is then empty.
   Refusal grow(size_t bytes) {
     if (bytes <= bytes_) return std::nullopt;
     ++moves_;

@@ -261,8 +261,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   }
 
-  // A source for keepLargest(): the complements of the tail's random words, small words as large
-  // ones.
+  // A source for keepLargest(): the tail's random words, complemented so that the least is largest.
   struct Words {
     const ChoiceHead& head;
     uint32_t first_block;
@@ -288,7 +287,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   };
 
-  // Sets kept() to a sample of `count` keys of the tail.
+  // Sets kept() to `count` of the tail's n_s keys, drawn uniformly without replacement.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
     if (count == n_s) {
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];

@@ -393,8 +393,7 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds keys above it to kept_, at it to
-  // scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds keys above to kept_, at it to scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {

@@ -1,7 +1,6 @@
-// SALE's selection (kernels/cpu/select_sale.cpp). Products of codes are whole numbers; with equal
-// means and scales scores are the CPU's bit for bit. Means and thresholds are sums in double
-// precision, in another order and rounded to float32: lists are the CPU's unless that rounding
-// decides.
+// SALE's selection (kernels/cpu/select_sale.cpp). Means and thresholds are sums in double
+// precision, in another order than the CPU's, rounded to float32. Lists are the CPU's unless this
+// rounding decides: all else has the CPU's operations, and products of codes are whole numbers.
 #include "kernels/cuda/prefill_sale_codes.cuh"
 
 namespace allot::kernels::cuda {
@@ -145,9 +144,8 @@ __global__ void __launch_bounds__(kThresholdThreads)
   }
 }
 
-// A tile of kCodeKeys keys in shared memory: codes in chunks of 16 bytes, swizzled so that a chunk
-// of eight keys has different banks; then mean scores, scales, and the largest mean score of each
-// scale.
+// A tile of kCodeKeys keys in shared memory: codes, in chunks of 16 bytes swizzled against bank
+// conflicts; then mean scores, scales, and the largest mean score of each scale.
 constexpr int kCodeKeys = 128;
 constexpr int kCodeBlocks = kCodeKeys / kSaleBlock;
 template <int D>

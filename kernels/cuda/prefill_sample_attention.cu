@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(128) writeBits(const PromptChunk chunk, const 
     for (int i = 0; i < 32; ++i) {
       const int j = 32 * w + i;
       if (j > p) break;
-      // Tokens of blocks p - j apart are p - j or p - j - 1 whole blocks apart.
+      // Positions in blocks p and j are p - j or p - j - 1 whole blocks apart.
       const bool chosen =
           j == p || rankOf(columns[j], j) >= least_column || slash(p - j) || slash(p - j - 1);
       word |= static_cast<uint32_t>(chosen) << i;

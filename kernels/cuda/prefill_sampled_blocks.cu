@@ -72,8 +72,7 @@ __device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, floa
   }
 }
 
-// Computes every block's weight, the sum of the queries' attention on it times 2^30. A warp a
-// block.
+// Computes each block's weight, 2^30 times the sum of the queries' attention. A warp a block.
 __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& shared,
                             uint64_t* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -61,8 +61,7 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   copyAsync(shared, global, valid);
 }
 
-// Stores data for the next kernel, which L2 should keep: writing to memory costs three times
-// reading.
+// Stores data for the next kernel, for L2 to keep: a write to memory costs three times a read.
 __device__ inline void storeKept(float* to, float x) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(kEvictLast)
@@ -246,8 +245,7 @@ __device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
-// Returns the kind of a head. With budget 0 it is exact if log-sums are wanted, without effect on
-// the output.
+// Returns the kind of a head. With budget 0 it is silent, or exact if log-sums are wanted.
 template <bool kByHead>
 __device__ inline HeadKind kindOf(const Step& step, int row, int head) {
   const int n = step.in.lengths[row];

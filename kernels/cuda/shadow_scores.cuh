@@ -182,8 +182,7 @@ class ShadowScores {
     }
   }
 
-  // Computes the scores of the lane's heads and of four keys, with the shared addresses of their
-  // data.
+  // Computes the scores of the lane's heads for four keys, whose data are at shared addresses.
   __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[kOfLane][4]) const {
     constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
     constexpr int kNone[4] = {};

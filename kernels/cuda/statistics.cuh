@@ -1,7 +1,6 @@
 #pragma once
 // The statistics kernel, after the combine kernel if a caller wants it: counts reads from the list
-// of draws (HeadStatistics, GroupStatistics, RowStatistics). Device code, one block a row and KV
-// head.
+// of draws. Device code, one block a row and KV head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -224,7 +223,7 @@ class GroupCount {
     return {sum(made), sum(weights), sum(squares), 0, static_cast<uint64_t>(sum(keys))};
   }
 
-  // Writes the statistics of head h of the group, whose list has been counted.
+  // Returns the statistics of head h of the group, whose list has been counted.
   __device__ HeadStatistics sampledHead(int h, uint64_t stage, bool rescores) {
     const int head = kv_head_ * group_ + h;
     const ListSums& list = shared_.lists[h];

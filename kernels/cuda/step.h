@@ -74,7 +74,7 @@ constexpr int mostSplits(int max_length) {
   const int short_splits = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
   return whole > short_splits ? whole : short_splits > 0 ? short_splits : 1;
 }
-constexpr int kMostSplits = 1 << 15;  // of a row: the combine kernel's totals are below 2^62
+constexpr int kMostSplits = 1 << 15;  // of a row: the combine kernel's totals are at most 2^62
 
 // Exact splits are reduced in two levels: groups of four in order, then the groups' results by
 // eight partial sums (head_splits.cuh). A warp that takes a whole group reduces it itself, which

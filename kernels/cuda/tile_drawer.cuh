@@ -6,7 +6,7 @@
 
 namespace allot::kernels::cuda {
 
-// The draws of a head group in a split, numbered head by head: `each` for every head, ...
+// The draws of a head group in a split, numbered head by head. Every head has `each`.
 template <bool kByHead>
 struct SplitDraws {
   uint32_t each;
@@ -15,7 +15,7 @@ struct SplitDraws {
   __device__ uint32_t before(uint32_t head) const { return head * each; }
   __device__ uint32_t of(uint32_t) const { return each; }
 };
-// ... or another number for each head, 0 if it is silent or exact.
+// By head each has its own number, 0 if it is silent or exact.
 template <>
 struct SplitDraws<true> {
   uint32_t ends[kSmallHeadGroup];  // of a head's draws among those of all
@@ -140,7 +140,7 @@ class TileDrawer {
     return *reinterpret_cast<DrawScratch*>(scratch_ + kSmallHeadGroup * Layout::Scores::kLineBytes);
   }
 
-  // Lists the keys that a head drew, ascending, with their counts. Returns their number.
+  // Lists the keys that some head drew, ascending, with their counts. Returns their number.
   __device__ int listDrawn(uint32_t* counted, uint8_t* keys) const {
     const DrawScratch& draws = drawScratch();
     const int lane = lane_.id;

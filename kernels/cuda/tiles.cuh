@@ -142,7 +142,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   }
 
   // Returns floor(budget * weight / total): the double's quotient is off by at most one.
-  // Requires: weight <= total < 2^62; the budget is at most 2^24.
+  // Requires: weight <= total <= 2^62; the budget is at most 2^24.
   __device__ uint64_t quotaOf(uint64_t weight, uint64_t total) const {
     auto quota =
         static_cast<uint64_t>(static_cast<double>(weight) * budget_ / static_cast<double>(total));
@@ -167,8 +167,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return {tileAt(low), m - shares[low].before, shares[low].draws};
   }
 
-  // Returns the key of a draw, systematic in its tile (kernels/cpu/draws.cpp); -1 if its weight is
-  // 0.
+  // Returns the key of a draw, systematic in its tile (cpu/draws.cpp); -1 if the tile weighs 0.
   __device__ int keyOf(const Draw& draw) const {
     if (draw.tile.weight == 0) return -1;
     const uint32_t offset = this->words(static_cast<uint32_t>(draw.tile.number))[0] >> 8;

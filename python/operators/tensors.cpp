@@ -56,7 +56,7 @@ void expectPlace(const at::Tensor& tensor, const char* name, at::Device device) 
 }
 
 // Returns a tensor's data. Refuses an address that is no multiple of an element's size, which
-// memory of another library may have. The GPU's functions refuse what needs larger multiples.
+// memory of another library may have. Functions for GPUs check larger multiples themselves.
 void* beginOf(const at::Tensor& tensor, const char* name) {
   void* const data = tensor.data_ptr();
   const auto size = static_cast<uintptr_t>(tensor.element_size());

@@ -50,7 +50,7 @@ Workspace::Workspace(at::Device on, int count) try
 }
 
 void Workspace::planDecode(int max_length, int group, int head_dim) {
-  // plan() rounds lengths up, within the range of int.
+  // plan() rounds lengths up; they must stay in the range of int.
   constexpr int kMostKeys = std::numeric_limits<int>::max() - 4096;
   try {
     if (max_length <= kMostKeys) return decode.plan(max_length, group, head_dim);
