@@ -38,9 +38,9 @@ Refusal unsupportedShape(const PagedKv& kv, int heads) {
 
 int endOf(const PrefillInputs& in) { return in.first + in.count; }
 int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
-// Whole blocks of SALE's keys.
+// Returns `keys` rounded up to kSaleBlock.
 int saleRoom(int keys) { return (keys + kSaleBlock - 1) / kSaleBlock * kSaleBlock; }
-// Blocks of queries that a chunk of `count` may have, wherever it begins.
+// Returns the most blocks of queries of a chunk of `count` queries.
 int mostBlocks(int count) { return (count + kQueryBlock - 2) / kQueryBlock + 1; }
 
 }  // namespace
@@ -141,7 +141,7 @@ struct PrefillWorkspace::Impl {
         {{&lse, blocks * kQueryBlock * 4}, {&weights, blocks * 8}, {&factors, blocks * 4}});
   }
 
-  // Nothing if a call like this was planned for.
+  // Refuses shapes, arrays and sizes that the kernels or the plan do not have.
   Refusal check(const PagedKv& kv, const PrefillInputs& in, const float* out = nullptr) const {
     if (auto why = unsupportedShape(kv, in.heads)) return why;
     if (auto why = misaligned(kv, in.queries, out)) return why;

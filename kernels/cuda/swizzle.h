@@ -46,8 +46,8 @@ struct TileLayout {
            static_cast<uint32_t>(times * 512);
   }
 
-  // Return a lane's offsets: a copy's first chunk; the row of a matrix load of keys, the rows of A
-  // (m16n8k16) in channels 0 to 15; and that of values, transposed.
+  // Return a lane's offsets: of the first chunk that it copies; of its matrix row in a load of keys
+  // as A (m16n8k16), channels 0 to 15; and in a transposed load of values.
   static constexpr uint32_t copiedBy(int lane) { return at(lane / kChunks, lane % kChunks); }
   static constexpr uint32_t keysOf(int lane) { return at((lane & 7) + (lane & 8), lane >> 4); }
   static constexpr uint32_t valuesOf(int lane) {
@@ -67,8 +67,8 @@ struct CodeLayout {
   static constexpr uint32_t copiedBy(int lane) {
     return Pattern::of(static_cast<uint32_t>(lane * 16));
   }
-  // Channels 8 t .. 8 t + 7 of keys 4 (g % 4) .. + 3 of tile g / 4; channels 8 (t + 4 v) are 256 v
-  // bytes on.
+  // Returns the offset of channels 8 t .. 8 t + 7 of keys 4 (g % 4) .. + 3 of tile g / 4. Channels
+  // 8 (t + 4 v) are 256 v bytes on.
   static constexpr uint32_t readBy(int g, int t) {
     return static_cast<uint32_t>(g / 4 * kBytes) +
            Pattern::of(static_cast<uint32_t>((t * 4 + g % 4) * 16));

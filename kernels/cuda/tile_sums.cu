@@ -31,7 +31,7 @@ struct TileQuery {
   TileSum* sums;
 };
 
-// Two softmax sums as one.
+// Returns two softmax sums as one.
 __device__ TileSum together(TileSum a, TileSum b) {
   const float top = fmaxf(a.top, b.top);
   if (top == minusInfinity()) return a;

@@ -170,7 +170,7 @@ Refusal Workspace::Impl::chooseSplitKernel(SplitMode mode, const PagedKv& kv,
 }
 
 Refusal Workspace::Impl::configure(const SplitKernel& split, int rows, Launch* launch) {
-  // And what brings the warps' memory to a multiple of 256 bytes.
+  // For RowSplits, and to align the warps' memory to 256 bytes.
   const int row_bytes = (rows + 1) * 8 + 256;
   for (const Launch& known : launches) {
     if (known.kernel == split.kernel &&

@@ -14,7 +14,7 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
-  int kv_heads = 0;  // whose kernels were loaded
+  int kv_heads = 0;  // of the plan
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
@@ -22,7 +22,7 @@ struct Workspace::Impl {
       sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
-  // The split kernels that were configured, with their grids.
+  // A configured split kernel and its largest grid.
   struct Launch {
     StepKernel kernel = nullptr;
     int threads = 0;
@@ -59,8 +59,8 @@ struct Workspace::Impl {
     const bool waits = cudaFuncGetAttributes(&loaded, name) == cudaSuccess &&
                        loaded.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
                        loaded.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
-    // All kernels of a step use the largest share of shared memory: a multiprocessor must be empty
-    // before its memory is divided otherwise.
+    // Kernels that are launched early use the largest share of shared memory: a multiprocessor must
+    // be empty before its memory is divided otherwise.
     if (waits) {
       cudaFuncSetAttribute(name, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared);
@@ -70,8 +70,7 @@ struct Workspace::Impl {
     return waits;
   }
 
-  // Launches a kernel while the kernel before it still runs, if its code waits for that kernel's
-  // end.
+  // Launches a kernel while the one before it still runs, if its code waits for that one's end.
   template <typename Argument>
   cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
                           cudaStream_t stream, const Argument& argument) {
@@ -88,7 +87,7 @@ struct Workspace::Impl {
     return cudaLaunchKernelEx(&config, kernel, argument);
   }
 
-  // Returns true if sets of keys are in the workspace, since rows are long.
+  // Returns true if sets of keys are in the workspace, since shared memory has no room for them.
   bool longSets(const MethodOptions& method, int max_length) const;
   size_t combineBytes(const MethodOptions& method, int max_length, int splits) const;
   // Returns the words of each of the statistics' two sets of keys: a row's, or as many as fit.
