@@ -52,7 +52,8 @@ std::string listYaml(const std::vector<std::string>& words) {
   return "[" + list + "]";
 }
 
-// The experiment's model and questions. Prompts are read densely on this machine's cores.
+// Returns an experiment with the options' model and questions, without methods or evaluation: for
+// dense prompts on this machine's cores.
 Result<v1::Experiment> experimentOf(const Options& options) {
   std::string yaml = kNoExperiment;
   if (!options.experiment.empty()) {

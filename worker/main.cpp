@@ -123,8 +123,8 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .events = events});
 }
 
-// --check: checks everything that can be wrong with an experiment before any process starts. Checks
-// without the weights come first.
+// --check: checks an experiment file, its model and its questions, and prints what was found.
+// Checks without the weights come first.
 Status check(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.check, ignored)) {
@@ -325,7 +325,7 @@ Status printed(Status done) {
 // Does the kind of work that the options name.
 Status run(const Options& options) {
   if (!options.check.empty() || !options.schedules.empty() || !options.measure.empty()) {
-    // No other process waits for results of these commands: a signal ends them at once.
+    // These commands hold nothing of a run: a signal ends them at once.
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGINT, SIG_DFL);
   }

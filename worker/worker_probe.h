@@ -20,7 +20,7 @@ class WorkerProbe final : public WorkerEvents {
   void decoded(std::string_view method, size_t rows, double seconds) override;
   void memory(size_t weights_bytes, size_t kv_bytes) override;
 
-  // Returns true if an episode or unit was given up or dropped.
+  // Returns true if an episode or unit was aborted or failed.
   bool hasLost() const;
 
  private:

@@ -18,13 +18,13 @@
 namespace allot {
 namespace {
 
-// Weights are read once a step for all its rows. On a CPU a row of 64 takes 0.6 of the time of a
-// row of 16, and larger steps gain little. A GPU's products of 256 rows take as long as reading
-// weights.
+// Weights are read once a step for all its rows. On a CPU a row in a step of 64 takes 0.6 of the
+// time of a row in a step of 16, and larger steps gain little. A GPU's products of 256 rows take as
+// long as reading the weights.
 constexpr uint32_t kRowsOfCpuStep = 64;
 constexpr uint32_t kRowsOfGpuStep = 256;
-// Answers that wait for the place of an ended one, for each place. GSM8K's longest answer takes
-// several times as long as the mean.
+// Answers for each row of a GPU's step: one waits until the other has ended. GSM8K's longest answer
+// takes several times as long as the mean.
 constexpr uint32_t kAnswersOfGpuPlace = 2;
 
 // Checks that the model has an embedding for every token of every prompt.

@@ -22,8 +22,8 @@ namespace allot {
 Result<v1::Experiment> readAskedExperiment(LineReader* in);
 
 // Answers the lines after the first until the input ends. Neighbouring episodes, and neighbouring
-// units of the same questions and methods, are answered together as a worker does. kData names the
-// line and its fault, kIo if the output cannot be written.
+// units of the same questions and methods, are answered together as a worker does. kData names a
+// line that cannot be read, kIo if the output cannot be written, and the engine's errors.
 Status measureAgain(Engine* engine, const std::string& build, LineReader* in, std::ostream* out);
 
 }  // namespace allot

@@ -67,7 +67,7 @@ std::string grid(const Rows& rows, const Number& number) {
   return text + "\n  ]";
 }
 
-// Returns means over heads.
+// Returns the mean output over all heads.
 double meanOutput(const SaleCalibration& calibration) {
   double sum = 0;
   size_t count = 0;

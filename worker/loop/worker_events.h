@@ -11,8 +11,8 @@ namespace allot {
 
 enum class WorkOutcome {
   kPushed,   // the store has it
-  kAborted,  // given up on SIGTERM: no part of it was pushed
-  kFailed,   // the engine failed, or the result could not be pushed before the worker left
+  kAborted,  // given up on SIGTERM, or released because another unit failed: it has no result
+  kFailed,   // an error ended the work, or the result was not pushed before the worker left
 };
 
 struct WorkerNow {
@@ -24,7 +24,7 @@ struct WorkerNow {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // Reports the end of an episode or unit that was begun. result: as pushed; null otherwise.
+  // Reports the end of an episode or unit that was taken. result: as pushed; null otherwise.
   virtual void episode(WorkOutcome /*outcome*/, const v1::EpisodeResult* /*result*/) {}
   virtual void unit(WorkOutcome /*outcome*/, const v1::EvaluationResult* /*result*/) {}
   // Reports progress: a round of the loop, a decode step, a prefilled prompt, or waiting for the

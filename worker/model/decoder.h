@@ -192,7 +192,7 @@ class Decoder {
                                                      const kernels::DecodeInputs& in, int row,
                                                      HostRow* held);
 
-  // Seconds that step() spent so far.
+  // Seconds of prefills and steps so far.
   struct Times {
     double prefill = 0;
     double projections = 0;   // norms, rotations and activations included

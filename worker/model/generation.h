@@ -19,9 +19,9 @@
 namespace allot {
 
 struct GenerationRow {
-  const Prompt* prompt = nullptr;  // prefilled densely
-  SampleSchedule schedule;         // in the form of a ScheduleView
-  uint32_t sequence = 0;           // names the row's random stream
+  const Prompt* prompt = nullptr;
+  SampleSchedule schedule;  // in the form of a ScheduleView
+  uint32_t sequence = 0;    // names the row's random stream
   // Tokens that the row reads before it writes, under its schedule; may be empty.
   std::vector<int32_t> question = {};
   int max_new_tokens = 0;  // 0: the options' number
@@ -37,7 +37,7 @@ struct GenerationOptions {
   TokenChoice choice = {};
   int choosing_threads = 1;            // threads that share the rows of such a step
   std::vector<int32_t> more_eos = {};  // tokens that end an answer beside the model's own
-  std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
+  std::function<bool(const std::string& text)> is_complete;  // ends an answer; required
 
   // Optional. before_step is called before each step with the step and, for each of its rows, the
   // index of the row that it continues; an error ends the generation. probe is called after the
@@ -45,7 +45,7 @@ struct GenerationOptions {
   std::function<Status(const StepBatch& step, const std::vector<size_t>& rows)> before_step =
       nullptr;
   AttentionProbe probe = nullptr;
-  // Optional. Called after each step with its rows and the decoder's seconds.
+  // Optional. Called after each step with its rows and its seconds, the choice of tokens included.
   std::function<void(size_t rows, double seconds)> after_step = nullptr;
 };
 
@@ -62,9 +62,10 @@ void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
 // Returns the pages that a row needs to continue a prompt of `length` positions by `more`.
 size_t pagesForRow(const KvPool& pool, size_t length, size_t more);
 
-// Decodes all rows. Without a question, the first token of a row comes from the prompt's dense
-// prefill; all other steps use the row's schedule. Rows begin in order, as soon as a step and the
-// pool have room. kUsage if the pool has too few free pages for one row; errors of Decoder::step().
+// Decodes all rows. Without a question, the first token of a row comes from the prompt's
+// first_logits; all other steps use the row's schedule. Rows begin in order, as soon as a step and
+// the pool have room. kUsage if the pool has too few free pages for one row; errors of
+// Decoder::step().
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

@@ -11,8 +11,8 @@
 
 namespace allot {
 
-// Reads a file. Errors (kUsage): missing, not a plain file, larger than max_bytes. The message of a
-// missing file begins with "the model folder lacks NAME".
+// Reads a file. kUsage: missing, not a plain file, larger than max_bytes. kIo: it cannot be read.
+// The message of a missing file begins with "the model folder lacks NAME".
 Result<std::string> readTextFile(const std::string& path, size_t max_bytes);
 
 // Does readTextFile() and parseJson().

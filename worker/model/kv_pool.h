@@ -89,8 +89,8 @@ struct KvPlace {
 
 class KvPool {
  public:
-  // Creates a pool. kUsage: the bytes do not hold one page, the shadows do not exist, or they do
-  // not fit the page size or head size.
+  // Creates a pool. kUsage: the bytes do not hold one page, an option is out of range, or shadows
+  // or bounds do not fit the page size or head size. kIo: the place has no memory.
   static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options,
                                KvPlace place = KvPlace::host());
 
@@ -119,7 +119,7 @@ class KvPool {
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // Returns the bytes of all layers, with shadows, mean keys and bounds.
+  // Returns the bytes of a page in all layers, with all data beside keys and values.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;

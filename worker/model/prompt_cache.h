@@ -3,7 +3,6 @@
 //
 // It has two tiers: the decoder's pool, in which a prompt must be to be continued, and copies in
 // host memory. Loading a copy takes a fraction of a prefill. Borrows the decoder. One thread.
-// thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,8 +28,8 @@ class PromptCache {
   // Returns the prompts of `keys`, all valid until the next call. For each entry i, spare_pages(i)
   // pages stay free. ids(i) returns the tokens of a prompt that is not cached, as a
   // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] says how a prompt is
-  // read, and must follow from its key. Other prompts are evicted by next_use, then the least
-  // recently used first. kUsage if even that is not enough.
+  // read, and must follow from its key. Other prompts are evicted, the latest next use
+  // first, and of equal ones the least recently used. kUsage if even that is not enough.
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<std::string>& keys,
                                          const std::vector<PromptReading>& readings, const Ids& ids,

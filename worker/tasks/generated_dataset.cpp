@@ -121,8 +121,8 @@ class DatasetBuilder {
     }
   };
 
-  // The longest fitting prompt of a few lengths tried; stops at the first close to the room, or if
-  // prompts are to fill it at the size whose next one does not fit.
+  // Returns the longest fitting prompt of a few lengths tried. Stops at the first that is close to
+  // the limit, and with fills() also at a size whose next one does not fit.
   std::optional<Question> tryOneSeed(const std::string& task, uint64_t generator,
                                      Misses& misses) const {
     const Sizing& sizing = sizings_.at(task);

@@ -5,7 +5,8 @@
 // core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py, and
 // the sources that benchmark_graders.h names.
-// A grader that ignores case ignores that of ASCII letters only.
+// Graders that ignore case compare lowerCase() of both texts (worker/model/nfc.h); santa-fwe lowers
+// only the ASCII letters of the completion.
 #include <optional>
 #include <string>
 #include <string_view>

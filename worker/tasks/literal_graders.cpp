@@ -108,9 +108,9 @@ std::string normalisedAsMath(std::string_view given) {
   return text;
 }
 
-// As _normalize of its grader.py makes it, as far as numbers go: what is left is compared as a
-// whole number. Where that hands LaTeX to a package, the commands of fonts and blanks are left out
-// here.
+// As _normalize of PRM800K's grader.py makes it, as far as numbers go: what is left is compared as
+// a whole number. Where that hands LaTeX to a package, the commands of fonts and blanks are left
+// out here.
 std::optional<double> normalisedAsNumber(std::string_view given) {
   std::string text(insideText(given));
   for (const std::string_view gone : {"\\$", "\\%", "$", "%"}) eraseAll(&text, gone);

@@ -19,7 +19,7 @@ class NumberReader {
  public:
   NumberReader(std::string_view text, size_t at) : text_(text), at_(at) {}
 
-  // The end is in at().
+  // Returns the value; at() is then the end of the number.
   double read() {
     std::string digits = mantissa();
     const bool whole = digits.find('.') == std::string::npos;

@@ -7,6 +7,7 @@
 
 #include "core/json_text.h"
 #include "core/utf8.h"
+#include "worker/tasks/answer_text.h"
 
 namespace allot {
 namespace {
@@ -155,7 +156,7 @@ Status readArray(const std::string& file, std::string_view text, size_t open,
   return place.refuse("its array does not end: is the file whole?");
 }
 
-// Returns the fields of the row of CSV at `at`, and moves `at` behind the row.
+// Reads the row of CSV at `at`, and moves `at` and `place` behind the row.
 class CsvRow {
  public:
   CsvRow(std::string_view text, size_t* at, RecordPlace* place)
@@ -235,11 +236,7 @@ Record recordAbout(const std::string& task, std::string_view before, std::string
   return record;
 }
 
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
+std::string trimmed(const std::string& text) { return std::string(stripped(text, kBlanks)); }
 
 tl::unexpected<Error> RecordPlace::refuse(const std::string& what) const {
   return badInput(text() + ": " + what);

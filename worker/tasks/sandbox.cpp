@@ -143,7 +143,8 @@ Filter makeFilter() {
     ifEqual(&filter, call, 1);
     give(&filter, errorOf(EPERM));
   }
-  // Its flags are in memory, which a filter cannot read; the C library falls back to clone.
+  // The flags of clone3 are in memory, which a filter cannot read; the C library falls back to
+  // clone.
   ifEqual(&filter, __NR_clone3, 1);
   give(&filter, errorOf(ENOSYS));
   ifEqual(&filter, __NR_clone, 4);
@@ -211,7 +212,7 @@ struct Ends {
 };
 
 Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
-  // Moves them away from the numbers that they get later.
+  // Moves all descriptors away from the numbers that they get in the sandbox.
   for (Fd* fd : {&ends.input, &ends.output, &ends.filter, &ends.info}) {
     *fd = Fd(fcntl(fd->get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
     if (fd->get() < 0) return refused("cannot copy a file descriptor");

@@ -22,7 +22,7 @@ struct Question {
   std::string task;                       // "niah"
   std::string prompt;                     // rendered: the whole text for the model, without bos
   std::vector<int32_t> prompt_ids;        // with bos, if the model has one
-  std::vector<std::string> answers;       // expected, without surrounding blanks
+  std::vector<std::string> answers;       // the references
   std::vector<std::string> classes = {};  // all possible answers, of a classification question
   // Length of the prefix of prompt_ids that is independent of the question: its context; 0 if it
   // has none.
@@ -53,8 +53,8 @@ struct DatasetOptions {
 std::string renderPlain(const Draft& draft);
 
 // Makes both splits of the spec's suite. Errors (kUsage): an unknown suite or task; no question
-// that fits contextTokens (the message has a length that would); a file that cannot be read, with
-// the line, or that has too few questions.
+// that fits contextTokens (the message advises a length); a fault of a file, or too few questions
+// in it. kIo if a file cannot be read to its end.
 Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer& tokenizer,
                             const DatasetOptions& options);
 

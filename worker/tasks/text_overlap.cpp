@@ -118,7 +118,7 @@ Sentences linesOf(std::string_view text, WordNumbers* numbers) {
   return sentences;
 }
 
-// Returns true for the words a, an, the, but not for parts of longer words.
+// Requires: run is a whole word.
 bool isArticle(std::string_view run) { return run == "a" || run == "an" || run == "the"; }
 
 // The words that SQuAD's script compares.

@@ -3,9 +3,8 @@
 //
 // Each is 0..1 and equals the result of its well-known Python implementation, up to the rounding of
 // doubles (compared by tests/golden/make_grader_cases.py). Bytes that are not UTF-8 count as
-// characters. The time is at worst the product of the lengths. Beyond kMostUnits words
-// (editSimilarity: characters) a text is ignored; no answer of 4096 tokens and no published
-// reference is that long.
+// characters. The time is at worst the product of the lengths. The rest of a text behind kMostUnits
+// words (editSimilarity: characters) is ignored.
 #include <cstddef>
 #include <string_view>
 
