@@ -17,13 +17,6 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-Selection select(SelectFunction function, const ScoredHead& scored) {
-  Selection selection;
-  selection.clear();
-  function(scored.head, &selection);
-  return selection;
-}
-
 // u of a value stage that needs one number, or of tile `block`.
 uint32_t offsetOf(const ScoredHead& scored, uint32_t block = 0) {
   return philox(77, scored.head.sequence, 5, scored.head.stream, block)[0] >> 8;

@@ -19,24 +19,6 @@ using testing::HasSubstr;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-struct Attended {
-  std::vector<float> out, lse;
-  PrefillStatistics statistics;
-  bool operator==(const Attended& other) const { return out == other.out && lse == other.lse; }
-};
-
-Attended attend(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
-                PrefillWorkspace* workspace) {
-  const KeyBlocks view = list ? list->view() : KeyBlocks{};
-  Attended made;
-  made.out.assign(prompt.width() * static_cast<size_t>(in.count), kNaN);
-  made.lse.assign(static_cast<size_t>(in.count) * in.heads, kNaN);
-  EXPECT_EQ(attendBlocks(
-                prompt.cache.pool.kv, in, list ? &view : nullptr, workspace,
-                {.out = made.out.data(), .lse = made.lse.data(), .statistics = &made.statistics}),
-            std::nullopt);
-  return made;
-}
 Attended attend(const Prompt& prompt, const BlockLists* list = nullptr, int threads = 1) {
   PrefillWorkspace workspace(threads);
   return attend(prompt, prompt.inputs(), list, &workspace);
@@ -50,12 +32,9 @@ std::vector<double> formula(Prompt& prompt, int position, int head, const BlockL
   double total = 0;
   for (int j = 0; j <= position; ++j) {
     if (!holds(list, prompt, head, position, j)) continue;
-    const double weight = weights[static_cast<size_t>(j)];
     const float* value = prompt.cache.value(0, prompt.cache.kvHead(head), j);
-    total += weight;
-    for (int d = 0; d < width; ++d) {
-      out[static_cast<size_t>(d)] += weight * static_cast<double>(value[d]);
-    }
+    total += weights[j];
+    for (int d = 0; d < width; ++d) out[d] += weights[j] * static_cast<double>(value[d]);
   }
   for (double& x : out) x = total > 0 ? x / total : 0;
   return out;
@@ -205,14 +184,9 @@ TEST(AttendQueries, AreDecodeStepsOfThePromptsOwn) {
     const MethodOptions method = methodOf(text);
     const QueryDraws draws{.seed = 77, .sequence = 9, .layer = 3, .budget = 5};
     const auto attended = [&](int first, int count) {
-      std::vector<float> out(prompt.width() * static_cast<size_t>(count), kNaN);
-      DecodeWorkspace workspace;
-      RowStatistics statistics;
-      EXPECT_EQ(attendQueries(method, prompt.cache.pool.kv, prompt.inputs(first, count), draws,
-                              &workspace, {.out = out.data(), .statistics = &statistics}),
-                std::nullopt);
-      EXPECT_GT(statistics.draws, 0u) << text;
-      return out;
+      const AttendedEach made = attendEach(method, prompt, prompt.inputs(first, count), draws);
+      EXPECT_GT(made.statistics.draws, 0u) << text;
+      return made.out;
     };
     const std::vector<float> whole = attended(0, prompt.n), part = attended(70, 71);
     EXPECT_TRUE(std::equal(part.begin(), part.end(),
