@@ -41,8 +41,7 @@ TEST_F(Tiles, SharesOfDrawsAreTheCpus) {
         std::fill(cache.budgets.begin(), cache.budgets.end(), budget);
         Gpu gpu(cache, layout.element);
         const GpuResult run = gpu.run(method);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         for (int r = 0; r < cache.rows(); ++r) {
           if (!draws(method, cache.lengths[r], budget)) continue;
           const int n = cache.lengths[r], tile = tileKeys(method, n);
@@ -77,8 +76,7 @@ TEST_F(Tiles, DrawsMayBeMoreThanKeys) {
     cache.budgets = {5, 40, 20000};
     Gpu gpu(cache, layout.element);
     const GpuResult run = gpu.run(method);
-    expectOutputsFollowDraws(cache, run, method);
-    expectStatisticsFollowDraws(cache, run, method, layout.element);
+    expectFollowsDraws(cache, run, method, layout.element);
     const bool even = method.method == Method::kS2antaSys;
     for (int h = 0; h < cache.shape.heads; ++h) {
       const HeadDraws& drawn = run.draws[static_cast<size_t>(2 * cache.shape.heads + h)];

@@ -114,8 +114,7 @@ json answers() {
   auto decoder = Decoder::load(folder, {.kv_bytes = size_t{64} << 20, .shadow_bits = {4}});
   auto tokenizer = Tokenizer::load(folder + "/tokenizer.json");
   EXPECT_TRUE(decoder && tokenizer);
-  std::ifstream file(folder + "/golden.json");
-  const auto ids = json::parse(file)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto ids = goldenPrompt();
   auto prompt = valueOf((*decoder)->prefill(ids));
   const SampleSchedule schedule = {3, 2, 0, 1, 3, 0, 5, 2};
   json all = json::array();
@@ -126,7 +125,7 @@ json answers() {
     options.method = methodOf(text);
     options.seed = kSeed;
     options.max_new_tokens = 8;
-    options.is_complete = [](const std::string&) { return false; };
+    options.is_complete = neverComplete;
     options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
       if (text == "dense") return;
       std::vector<float> out;
