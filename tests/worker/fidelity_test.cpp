@@ -134,26 +134,17 @@ void addVariance(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, By
   }
 }
 
-struct Estimate {
-  double mean = 0;
-  double error = 0;  // standard error
-};
-
 // Measured squared error over the closed form at S draws, averaged over the layers, from many
 // seeds.
 Estimate ratioToClosedForm(const std::vector<Fidelity>& replicates, const ByLayer& variance,
                            double samples) {
-  double sum = 0, squares = 0;
+  std::vector<double> ratios;
   for (const Fidelity& replicate : replicates) {
     const ByLayer errors = squaredErrors(replicate);
-    double ratio = 0;
-    for (size_t l = 0; l < 8; ++l) ratio += errors[l] * samples / variance[l] / 8;
-    sum += ratio;
-    squares += ratio * ratio;
+    ratios.push_back(0);
+    for (size_t l = 0; l < 8; ++l) ratios.back() += errors[l] * samples / variance[l] / 8;
   }
-  const auto n = static_cast<double>(replicates.size());
-  const double mean = sum / n;
-  return {mean, std::sqrt((squares / n - mean * mean) / (n - 1))};
+  return estimateOf(ratios);
 }
 
 TEST_F(FidelityTest, SquaredErrorsFollowTheClosedForm) {
@@ -324,17 +315,14 @@ TEST_F(FidelityTest, LayersWithoutTheMethodAreDenseWhateverTheMethodReads) {
 // States by layer and support bucket, from the keys as the pool has them.
 TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
   auto decoder = valueOf(Decoder::load(
-      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
-  const auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
+      kRecall7m, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
+  const auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 400; ++i) ids.push_back(3 + (i * i * 7 + i) % 1000);
   auto prompt = valueOf(decoder->prefill(ids));
   const std::vector<GenerationRow> rows{{&prompt, SampleSchedule(8, UINT32_MAX), 1}};
-  GenerationOptions options;
-  options.method.method = kernels::Method::kDense;
-  options.seed = 3;
-  options.max_new_tokens = 12;
-  options.is_complete = [](const std::string&) { return false; };
+  GenerationOptions options{
+      .method = {}, .seed = 3, .max_new_tokens = 12, .is_complete = neverComplete};
   std::map<std::pair<uint32_t, uint32_t>, double> expected, measured;
   options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
     const auto* keys = static_cast<const uint16_t*>(kv.keys);
