@@ -2,7 +2,6 @@
 // bits do not depend on its batch.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
@@ -190,8 +189,7 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
     Ids tokens;
     for (size_t i = 0; i < 70; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, all, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       for (auto* list : {&together, &alone}) {
         list->push_back(std::make_unique<Sequence>(gpu_.get(), prompts[i % prompts.size()],
                                                    static_cast<uint32_t>(i), schedule));
@@ -280,10 +278,10 @@ TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
       double sum = 0;
       for (int64_t k = 0; k < shape.inner; ++k) {
         const auto weight = shape.transposed ? column * shape.inner + k : k * shape.outer + column;
-        sum += static_cast<double>(in[static_cast<size_t>(row * shape.inner + k)]) *
-               static_cast<double>(weights[static_cast<size_t>(weight)]);
+        sum +=
+            static_cast<double>(in[row * shape.inner + k]) * static_cast<double>(weights[weight]);
       }
-      EXPECT_NEAR(all[static_cast<size_t>(at)], sum, 1e-3) << row << ", " << column;
+      EXPECT_NEAR(all[at], sum, 1e-3) << row << ", " << column;
     }
     for (void* memory : {on_in, on_weights, out}) cudaFree(memory);
   }
@@ -317,7 +315,7 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
           others.push_back(looked_at[i].get());
           places.push_back(rows.back()->made);
         }
-        const Ids fed(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+        const Ids fed(tokens.begin(), tokens.begin() + count);
         std::vector<kernels::RowStatistics> statistics(count), expected(count);
         const auto logits = feed(gpu_.get(), others, fed, method, &expected);
         const auto made =

@@ -67,7 +67,7 @@ struct Sequence {
     KvPool& pool = decoder_.pool();
     const size_t shared = static_cast<size_t>(length) / static_cast<size_t>(pool.pageSize());
     own = *pool.allocate(pool.pagesFor(static_cast<size_t>(length) + 200) - shared);
-    pages.assign(prompt.pages.begin(), prompt.pages.begin() + static_cast<std::ptrdiff_t>(shared));
+    pages.assign(prompt.pages.begin(), prompt.pages.begin() + shared);
     if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own[0]);
     pages.insert(pages.end(), own.begin(), own.end());
   }

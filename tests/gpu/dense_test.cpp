@@ -169,8 +169,7 @@ TEST_F(Dense, RecordedStates) {
     const size_t width = size_t{block.heads} * block.head_dim;
     cache.keys[0].assign(block.keys.begin(), block.keys.begin() + cache.keys[0].size());
     cache.values[0].assign(block.values.begin(), block.values.begin() + cache.values[0].size());
-    cache.queries.assign(block.queries.end() - static_cast<std::ptrdiff_t>(width),
-                         block.queries.end());
+    cache.queries.assign(block.queries.end() - width, block.queries.end());
     cache.write();
     Gpu gpu(cache, layout.element);
     expectDense(cache, layout.element, gpu.run(kDense));

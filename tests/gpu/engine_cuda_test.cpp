@@ -1,6 +1,4 @@
 // The worker's engine on a GPU.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

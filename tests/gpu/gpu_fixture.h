@@ -2,7 +2,6 @@
 // What the tests of the GPU share: the caches of tests/kernels in device memory, and steps on
 // them whose outputs are poisoned before and read back after.
 #include <cuda_runtime.h>
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <string>

@@ -1,6 +1,5 @@
 // A budget for each head, and what heads without one give (tests/kernels/head_budgets_test.cpp
 // and zero_reads_test.cpp): beside the CPU, and beside steps in which all heads have the budget.
-
 #include "tests/gpu/reference.h"
 
 namespace allot::kernels {
@@ -165,7 +164,7 @@ TEST_P(GpuHeadBudgets, SilentHeadsGiveTheirIdleValues) {
       EXPECT_EQ(on.heads[i].draws + on.heads[i].key_bytes, 0u);
     }
     // The group of row 3 that has no budget.
-    const GroupStatistics& group = on.groups[static_cast<size_t>(3 * kv_heads)];
+    const GroupStatistics& group = on.groups[3 * kv_heads];
     EXPECT_EQ(group.key_bytes + group.value_bytes, 0u);
     // With log-sums, whose scores are computed, outputs are the same.
     const GpuResult with_lse = gpu.run(method, boundsOf(cache), in);

@@ -38,7 +38,7 @@ void reorder(Cache* cache, const std::vector<int>& order) {
     const auto all = list;
     list.clear();
     for (const int r : order) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * width);
+      const auto first = all.begin() + r * width;
       list.insert(list.end(), first, first + static_cast<std::ptrdiff_t>(width));
     }
   };
@@ -184,7 +184,7 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
     const uint32_t some[] = {40, 0, 200, 7, 0, 1, 129};
     for (size_t i = 0; i < 6 * heads; ++i) few_budgets.push_back(some[i % 7]);
     for (const int row : order) {
-      const auto from = few_budgets.begin() + static_cast<std::ptrdiff_t>(row * heads);
+      const auto from = few_budgets.begin() + row * heads;
       many_budgets.insert(many_budgets.end(), from, from + static_cast<std::ptrdiff_t>(heads));
     }
     const DeviceArray<uint32_t> few_heads(few_budgets), many_heads(many_budgets);

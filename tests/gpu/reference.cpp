@@ -52,7 +52,7 @@ uint64_t keyBytes(const MethodOptions& method, const Cache& cache, int row, int 
   if (method.method != Method::kBernoulli) return row_bytes;
   const Estimates made = estimatesOf(method, cache, row, cache.kvHead(head));
   const int group = cache.shape.heads / cache.shape.kv_heads;
-  return 2 * (together ? made.together : made.features[static_cast<size_t>(head % group)]);
+  return 2 * (together ? made.together : made.features[head % group]);
 }
 
 // Of a head that draws.

@@ -1,7 +1,5 @@
 // Which keys are drawn, as integers: every count equals a brute-force reference in exact rational
 // arithmetic. Scores are arbitrary; the weights that draws are made from are integers.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -110,9 +110,8 @@ Cache::Cache(const CacheShape& given)
   table.assign(pool.table.size(), -7);
   for (int r = 0; r < rows(); ++r) {
     const auto first = static_cast<size_t>(r) * max_pages;
-    std::copy_n(pool.table.begin() + static_cast<std::ptrdiff_t>(first),
-                pagesOf(lengths[r], shape.page_size),
-                table.begin() + static_cast<std::ptrdiff_t>(first));
+    std::copy_n(pool.table.begin() + first, pagesOf(lengths[r], shape.page_size),
+                table.begin() + first);
   }
   budgets.assign(lengths.size(), 4);
   sequences.resize(lengths.size());
@@ -134,7 +133,7 @@ void Cache::append(int row, int from, int to) {
 
 void Cache::repeatFirstRow(int count, uint32_t first) {
   const auto repeat = [count](auto& list, size_t width) {
-    const auto one = std::vector(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(width));
+    const auto one = std::vector(list.begin(), list.begin() + width);
     list.clear();
     for (int r = 0; r < count; ++r) list.insert(list.end(), one.begin(), one.end());
   };

@@ -1,7 +1,5 @@
 // A budget for each head: what a head gives and counts is a function of its own budget, and what a
 // group reads together is the union of what its heads read.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -101,7 +99,7 @@ TEST_P(HeadBudgets, StatisticsAddUp) {
       if (ten[h] == 0) expectEqual(run.heads[h], HeadStatistics{});
     }
     for (size_t g = 0; g < 2; ++g) {
-      const auto head = run.heads.begin() + static_cast<std::ptrdiff_t>(g * 5);
+      const auto head = run.heads.begin() + g * 5;
       uint64_t together = 0, most_keys = 0, all_keys = 0;
       for (size_t w = 0; w < words; ++w) {
         uint64_t bits = 0;

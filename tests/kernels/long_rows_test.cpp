@@ -1,7 +1,5 @@
 // Rows of up to 2^20 keys, of which one outweighs any other by far: what the rest weighs is drawn
 // as often as it weighs, whatever the dominant key's place and the budget.
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "tests/kernels/fixture.h"

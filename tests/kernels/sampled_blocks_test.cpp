@@ -1,7 +1,5 @@
 // Attended blocks: with all blocks dense to the bit, with fewer unbiased, and no bit depends on
 // threads or pages.
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "tests/kernels/prompt.h"

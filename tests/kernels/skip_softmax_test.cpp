@@ -1,8 +1,6 @@
 // skip-softmax in decode: which blocks are left out is its definition's business in double
 // precision, no key of attention `threshold` or more is among them, and it is the prefill's of one
 // query. Edges, windows, masks and equal bits for any batch are tested with all methods.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,8 +20,7 @@ std::vector<int> keptBy(const std::vector<double>& scores, double threshold, dou
   double top = -std::numeric_limits<double>::infinity();
   for (size_t start = 0; start < scores.size(); start += kBlockOfKeys) {
     const size_t end = std::min(start + kBlockOfKeys, scores.size());
-    const double largest = *std::max_element(scores.begin() + static_cast<std::ptrdiff_t>(start),
-                                             scores.begin() + static_cast<std::ptrdiff_t>(end));
+    const double largest = *std::max_element(scores.begin() + start, scores.begin() + end);
     if (std::isinf(largest)) continue;
     top = std::max(top, largest);
     *closest = std::min(*closest, std::fabs(largest - top - std::log(threshold)));
@@ -72,7 +69,7 @@ TEST(SkipSoftmax, IsItsDefinition) {
             std::vector<double> out(64, 0.0);
             const double top = *std::max_element(scores.begin(), scores.end());
             for (const int j : kept) {
-              const double mass = std::exp(scores[static_cast<size_t>(j)] - top);
+              const double mass = std::exp(scores[j] - top);
               total += mass;
               for (int d = 0; d < 64; ++d) {
                 out[d] += mass * static_cast<double>(cache.value(r, cache.kvHead(h), j)[d]);

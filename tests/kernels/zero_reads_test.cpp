@@ -1,7 +1,5 @@
 // What a head without a budget gives: a vector that the caller names, the mean of the sequence's
 // values among them, or exact attention to the newest keys.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "tests/kernels/prompt.h"
@@ -201,7 +199,7 @@ TEST(ValueMeans, GoOnFromASharedPrompt) {
     // Pages of 16: row 1 takes over row 0's full ones and copies the one after them.
     cache.append(0, 0, prompt);
     const int shared = prompt / 16;
-    const int32_t own = cache.table[static_cast<size_t>(cache.max_pages + shared)];
+    const int32_t own = cache.table[cache.max_pages + shared];
     if (prompt % 16 > 0) copyPage(cache.pool.kv, cache.table[shared], own);
     std::copy_n(cache.table.begin(), shared, cache.table.begin() + cache.max_pages);
     for (int n = prompt; n < 40; ++n) {

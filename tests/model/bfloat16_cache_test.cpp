@@ -1,11 +1,9 @@
 // Keys and values in bfloat16 on the CPU: what is stored is the rounded number, prompts and steps
 // attend from what is stored, and a row's results depend on it alone.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 
+#include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "worker/model/decoder.h"
@@ -68,8 +66,7 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
     };
     for (int position = 0; position < a.length; ++position) {
       for (int head = 0; head < 2; ++head) {
-        const int64_t at =
-            from.offset(a.pages[static_cast<size_t>(position / 16)], head, position % 16);
+        const int64_t at = from.offset(a.pages[position / 16], head, position % 16);
         for (int d = 0; d < 64; ++d) {
           compare(from.keys, to.keys, at + d);
           compare(from.values, to.values, at + d);
@@ -109,17 +106,8 @@ TEST(BFloat16Cache, GreedyDenseDecodeGivesTheGoldenAnswers) {
   EXPECT_GE(asked, 6);
 }
 
-// What every head of every layer gave at every step, by the row's sequence.
-using Attended = std::map<uint32_t, std::vector<float>>;
 GenerationOptions recording(GenerationOptions options, Attended* attended) {
-  options.probe = [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                             const float* out) {
-    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
-    for (int r = 0; r < in.rows; ++r) {
-      auto& record = (*attended)[in.sequences[r]];
-      record.insert(record.end(), out + r * width, out + (r + 1) * width);
-    }
-  };
+  options.probe = recordInto(attended);
   return options;
 }
 
@@ -144,8 +132,7 @@ TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
     std::vector<GenerationRow> rows, apart, paged;
     for (size_t i = 0; i < kRows; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       const auto name = static_cast<uint32_t>(i);
       rows.push_back({&shared[i % kPrompts], schedule, name, questions[i]});
       apart.push_back({&own[i], schedule, name, questions[i]});

@@ -2,8 +2,6 @@
 // that runs rely on: a row's result does not depend on its batch.
 #include "worker/model/decoder.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
@@ -139,17 +138,6 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
   }
 }
 
-// What every head of every layer gave at every step, by the row's sequence.
-AttentionProbe recordInto(std::map<uint32_t, std::vector<float>>* attended) {
-  return [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float* out) {
-    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
-    for (int r = 0; r < in.rows; ++r) {
-      auto& record = (*attended)[in.sequences[r]];
-      record.insert(record.end(), out + r * width, out + (r + 1) * width);
-    }
-  };
-}
-
 // Rows of one prompt share its full pages, shadows and bounds included, and have copies of the page
 // that they go on in.
 TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
@@ -162,11 +150,10 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
     std::vector<GenerationRow> rows;
     for (size_t i = 0; i < 23; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       rows.push_back({&prompts[i % prompts.size()], schedule, static_cast<uint32_t>(i)});
     }
-    std::map<uint32_t, std::vector<float>> together_attended, alone_attended;
+    Attended together_attended, alone_attended;
     GenerationOptions options = answerOptions(method);
     options.probe = recordInto(&together_attended);
     auto together = valueOf(generate(decoder_, *tokenizer_, rows, options));
@@ -179,16 +166,14 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
     }
     EXPECT_TRUE(alone_attended == together_attended) << method << ": outputs differ";
     // Rows that take the place of rows that have ended.
-    std::map<uint32_t, std::vector<float>> in_turn_attended;
+    Attended in_turn_attended;
     options.probe = recordInto(&in_turn_attended);
     options.most_rows = 5;
     size_t most = 0;
     options.after_step = [&](size_t live, double) { most = std::max(most, live); };
     auto in_turn = valueOf(generate(decoder_, *tokenizer_, rows, options));
     EXPECT_EQ(most, 5u);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(in_turn[i].tokens, together[i].tokens) << method;
-    }
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(in_turn[i].tokens, together[i].tokens);
     EXPECT_TRUE(in_turn_attended == together_attended) << method << ": outputs differ in turn";
   }
   for (Prompt& prompt : prompts) decoder_->release(&prompt);

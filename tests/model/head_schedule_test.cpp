@@ -2,7 +2,6 @@
 #include "worker/model/decoder.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <map>
 
@@ -210,8 +209,7 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
         if (in.budget(r, h) > 0) continue;
         ++silent;
         for (int d = 0; d < 64; ++d) {
-          ASSERT_EQ(out[(r * in.heads + h) * 64 + d],
-                    static_cast<float>(means[static_cast<size_t>(h / 4 * 64 + d)]));
+          ASSERT_EQ(out[(r * in.heads + h) * 64 + d], static_cast<float>(means[h / 4 * 64 + d]));
         }
       }
     }

@@ -1,7 +1,5 @@
 // The repetition penalty against a reference that knows nothing of how rows are batched: it reads
 // prompt and answer so far as one prompt, and looks at each token of the vocabulary.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -54,7 +52,7 @@ class RepetitionPenalty : public testing::Test {
       const auto factor = static_cast<float>(choice.repetition_penalty);
       for (int32_t token = 0; token < static_cast<int32_t>(logits.size()); ++token) {
         if (std::find(ids.begin(), ids.end(), token) == ids.end()) continue;
-        float& logit = logits[static_cast<size_t>(token)];
+        float& logit = logits[token];
         logit = logit < 0 ? logit * factor : logit / factor;
       }
       written.push_back(

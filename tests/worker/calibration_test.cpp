@@ -1,7 +1,6 @@
 // Calibration on the real model: thresholds that hold what they promise, whenever the process was
 // killed, and a run that reads its prompts by them.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
@@ -37,7 +36,7 @@ v1::Experiment prefillExperiment(const std::vector<std::string>& set) {
 PrefillProfile profileOf(double tau, double other = 0, int64_t layer = -1, int64_t head = -1) {
   PrefillProfile profile{kDigest, {}};
   profile.tau.assign(kLayers, std::vector<double>(kHeads, tau));
-  if (layer >= 0) profile.tau[static_cast<size_t>(layer)][static_cast<size_t>(head)] = other;
+  if (layer >= 0) profile.tau[layer][head] = other;
   return profile;
 }
 
@@ -66,7 +65,7 @@ class Calibration : public testing::Test {
     kernels::PrefillWorkspace space;
     const PromptReading reading{.observer = [&](const kernels::PagedKv& kv,
                                                 const kernels::PrefillInputs& in, int64_t layer) {
-      const auto& own = taus[static_cast<size_t>(layer)];
+      const auto& own = taus[layer];
       const std::vector<float> tau(own.begin(), own.end());
       kernels::BlockLists lists;
       EXPECT_FALSE(
@@ -78,7 +77,7 @@ class Calibration : public testing::Test {
       EXPECT_FALSE(kernels::attendBlocks(kv, in, nullptr, &space, {.out = dense.data()}));
       for (size_t i = 0; i < dense.size(); ++i) {
         const size_t head = i / static_cast<size_t>(kv.head_dim) % kHeads;
-        sums[static_cast<size_t>(layer)][head] +=
+        sums[layer][head] +=
             std::fabs(double{dense[i]} - double{sparse[i]}) / static_cast<double>(ids.size());
       }
       return Status();
@@ -243,7 +242,7 @@ TEST_F(Calibration, EachHeadOfEachLayerIsReadByItsOwnThreshold) {
       const uint64_t own = read(profileOf(0, 0.5, layer, h));
       sum += own;
       each.insert(own);
-      together.tau[static_cast<size_t>(layer)][static_cast<size_t>(h)] = 0.5;
+      together.tau[layer][h] = 0.5;
     }
     EXPECT_EQ(read(together), sum);
     EXPECT_GE(each.size(), 3u) << "heads differ";

@@ -1,6 +1,5 @@
 // Evaluation units on recall-7m: accuracy, and results that depend on nothing but the unit.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>

@@ -1,7 +1,6 @@
 #include "worker/engine/engine.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <functional>

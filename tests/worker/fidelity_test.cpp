@@ -2,8 +2,6 @@
 // the sampling methods they are what the closed form says; and the method in one layer alone.
 #include "worker/engine/fidelity.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -125,7 +123,7 @@ void addVariance(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, By
         const double a = std::exp(in.scale * score);
         mass += a;
         square += a * norm;
-        for (int i = 0; i < d; ++i) mean[static_cast<size_t>(i)] += a * values[at + i];
+        for (int i = 0; i < d; ++i) mean[i] += a * values[at + i];
       }
       double o = 0;
       for (const double m : mean) o += (m / mass) * (m / mass);
@@ -204,7 +202,7 @@ Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
                     const std::vector<GenerationRow>& rows, const std::vector<uint32_t>& tasks,
                     const GenerationOptions& method, int layer, uint32_t budget) {
   SampleSchedule schedule(8, layer < 0 ? budget : UINT32_MAX);
-  if (layer >= 0) schedule[static_cast<size_t>(layer)] = budget;
+  if (layer >= 0) schedule[layer] = budget;
   const auto pages = decoder->pool().allocate(rows.size()).value();
   std::vector<std::vector<int32_t>> guesses(rows.size());
   GenerationOptions dense = method;
@@ -385,7 +383,7 @@ TEST(Support, CountsTheHeaviestTiles) {
   EXPECT_EQ(tilesOfSupport(flat, 1 << 20), 1);
   const std::vector<uint32_t> buckets = {1, 2, 3, 3, 5, 5, 5, 5, 9, 9};
   for (int tiles = 1; tiles <= 10; ++tiles) {
-    EXPECT_EQ(supportBucket(tiles), buckets[static_cast<size_t>(tiles - 1)]);
+    EXPECT_EQ(supportBucket(tiles), buckets[tiles - 1]);
   }
 }
 

@@ -4,8 +4,6 @@
 // where they lead to shows only later.
 //
 // By hand for other sizes: ALLOT_STALE_LAG, _UPDATES, _EPISODES (an update), _SEEDS.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
 

@@ -2,8 +2,6 @@
 // other on the real model.
 #include "worker/engine/variance.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdio>
 #include <map>
