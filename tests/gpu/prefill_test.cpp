@@ -68,7 +68,7 @@ class GpuPrompt {
 
   PrefillInputs inputs(int first, int count) const {
     PrefillInputs in = prompt_.inputs(first, count);
-    in.queries = queries_.get() + prompt_.width() * static_cast<size_t>(first);
+    in.queries = queries_.get() + prompt_.width() * first;
     in.page_table = table_.get();
     return in;
   }
@@ -257,7 +257,7 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     EXPECT_EQ(other.attend(other.inputs()).out, whole.out);
     for (const int first : {1, 64, 500, 1012}) {
       const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
-      const size_t from = prompt.width() * static_cast<size_t>(first);
+      const size_t from = prompt.width() * first;
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
       const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), all_keys);
       EXPECT_EQ(of_list.out, part.out) << first;

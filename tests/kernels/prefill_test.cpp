@@ -26,7 +26,7 @@ Attended attend(const Prompt& prompt, const BlockLists* list = nullptr, int thre
 // The formula in double precision, over the keys that the list leaves.
 std::vector<double> formula(Prompt& prompt, int position, int head, const BlockLists& list) {
   const int width = prompt.cache.shape.head_dim;
-  std::vector<double> out(static_cast<size_t>(width), 0.0);
+  std::vector<double> out(width, 0.0);
   const std::vector<double> weights = attentionOf(prompt, position, head);
   double total = 0;
   for (int j = 0; j <= position; ++j) {
@@ -45,8 +45,7 @@ double gap(Prompt& prompt, const Attended& made, const BlockLists& list) {
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < prompt.cache.shape.heads; ++h) {
       const auto expected = formula(prompt, p, h, list);
-      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
-                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      const float* out = made.out.data() + prompt.width() * p + h * prompt.cache.shape.head_dim;
       for (int d = 0; d < prompt.cache.shape.head_dim; ++d) {
         const double difference = std::fabs(static_cast<double>(out[d]) - expected[d]);
         largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
@@ -74,7 +73,7 @@ TEST_P(Lengths, DenseIsDecodes) {
       cache.repeatFirstRow(prompt.n, 1);
       cache.queries = prompt.queries;
       for (int p = 0; p < prompt.n; ++p) cache.lengths[p] = p + 1;
-      cache.budgets.assign(static_cast<size_t>(prompt.n), UINT32_MAX);
+      cache.budgets.assign(prompt.n, UINT32_MAX);
       DecodeInputs in = cache.inputs();
       in.window = window;
       const Cache::Result decoded = cache.run(methodOf("dense"), in);
@@ -127,8 +126,7 @@ TEST(Prefill, AQueryThatNoKeyIsLeftToIsZero) {
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < 2; ++h) {
       const bool left = h == 0 && p >= 128;
-      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
-                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      const float* out = made.out.data() + prompt.width() * p + h * prompt.cache.shape.head_dim;
       const bool silent =
           std::all_of(out, out + prompt.cache.shape.head_dim, [](float x) { return x == 0; });
       EXPECT_EQ(silent, !left) << p << ", " << h;
@@ -193,8 +191,8 @@ TEST(AttendQueries, AreDecodeStepsOfThePromptsOwn) {
     Cache& cache = prompt.cache;
     cache.repeatFirstRow(prompt.n, 9);
     cache.queries = prompt.queries;
-    cache.sequences.assign(static_cast<size_t>(prompt.n), 9);
-    cache.budgets.assign(static_cast<size_t>(prompt.n), 5);
+    cache.sequences.assign(prompt.n, 9);
+    cache.budgets.assign(prompt.n, 5);
     for (int p = 0; p < prompt.n; ++p) {
       cache.lengths[p] = p + 1;
       cache.steps[p] = (1u << 31) + static_cast<uint32_t>(p);

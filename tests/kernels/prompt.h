@@ -18,7 +18,7 @@ struct Prompt {
     queries = normals(static_cast<size_t>(n) * shape.heads * shape.head_dim, shape.seed + 99);
   }
   PrefillInputs inputs(int first, int count) const {
-    return {.queries = queries.data() + width() * static_cast<size_t>(first),
+    return {.queries = queries.data() + width() * first,
             .page_table = cache.table.data(),
             .max_pages = cache.max_pages,
             .first = first,
@@ -30,8 +30,7 @@ struct Prompt {
   PrefillInputs inputs() const { return inputs(0, n); }
   size_t width() const { return static_cast<size_t>(cache.shape.heads) * cache.shape.head_dim; }
   const float* query(int position, int head) const {
-    return queries.data() + width() * static_cast<size_t>(position) +
-           static_cast<size_t>(head) * cache.shape.head_dim;
+    return queries.data() + width() * position + head * cache.shape.head_dim;
   }
 
   Cache cache;

@@ -79,13 +79,13 @@ BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
     return set;
   };
   for (int h = 0; h < in.heads; ++h) {
-    std::vector<double> columns(static_cast<size_t>(blocks)), slashes(columns);
+    std::vector<double> columns(blocks), slashes(columns);
     const int begin = std::max(in.first, end - block);
     for (int p = begin; p < end; ++p) {
       const auto attention = attentionOf(prompt, p, h);
       for (int j = 0; j <= p; ++j) {
         columns[j / block] += attention[j] / (end - begin);
-        slashes[static_cast<size_t>((p - j) / block)] += attention[j] / (end - begin);
+        slashes[(p - j) / block] += attention[j] / (end - begin);
       }
     }
     const auto column = chosen(columns, options.alpha_column);
@@ -94,7 +94,7 @@ BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
       for (int j = 0; j <= b; ++j) {
         const bool kept =
             j == b || column.count(j) > 0 || slash.count(b - j) > 0 || slash.count(b - j - 1) > 0;
-        if (kept) lists.blocks.push_back(static_cast<uint32_t>(j));
+        if (kept) lists.blocks.push_back(j);
       }
       lists.begin.push_back(static_cast<uint32_t>(lists.blocks.size()));
     }
@@ -275,8 +275,8 @@ std::vector<std::vector<double>> roundedScores(Prompt& prompt, int head) {
   const int kv_head = prompt.cache.kvHead(head);
   using Rows = std::vector<std::vector<double>>;
   const auto centred = [&](auto row, std::vector<double>* mean) {
-    Rows rows(static_cast<size_t>(n), std::vector<double>(static_cast<size_t>(width)));
-    mean->assign(static_cast<size_t>(width), 0);
+    Rows rows(static_cast<size_t>(n), std::vector<double>(width));
+    mean->assign(width, 0);
     for (int i = 0; i < n; ++i) {
       for (int d = 0; d < width; ++d) (*mean)[d] += row(i)[d] / double(n);
     }
