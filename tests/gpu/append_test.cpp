@@ -66,14 +66,8 @@ class Pools {
       return list;
     };
     const auto row_keys = part(keys), row_values = part(values);
-    const int32_t starts[] = {start};
-    EXPECT_EQ(appendKv(host.kv, {.keys = row_keys.data(),
-                                 .values = row_values.data(),
-                                 .page_table = table.data() + row * max_pages_,
-                                 .starts = starts,
-                                 .rows = 1,
-                                 .count = count,
-                                 .max_pages = max_pages_}),
+    EXPECT_EQ(appendRow(host.kv, table.data() + row * max_pages_, max_pages_, start, count,
+                        row_keys.data(), row_values.data()),
               std::nullopt);
   }
   void expectBothSides(const std::vector<int32_t>& starts, int count, uint64_t seed,

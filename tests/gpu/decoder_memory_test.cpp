@@ -1,7 +1,6 @@
 // A decoder on a GPU whose memory is full, and prompts that come back from the host.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>

@@ -180,8 +180,7 @@ TEST_F(Refusals, MethodsThatTheGpuDoesNotDecode) {
     EXPECT_GT(why->size(), 30u) << *why;  // and what it does decode
     cuda::Workspace workspace;
     EXPECT_TRUE(workspace.plan(method, gpu.kv(), gpu.bounds(method)).has_value());
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     EXPECT_TRUE(
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &planned, outputs.get(), gpu.stream)
             .has_value());
@@ -256,8 +255,7 @@ TEST_F(Refusals, StepsBeyondThePlan) {
       shrink(&bounds);
       EXPECT_EQ(workspace.plan(method, gpu.kv(), bounds), std::nullopt);
     }
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     const bool refused =
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace, outputs.get(), gpu.stream)
             .has_value();
@@ -281,8 +279,7 @@ TEST_F(Refusals, StepsBeyondThePlan) {
                             "s2anta-flash tileSize=64", "skip-softmax"}) {
     cuda::Workspace workspace;
     EXPECT_EQ(workspace.plan(methodOf(other), gpu.kv(), gpu.bounds(method)), std::nullopt);
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     EXPECT_TRUE(
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace, outputs.get(), gpu.stream)
             .has_value())

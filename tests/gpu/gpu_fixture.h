@@ -2,7 +2,6 @@
 // What the tests of the GPU share: the caches of tests/kernels in device memory, and steps on
 // them whose outputs are poisoned before and read back after.
 #include <cuda_runtime.h>
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
@@ -95,6 +94,9 @@ std::vector<uint8_t> bytesAs(Element element, const KeyPool& host,
 class DeviceOutputs {
  public:
   DeviceOutputs(Element element, int rows, int heads, int kv_heads, int head_dim);
+  DeviceOutputs(Element element, const Cache& cache)
+      : DeviceOutputs(element, cache.rows(), cache.shape.heads, cache.shape.kv_heads,
+                      cache.shape.head_dim) {}
   void poison();
   DecodeOutputs get() const;
   // Fails the test where rounded outputs are not the outputs, rounded.
@@ -107,6 +109,32 @@ class DeviceOutputs {
   DeviceArray<RowStatistics> statistics_;
   DeviceArray<HeadStatistics> heads_;
   DeviceArray<GroupStatistics> groups_;
+};
+
+// Work captured on a stream, to be replayed; empty if it could not be captured.
+class Captured {
+ public:
+  template <typename Enqueue>
+  Captured(cudaStream_t stream, const Enqueue& enqueue) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream, &graph));
+    if (!graph) return;
+    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&graph_, graph, 0));
+    EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+  }
+  ~Captured() {
+    if (graph_) cudaGraphExecDestroy(graph_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  explicit operator bool() const { return graph_ != nullptr; }
+  cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(graph_, stream); }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
 };
 
 // A head's draws (and what it always reads), ascending by key, and the weight of each in the

@@ -33,6 +33,14 @@ const Case kCases[] = {{1},
                        {700, 128, 16, 8},
                        {1013, 64, 32, 4, 100},
                        {1500, 128, 16, 2, 511}};
+// Chunks from a position on.
+const std::pair<Case, int> kChunks[] = {{{700, 128, 16, 8}, 0},
+                                        {{1013, 64, 32, 4}, 0},
+                                        {{1500, 128, 64, 2}, 900},
+                                        {{1500, 128, 16, 4, 511}, 0},
+                                        {{1500, 64, 16, 4, 700}, 1003},
+                                        {{33, 128}, 0},
+                                        {{200, 64}, 190}};
 
 // Keys, values and queries are bfloat16 numbers.
 Prompt promptOf(const Case& c, uint64_t seed) {
@@ -60,7 +68,7 @@ class GpuPrompt {
 
   PrefillInputs inputs(int first, int count) const {
     PrefillInputs in = prompt_.inputs(first, count);
-    in.queries = queries_.get() + prompt_.width() * static_cast<size_t>(first);
+    in.queries = queries_.get() + prompt_.width() * first;
     in.page_table = table_.get();
     return in;
   }
@@ -78,13 +86,9 @@ class GpuPrompt {
     return options;
   }
 
-  struct Result {
-    std::vector<float> out, lse;
-    PrefillStatistics statistics;
-  };
   // `attend` is given the chunk and where its outputs go.
   template <typename Attend>
-  Result run(const PrefillInputs& in, const Attend& attend) {
+  Attended run(const PrefillInputs& in, const Attend& attend) {
     const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
     DeviceArray<float> out(queries * static_cast<size_t>(prompt_.cache.shape.head_dim));
     DeviceArray<float> lse(queries);
@@ -94,12 +98,12 @@ class GpuPrompt {
     pool.expectGuards();
     return {out.host(), lse.host(), statistics.host()[0]};
   }
-  Result attend(const PrefillInputs& in, const cuda::KeyBits& list = {}) {
+  Attended attend(const PrefillInputs& in, const cuda::KeyBits& list = {}) {
     return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
       return cuda::attendBlocks(pool.kv, chunk, list, &workspace, to, stream);
     });
   }
-  Result sample(const PrefillInputs& in, const QueryDraws& draws) {
+  Attended sample(const PrefillInputs& in, const QueryDraws& draws) {
     return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
       return cuda::attendSampledBlocks(pool.kv, chunk, draws, &workspace, to, stream);
     });
@@ -116,23 +120,15 @@ class GpuPrompt {
 };
 
 // What the CPU says of the same.
-GpuPrompt::Result onCpu(const Prompt& prompt, const PrefillInputs& in, const KeyBlocks* list,
-                        const QueryDraws* draws = nullptr) {
-  const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
-  GpuPrompt::Result made;
-  made.out.resize(queries * static_cast<size_t>(prompt.cache.shape.head_dim));
-  made.lse.resize(queries);
+Attended onCpu(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
+               const QueryDraws* draws = nullptr) {
   PrefillWorkspace workspace(2);
-  const PrefillOutputs to{made.out.data(), made.lse.data(), &made.statistics};
-  EXPECT_EQ(draws ? attendSampledBlocks(prompt.cache.pool.kv, in, *draws, &workspace, to)
-                  : attendBlocks(prompt.cache.pool.kv, in, list, &workspace, to),
-            std::nullopt);
-  return made;
+  return attend(prompt, in, list, &workspace, draws);
 }
 
 // Weights are rounded by at most 2^-9 of each, sums of float32 by less; values are below 6. `least`
 // says how far a weight may be above 1.
-void expectClose(const GpuPrompt::Result& gpu, const GpuPrompt::Result& cpu, double most = 1) {
+void expectClose(const Attended& gpu, const Attended& cpu, double most = 1) {
   ASSERT_EQ(gpu.out.size(), cpu.out.size());
   double worst = 0, worst_lse = 0;
   for (size_t i = 0; i < gpu.out.size(); ++i) {
@@ -189,6 +185,21 @@ BlockLists listsOf(const PrefillInputs& in, const cuda::KeyBits& list, cudaStrea
   }
   return made;
 }
+// Selects blocks on both sides and compares the lists; returns their length.
+template <typename Select, typename SelectHere>
+size_t expectSameLists(GpuPrompt* gpu, const PrefillInputs& in, const Select& select,
+                       const SelectHere& select_here) {
+  cuda::KeyBits made;
+  EXPECT_EQ(select(&made), std::nullopt);
+  EXPECT_EQ(gpu->workspace.failure(gpu->stream), std::nullopt);
+  const BlockLists lists = listsOf(in, made, gpu->stream);
+  PrefillWorkspace workspace(2);
+  BlockLists wanted;
+  EXPECT_EQ(select_here(&workspace, &wanted), std::nullopt);
+  EXPECT_EQ(lists.begin, wanted.begin);
+  EXPECT_EQ(lists.blocks, wanted.blocks);
+  return lists.blocks.size();
+}
 
 TEST_F(Prefill, DenseIsTheCpus) {
   for (const Case& c : kCases) {
@@ -217,8 +228,7 @@ TEST_F(Prefill, AnyListIsTheCpus) {
       gpu.plan("dense");
       const auto made = gpu.attend(
           gpu.inputs(), {key_block, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)});
-      const KeyBlocks view = lists.view();
-      const auto wanted = onCpu(prompt, prompt.inputs(), &view);
+      const auto wanted = onCpu(prompt, prompt.inputs(), &lists);
       expectClose(made, wanted);
       // The CPU takes no block that is wholly before the window.
       expectSameCounts(made.statistics, wanted.statistics);
@@ -247,7 +257,7 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     EXPECT_EQ(other.attend(other.inputs()).out, whole.out);
     for (const int first : {1, 64, 500, 1012}) {
       const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
-      const size_t from = prompt.width() * static_cast<size_t>(first);
+      const size_t from = prompt.width() * first;
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
       const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), all_keys);
       EXPECT_EQ(of_list.out, part.out) << first;
@@ -277,12 +287,7 @@ TEST_F(Prefill, SkipsWhatTheCpuSkips) {
 
 TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
   size_t chosen = 0, all = 0;
-  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
-                                 {{1013, 64, 32, 4}, 0},
-                                 {{1500, 128, 64, 2}, 900},
-                                 {{1500, 128, 16, 4, 511}, 0},
-                                 {{1500, 64, 16, 4, 700}, 1003},
-                                 {{33, 128}, 0}}) {
+  for (const auto& [c, first] : kChunks) {
     for (const float tau : {0.5f, 0.05f, 0.0f}) {
       SCOPED_TRACE(textOf(c) + ", tau " + std::to_string(tau));
       Prompt prompt = promptOf(c, 5);
@@ -295,21 +300,17 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       taus[0] *= 0.5f;
       const DeviceArray<float> device(taus);
       const PrefillInputs in = gpu.inputs(first, c.n - first);
-      cuda::KeyBits made;
-      ASSERT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
-                                 &gpu.workspace, &made, gpu.stream),
-                std::nullopt);
-      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
-      const BlockLists lists = listsOf(in, made, gpu.stream);
-      PrefillWorkspace workspace(2);
-      BlockLists wanted;
-      ASSERT_EQ(selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                           {.tau = taus.data(), .dense_keys = 200}, &workspace, &wanted),
-                std::nullopt);
-      EXPECT_EQ(lists.begin, wanted.begin);
-      EXPECT_EQ(lists.blocks, wanted.blocks);
-      if (tau > 0) chosen += lists.blocks.size();
-      if (tau == 0) all += 2 * lists.blocks.size();
+      const size_t kept = expectSameLists(
+          &gpu, in,
+          [&](cuda::KeyBits* list) {
+            return cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
+                                    &gpu.workspace, list, gpu.stream);
+          },
+          [&](PrefillWorkspace* workspace, BlockLists* lists) {
+            return selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                              {.tau = taus.data(), .dense_keys = 200}, workspace, lists);
+          });
+      (tau > 0 ? chosen : all) += tau > 0 ? kept : 2 * kept;
     }
   }
   EXPECT_LT(chosen, all * 9 / 10);
@@ -317,13 +318,7 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
 
 TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
   size_t chosen = 0, all = 0;
-  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
-                                 {{1013, 64, 32, 4}, 0},
-                                 {{1500, 128, 64, 2}, 900},
-                                 {{1500, 128, 16, 4, 511}, 0},
-                                 {{1500, 64, 16, 4, 700}, 1003},
-                                 {{33, 128}, 0},
-                                 {{200, 64}, 190}}) {
+  for (const auto& [c, first] : kChunks) {
     for (const double alpha : {0.5, 0.9, 1.0}) {
       SCOPED_TRACE(textOf(c) + ", alpha " + std::to_string(alpha));
       const Prompt prompt = promptOf(c, 6);
@@ -331,21 +326,17 @@ TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
       gpu.plan("sample-attention");
       const SampleAttentionOptions options{.alpha_column = alpha, .alpha_slash = alpha * 0.9};
       const PrefillInputs in = gpu.inputs(first, c.n - first);
-      cuda::KeyBits made;
-      ASSERT_EQ(
-          cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, &made, gpu.stream),
-          std::nullopt);
-      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
-      const BlockLists lists = listsOf(in, made, gpu.stream);
-      PrefillWorkspace workspace(2);
-      BlockLists wanted;
-      ASSERT_EQ(selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                                      options, &workspace, &wanted),
-                std::nullopt);
-      EXPECT_EQ(lists.begin, wanted.begin);
-      EXPECT_EQ(lists.blocks, wanted.blocks);
-      chosen += alpha < 1 ? lists.blocks.size() : 0;
-      all += alpha < 1 ? 0 : 2 * lists.blocks.size();
+      const size_t kept = expectSameLists(
+          &gpu, in,
+          [&](cuda::KeyBits* list) {
+            return cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, list,
+                                               gpu.stream);
+          },
+          [&](PrefillWorkspace* workspace, BlockLists* lists) {
+            return selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                         options, workspace, lists);
+          });
+      (alpha < 1 ? chosen : all) += alpha < 1 ? kept : 2 * kept;
     }
   }
   EXPECT_LT(chosen, all * 9 / 10);
@@ -391,18 +382,12 @@ TEST_F(Prefill, IsCapturedInAGraph) {
   both();
   EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
   const std::vector<float> wanted = out.host();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t replay = nullptr;
-  ALLOT_CUDA_OK(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
-  both();
-  ALLOT_CUDA_OK(cudaStreamEndCapture(gpu.stream, &graph));
-  ALLOT_CUDA_OK(cudaGraphInstantiate(&replay, graph, 0));
+  const Captured replay(gpu.stream, both);
+  ASSERT_TRUE(replay);
   out.assign(std::vector<float>(out.size(), NAN));
-  ALLOT_CUDA_OK(cudaGraphLaunch(replay, gpu.stream));
+  ALLOT_CUDA_OK(replay.launch(gpu.stream));
   EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
   EXPECT_EQ(out.host(), wanted);
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
 }
 
 TEST_F(Prefill, SaysWhatIsWrong) {

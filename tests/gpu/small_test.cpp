@@ -31,8 +31,7 @@ TEST_P(Small, Step) {
       if (!biased) cache.bias.clear();
       Gpu gpu(cache, layout.element);
       const GpuResult run = gpu.run(method);
-      expectOutputsFollowDraws(cache, run, method);
-      expectStatisticsFollowDraws(cache, run, method, layout.element);
+      expectFollowsDraws(cache, run, method, layout.element);
       expectLse(cache, run, method);
       gpu.pool.expectGuards();
     }
@@ -66,14 +65,8 @@ TEST_F(SmallAppend, PromptThenOneKey) {
                         cache.keys[r].begin() + (start + count) * width);
         new_values.insert(new_values.end(), cache.values[r].begin() + start * width,
                           cache.values[r].begin() + (start + count) * width);
-        const int32_t starts[] = {start};
-        ASSERT_EQ(appendKv(empty.kv, {.keys = &new_keys[r * count * width],
-                                      .values = &new_values[r * count * width],
-                                      .page_table = &cache.table[r * cache.max_pages],
-                                      .starts = starts,
-                                      .rows = 1,
-                                      .count = count,
-                                      .max_pages = cache.max_pages}),
+        ASSERT_EQ(appendRow(empty.kv, &cache.table[r * cache.max_pages], cache.max_pages, start,
+                            count, &new_keys[r * count * width], &new_values[r * count * width]),
                   std::nullopt);
       }
       const DeviceArray<float> keys(new_keys), values(new_values);

@@ -118,8 +118,7 @@ TEST_F(VAttention, ChoosesWhatTheCpuChooses) {
         gpu.load();
         const GpuResult run = gpu.run(method);
         partial += expectChoices(cache, run, method);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         if (HasFailure()) return;
       }
     }

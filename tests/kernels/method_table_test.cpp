@@ -95,23 +95,18 @@ TEST(MethodTable, BernoulliUsesTheBudgetIfItsValueStageDoes) {
 struct Witness {
   Method method;
   Promise promise;
-  const char* file;
-  const char* test;
+  const char *file, *test;
 };
+const char* const kClosedForms = "Unbiased, MeanAndCovarianceAreTheClosedForms";
 const Witness kWitnesses[] = {
     {Method::kDense, Promise::kExact, "invariance_test.cpp",
      "Dense, EqualsDoublePrecisionForEveryShape"},
     // That it is in that test's list is looked at there.
-    {Method::kSanta, Promise::kUnbiased, "statistics_test.cpp",
-     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
-    {Method::kS2antaStrat, Promise::kUnbiased, "statistics_test.cpp",
-     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
-    {Method::kS2antaSys, Promise::kUnbiased, "statistics_test.cpp",
-     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
-    {Method::kS2antaProp, Promise::kUnbiased, "statistics_test.cpp",
-     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
-    {Method::kS2antaFlash, Promise::kUnbiased, "statistics_test.cpp",
-     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kSanta, Promise::kUnbiased, "statistics_test.cpp", kClosedForms},
+    {Method::kS2antaStrat, Promise::kUnbiased, "statistics_test.cpp", kClosedForms},
+    {Method::kS2antaSys, Promise::kUnbiased, "statistics_test.cpp", kClosedForms},
+    {Method::kS2antaProp, Promise::kUnbiased, "statistics_test.cpp", kClosedForms},
+    {Method::kS2antaFlash, Promise::kUnbiased, "statistics_test.cpp", kClosedForms},
     {Method::kS2antaQ4, Promise::kConsistent, "importance_test.cpp",
      "S2antaQ4, BiasShrinksWithTheBudget"},
     {Method::kVAttention, Promise::kErrorBound, "vattention_coverage_test.cpp",

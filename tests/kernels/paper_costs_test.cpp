@@ -1,7 +1,5 @@
 // What the papers' own rules cost and gain: the figures of kernels/README.md. Errors are relative
 // to |o|, root mean squares over draws; of states the root of the mean square.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdio>
 #include <random>

@@ -3,7 +3,6 @@
 #include "kernels/bench/peer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 

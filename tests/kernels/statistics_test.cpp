@@ -1,8 +1,6 @@
 // Means, covariances and rates of the sampling methods, against closed forms. Everything has a
 // fixed seed; z is normal to good approximation (means of 20000 bounded numbers), |z| > 5.2 has
 // probability 2e-7.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <random>

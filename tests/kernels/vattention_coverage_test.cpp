@@ -75,6 +75,16 @@ AttentionState synthetic(Shape shape, int n, float mean, uint64_t seed) {
   return state;
 }
 
+// Values that cancel but for this share of their sum.
+AttentionState cancelling(int n, double left) {
+  AttentionState state = synthetic(Shape::kFlat, n, 0, 17);
+  const std::vector<double> out = exactOutput(state);
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    state.values[i] -= static_cast<float>((1 - left) * out[i % out.size()]);
+  }
+  return state;
+}
+
 // All states of a line. Their streams differ, so that runs add up.
 struct Sum {
   Coverage all;
@@ -171,12 +181,7 @@ TEST(Coverage, TheSmallestPilotIsEnough) {
 TEST(Coverage, ValuesThatNearlyCancel) {
   for (const double left : {0.3, 0.1, 0.01}) {
     for (const int n : {300, 4000}) {
-      AttentionState state = synthetic(Shape::kFlat, n, 0, 17);
-      const std::vector<double> out = exactOutput(state);
-      for (size_t i = 0; i < state.values.size(); ++i) {
-        state.values[i] -= static_cast<float>((1 - left) * out[i % out.size()]);
-      }
-      const SharedState shared(state, kRuns);
+      const SharedState shared(cancelling(n, left), kRuns);
       for (const Claim claim : kClaims) {
         const MethodOptions method = options(Method::kVAttention, KeyScores::kExact, claim);
         const Coverage c = shared.coverage(method, claim.epsilon, 5);
@@ -224,12 +229,7 @@ TEST(Coverage, HoldsForTheOtherSettings) {
 // What cancelling=estimate gives up: with a hundredth of the sum left, its errors are beyond any
 // epsilon in nearly every stream, of far fewer rows.
 TEST(Coverage, TheEstimatesPromiseIsBrokenWhereValuesCancel) {
-  AttentionState state = synthetic(Shape::kFlat, 4000, 0, 17);
-  const std::vector<double> out = exactOutput(state);
-  for (size_t i = 0; i < state.values.size(); ++i) {
-    state.values[i] -= static_cast<float>(0.99 * out[i % out.size()]);
-  }
-  const SharedState shared(state, kRuns);
+  const SharedState shared(cancelling(4000, 0.01), kRuns);
   const Claim claim{1, 0.05};
   MethodOptions method = options(Method::kVAttention, KeyScores::kExact, claim);
   method.trusts_numerator = true;

@@ -1,7 +1,5 @@
 // A sliding window is a range of keys, for every method: those before it are not read, not counted
 // and not drawn from.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,7 +1,5 @@
 // Checkpoints of every family against Hugging Face's transformers: the small random models of
 // tests/golden/families, logits of a prompt and of sixteen steps after it.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -3,7 +3,6 @@
 #include "worker/model/gguf.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>

@@ -1,7 +1,5 @@
 #include "worker/model/prompt_cache.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

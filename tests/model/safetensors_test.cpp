@@ -1,7 +1,6 @@
 #include "worker/model/safetensors.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,6 @@
 #include "worker/model/tokenizer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>

@@ -2,7 +2,6 @@
 #include "worker/engine/engine_settings.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "tests/results.h"
 #include "worker/engine/engine.h"

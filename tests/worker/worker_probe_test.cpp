@@ -2,7 +2,6 @@
 #include "worker/worker_probe.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
