@@ -1,7 +1,5 @@
 #pragma once
 // The aggregator on the in-memory store, with a scripted worker and a clock of the test's own.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>

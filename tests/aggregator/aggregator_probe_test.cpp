@@ -1,18 +1,12 @@
 // What an aggregator exports, and that it does so only while it leads.
 #include "aggregator/learner/aggregator_probe.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 class AggregatorProbeTest : public testing::Test {
  protected:

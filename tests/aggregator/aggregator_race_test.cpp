@@ -1,6 +1,5 @@
 // Aggregator beside requests that are late: whatever was given up may still take effect.
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 #include "tests/sim/forwarding_store.h"
 
 namespace allot {

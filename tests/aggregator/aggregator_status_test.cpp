@@ -5,9 +5,6 @@
 namespace allot {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
-
 class WaitingTest : public AggregatorTest {
  protected:
   void beat(const std::string& worker, const std::string& state, const std::string& error = "",

@@ -2,7 +2,6 @@
 #include <functional>
 
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -37,7 +36,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
     EXPECT_TRUE(cell.complete);
     cells.push_back(std::to_string(cell.version) + cell.schedule_name);
   }
-  EXPECT_THAT(cells, testing::ElementsAre("0uniform", "2learned", "4learned"));
+  EXPECT_THAT(cells, ElementsAre("0uniform", "2learned", "4learned"));
   // Every update again from its record: the same policies.
   auto state = initialState(run_.experiment, kLayers);
   const auto records = worker_->readHistory(0, 10);
@@ -81,7 +80,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
   const auto records = *worker_->readHistory(0, 10);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records[0].results(i).ticket(), 10u + i);
   EXPECT_EQ(*worker_->inboxSize(), 0u);
-  EXPECT_THAT(aggregator->snapshot().last_error, testing::HasSubstr("refused result"));
+  EXPECT_THAT(aggregator->snapshot().last_error, HasSubstr("refused result"));
 }
 
 TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
@@ -225,11 +224,9 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   const auto refused = beginRun(store.get(), edited);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(
-      refused.error().message,
-      testing::AllOf(testing::HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
-                     testing::HasSubstr("it has 1 evaluation of the other value"),
-                     testing::HasSubstr("allot fork")));
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
+                    HasSubstr("it has 1 evaluation of the other value"), HasSubstr("allot fork")));
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }
 
@@ -241,7 +238,7 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
   EXPECT_THAT(aggregator->tick(),
-              isError(ErrorCode::kUsage, testing::HasSubstr("nothing is left to learn")));
+              isError(ErrorCode::kUsage, HasSubstr("nothing is left to learn")));
   EXPECT_FALSE((*worker_->readPolicy()).has_value());
 
   now_ += 20'000;  // the lease runs out
@@ -330,15 +327,14 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
   ASSERT_TRUE(worker_->beat(heartbeat));
   ASSERT_TRUE(tick(aggregator.get()));
   const std::string waiting = aggregator->snapshot().waiting;
-  EXPECT_THAT(waiting,
-              testing::HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
-  EXPECT_THAT(waiting, testing::HasSubstr("scores that cannot be"));
+  EXPECT_THAT(waiting, HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
+  EXPECT_THAT(waiting, HasSubstr("scores that cannot be"));
   now_ += 600'000;  // and tried again later
   ASSERT_TRUE(worker_->pushEvaluation(truth(claimOne("three"))));
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 0u);
   now_ += 6'000;
-  EXPECT_THAT(aggregator->snapshot().waiting, testing::Not(testing::HasSubstr("refused")));
+  EXPECT_THAT(aggregator->snapshot().waiting, Not(HasSubstr("refused")));
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
@@ -395,7 +391,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   auto aggregator = lead();
   evaluateAll();
   const auto tickets = worker_->takeTickets({3, 3});
-  EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(*tickets, ElementsAre(0, 1, 2));
   push(2);
   push(0);
   auto twice = episode(0);
@@ -406,7 +402,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   EXPECT_TRUE(worker_->takeTickets({1, 3})->empty());
   now_ += 11'000;
   ASSERT_TRUE(tick(aggregator.get()));
-  EXPECT_THAT(*worker_->takeTickets({1, 3}), testing::ElementsAre(1));
+  EXPECT_THAT(*worker_->takeTickets({1, 3}), ElementsAre(1));
   push(1);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
@@ -436,9 +432,9 @@ TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
     }
   };
   after(60, true);
-  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::IsEmpty());
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), IsEmpty());
   after(25, false);  // it has died, though it is not forgotten yet
-  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), ElementsAre(0, 1, 2));
 }
 
 TEST(HistorySample, GivesTheMemoryOfResultsBack) {

@@ -1,7 +1,5 @@
 // A whole evaluation by many workers: real WorkerLoop, Aggregator and MemoryStore on one virtual
 // clock, with an engine that only takes its time.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -346,7 +344,7 @@ TEST_F(EvaluationFlow, WhatTheStoreDoesNotTakeInTimeIsDroppedAndSaid) {
   EXPECT_EQ(recorded(), 0u);
   ASSERT_FALSE(ended_.at(0));
   EXPECT_EQ(ended_[0].error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(ended_[0].error().message, testing::HasSubstr("1 results are dropped"));
+  EXPECT_THAT(ended_[0].error().message, HasSubstr("1 results are dropped"));
   EXPECT_GE(clock_.now() - start, 129'000u);
   EXPECT_LE(clock_.now() - start, 135'000u);
 }
@@ -359,7 +357,7 @@ TEST_F(EvaluationFlow, AfterFiveEvaluationsInARowThatCannotBeAWorkerEnds) {
   for (const Status& ended : ended_) {
     ASSERT_FALSE(ended);
     EXPECT_EQ(ended.error().code, ErrorCode::kData);
-    EXPECT_THAT(ended.error().message, testing::HasSubstr("scores that cannot be"));
+    EXPECT_THAT(ended.error().message, HasSubstr("scores that cannot be"));
   }
   EXPECT_EQ(refused_, 15u);
 }

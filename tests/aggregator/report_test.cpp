@@ -1,8 +1,6 @@
 // The report's files and the choice of rows for the curve.
 #include "aggregator/report/report.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,10 +18,6 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
 
 std::vector<std::string> labels(const std::vector<CurvePoint>& points) {
   std::vector<std::string> out;

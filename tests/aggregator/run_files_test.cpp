@@ -7,7 +7,6 @@
 
 #include "aggregator/page/run_view.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

@@ -10,13 +10,11 @@
 #include "cli/run_status.h"
 #include "store/archive/run_source.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
 
 constexpr char kRunId[] = "01J00000000000000000000000";
 

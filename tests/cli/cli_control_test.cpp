@@ -1,17 +1,11 @@
 // What changes a run: the steps of its life, settings, more updates.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "cli/control.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
-#include "tests/results.h"
 #include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 class ControlTest : public testing::Test {
  protected:

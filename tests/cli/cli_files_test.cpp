@@ -1,6 +1,4 @@
 // What commands read: a run's folder, and what other programs answer.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -13,9 +11,6 @@
 
 namespace allot {
 namespace {
-
-using testing::AnyOf;
-using testing::HasSubstr;
 
 // Deep enough to end the stack of whatever copies it by recursion.
 std::string deepJson() { return std::string(450'000, '[') + std::string(450'000, ']'); }

@@ -1,9 +1,6 @@
 // What `allot explain` and `allot new` say, without processes.
 #include "cli/explain.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <sstream>
 
 #include "allot/kernels/method.h"
@@ -16,9 +13,6 @@
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 TEST(Explain, EverySubjectFitsTheTerminal) {
   for (const size_t width : {40, 80, 120}) {

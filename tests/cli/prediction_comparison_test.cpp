@@ -1,9 +1,6 @@
 // `allot compare` on files as other tools write them.
 #include "cli/prediction_comparison.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +9,6 @@
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 class PredictionFiles : public testing::Test {
  protected:

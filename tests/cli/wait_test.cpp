@@ -2,13 +2,9 @@
 #include "cli/wait.h"
 #include "tests/results.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 namespace allot {
 namespace {
 
-using testing::HasSubstr;
 using Word = WaitOutcome::Word;
 
 class Wait : public testing::Test {

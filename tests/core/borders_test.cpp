@@ -1,7 +1,5 @@
 // What updates require of their callers: each violation ends the process at the border, and not as
 // a wrong policy some updates later.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 
@@ -15,7 +13,6 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/core/planted_run.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {

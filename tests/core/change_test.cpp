@@ -1,7 +1,4 @@
 // Live settings, replay and the classes of lag.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -11,13 +8,10 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "tests/readme.h"
-#include "tests/results.h"
 #include "tests/tiny_experiment.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 v1::Experiment parsed(const std::vector<std::string>& settings = {}) {
   const std::string text = readSource("experiments/recall-layer-budget/experiment.yaml");

@@ -1,7 +1,5 @@
 // Learners on a model of 28 layers: whole runs against a response in which layers differ, reads
 // saturate, and pairs of layers help or hinder one another.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdio>
 #include <random>

@@ -1,8 +1,5 @@
 #include "core/evaluation/evaluation_plan.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
 
@@ -12,8 +9,6 @@
 
 namespace allot {
 namespace {
-
-using testing::ElementsAre;
 
 TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
   v1::Experiment e = gridOf(32, {"dense", "santa", "vattention epsilon=0.1 delta=0.1", "bernoulli",
@@ -74,9 +69,9 @@ TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
   EXPECT_TRUE(checkGrid(e, 3));
   // 10 + 8 cells of methods and prefills a layer and one, times 25,000 chunks.
   e.mutable_spec()->mutable_task()->set_held_out_questions(800'000);
-  EXPECT_THAT(checkGrid(e, 3), isError(testing::HasSubstr(
-                                   "2 methods and 3 prefills with 4 schedules and budgets each "
-                                   "(the model has 3 layers) are 18 cells")));
+  EXPECT_THAT(checkGrid(e, 3),
+              isError(HasSubstr("2 methods and 3 prefills with 4 schedules and budgets each "
+                                "(the model has 3 layers) are 18 cells")));
   // Fidelity compares answers' attention with dense.
   evaluation->clear_measures();
   evaluation->add_measures("fidelity");
@@ -105,10 +100,10 @@ TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
     }
     const uint32_t compared = (64 + each - 1) / each * each;  // whole chunks
     EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), compared);
-    EXPECT_THAT(asked, testing::SizeIs(3)) << each;
-    EXPECT_THAT((asked[{"accuracy", "dense"}]), testing::SizeIs(100));
-    EXPECT_THAT((asked[{"accuracy", "santa"}]), testing::SizeIs(100));
-    EXPECT_THAT((asked[{"fidelity", "santa"}]), testing::SizeIs(compared));
+    EXPECT_THAT(asked, SizeIs(3)) << each;
+    EXPECT_THAT((asked[{"accuracy", "dense"}]), SizeIs(100));
+    EXPECT_THAT((asked[{"accuracy", "santa"}]), SizeIs(100));
+    EXPECT_THAT((asked[{"fidelity", "santa"}]), SizeIs(compared));
     EXPECT_EQ(questions, 200 + compared);  // each once
   }
 }
@@ -129,13 +124,12 @@ TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
   const Status refused = checkGrid(e, 3);
   ASSERT_FALSE(refused);
   const std::string units = std::to_string((most + 1) * cells);
-  EXPECT_THAT(
-      refused.error().message,
-      testing::HasSubstr(std::to_string(cells) + " cells, times " + std::to_string(most + 1) +
-                         " chunks of 32 held-out questions " + units + " units"));
+  EXPECT_THAT(refused.error().message,
+              HasSubstr(std::to_string(cells) + " cells, times " + std::to_string(most + 1) +
+                        " chunks of 32 held-out questions " + units + " units"));
   evaluation->add_measures("fidelity");  // on two chunks, and not of dense
   EXPECT_THAT(checkGrid(e, 3).error().message,
-              testing::HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
+              HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
 }
 
 TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {

@@ -1,7 +1,6 @@
 #include "core/evaluation/evaluation_table.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "core/random_stream.h"
 #include "tests/core/evaluation_results.h"

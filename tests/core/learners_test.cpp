@@ -1,8 +1,5 @@
 // Learners by total budgets: the allotment against all schedules, the trial, and whole runs in
 // worlds whose best schedule is known.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -19,7 +16,6 @@
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/core/planted_run.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -31,7 +27,6 @@ using planted_run::planted;
 using planted_run::probability;
 using planted_run::shareOfGain;
 using planted_run::World;
-using testing::HasSubstr;
 
 // ---- The allotment ----
 

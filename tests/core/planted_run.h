@@ -1,7 +1,6 @@
 #pragma once
 // Whole runs of a learner in a world whose best schedule is known: workers answer by a formula,
 // some updates late and not in order. Everything is seeded. One thread.
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>

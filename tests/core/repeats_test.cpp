@@ -1,7 +1,4 @@
 // Repeats of the evaluation grid, and differences between cells on the same questions.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,13 +12,10 @@
 #include "core/random_stream.h"
 #include "core/spec/choices.h"
 #include "tests/core/evaluation_results.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 v1::Experiment gridOf(uint32_t questions, uint32_t repeats,
                       const std::vector<std::string>& methods) {

@@ -1,8 +1,6 @@
 // Replays: a history computes to itself, and no number of it may differ by a bit.
 #include "core/learning/replay.h"
 
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <limits>
 
@@ -11,8 +9,6 @@
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr uint32_t kLayers = 4;
 

@@ -1,8 +1,5 @@
 // Learner santa: one step against the paper's formula, then whole runs in worlds whose best
 // schedule is known (planted_run.h).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "core/learning/replay.h"
@@ -10,7 +7,6 @@
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
 #include "tests/core/planted_run.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -22,7 +18,6 @@ using planted_run::planted;
 using planted_run::probability;
 using planted_run::shareOfGain;
 using planted_run::World;
-using testing::HasSubstr;
 
 TEST(Santa, IsAlgorithmOneByHand) {
   const v1::Experiment experiment = experimentOf("{totalBudget: 4}", "{learner: santa}");

@@ -1,16 +1,10 @@
 // Files whose keys would silently be without effect, and sentences that name what is wrong in a
 // file: for files that are applied. What is stored is read as it is.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/spec/spec.h"
 #include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::EndsWith;
-using testing::HasSubstr;
 
 std::string tiny(const std::string& more = "") {
   return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"

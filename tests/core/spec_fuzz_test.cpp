@@ -1,19 +1,15 @@
 // Hostile and mutated experiment files: whatever the bytes, parseExperiment answers, soon, with an
 // experiment that keeps its promises or with one sentence.
-#include <gmock/gmock.h>
-
 #include <chrono>
 #include <fstream>
 #include <iterator>
 #include <random>
 
 #include "core/spec/spec.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 std::string exampleText() {
   std::ifstream file(std::string(ALLOT_SOURCE_DIR) +

@@ -1,6 +1,5 @@
 #include "core/spec/spec.h"
 
-#include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/util/message_differencer.h>
 
@@ -13,15 +12,9 @@
 #include "core/spec/measure_options.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/core/spec_texts.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 TEST(Spec, ExampleGivesEveryField) {
   const v1::Experiment experiment = parsed(exampleText());

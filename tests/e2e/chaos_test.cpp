@@ -5,8 +5,6 @@
 //
 // What is random is when and whom; the seed is printed. ALLOT_CHAOS_KILLS and ALLOT_CHAOS_SEED
 // change number and seed.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
@@ -29,7 +27,6 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 
 constexpr char kExperiment[] = ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml";
 constexpr char kModel[] = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
@@ -255,8 +252,8 @@ TEST_F(Chaos, TheOlderOfTwoAggregatorsIsFencedAndLeaves) {
   ASSERT_TRUE(reaches(store.get(), version(store.get()) + 3));
   processes_.at("aggregator").signal(SIGCONT);
   EXPECT_EQ(valueOf(processes_.at("aggregator").waitFor(seconds(20))), 75);
-  EXPECT_THAT(logOf("aggregator"), testing::AnyOf(HasSubstr("leads this run now"),
-                                                  HasSubstr("another aggregator took over")));
+  EXPECT_THAT(logOf("aggregator"),
+              AnyOf(HasSubstr("leads this run now"), HasSubstr("another aggregator took over")));
   processes_.erase("aggregator");
   EXPECT_FALSE(processes_.at("successor").poll());
   finish(store.get());

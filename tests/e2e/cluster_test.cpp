@@ -1,7 +1,5 @@
 // allot --context: a run in a cluster, reached through kubectl. Real processes with the accounts
 // that they have there; kubectl is fake_kubectl.py.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,9 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 const std::string kBin = ALLOT_BIN_DIR;
 const std::string kSource = ALLOT_SOURCE_DIR;

@@ -1,8 +1,5 @@
 // allot's command line as a person and a shell meet it: help, mistakes, completion, and what goes
 // to stdout. Real processes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,9 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 const std::string kBin = ALLOT_BIN_DIR;
 const std::string kSource = ALLOT_SOURCE_DIR;
@@ -173,8 +167,7 @@ TEST_F(CommandLine, TheDocumentOfCommandsIsTheirHelp) {
 
 TEST_F(CommandLine, EveryProgramSaysVersionAndCommit) {
   const std::string version = said({"--version"});
-  EXPECT_THAT(version,
-              testing::MatchesRegex("allot [0-9.]+ \\((commit [0-9a-f]{10,}(-dirty)?|unknown "
+  EXPECT_THAT(version, MatchesRegex("allot [0-9.]+ \\((commit [0-9a-f]{10,}(-dirty)?|unknown "
                                     "commit), .*\\)\n"));
   for (const char* program : {"allot-worker", "allot-aggregator", "allot-calibrate"}) {
     const Output output = run(kBin + "/" + program, {"--version"});

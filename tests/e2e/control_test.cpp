@@ -1,7 +1,5 @@
 // Run control from outside: the commands on a run that goes on, stops, is extended, exported,
 // imported, forked. Real binaries, a real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -23,9 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment =
@@ -117,7 +112,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ChildProcess process = startRun("a", "4000");
   ASSERT_TRUE(waitFor([&] { return version("a") >= 3 || process.poll(); }, 120));
   json status = statusOf("a");
-  EXPECT_THAT(status["state"], testing::AnyOf("running", "evaluating"));
+  EXPECT_THAT(status["state"], AnyOf("running", "evaluating"));
   EXPECT_EQ(status["not_progressing"], "");
   EXPECT_EQ(status["max_updates"], 4000);
   EXPECT_EQ(status["workers"].size(), 2u);

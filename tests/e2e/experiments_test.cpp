@@ -1,8 +1,5 @@
 // Every experiment in experiments/, as a user runs it, with few and short questions: what is tested
 // is that each runs whole and what it leaves behind, not how well anything answers.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
 
 const std::string kExperiments = std::string(ALLOT_SOURCE_DIR) + "/experiments";
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";

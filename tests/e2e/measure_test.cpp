@@ -1,9 +1,6 @@
 // `allot verify --measure` finds what a worker has made up and what an export's reader has edited.
 // Real binaries, the real model; the liar is a WorkerLoop of this process whose engine decodes
 // nothing.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -14,6 +11,7 @@
 #include "cli/child_process.h"
 #include "core/learning/policy.h"
 #include "store/store.h"
+#include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -24,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 const std::string kBin = ALLOT_BIN_DIR;
 const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";

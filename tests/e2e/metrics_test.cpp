@@ -1,7 +1,5 @@
 // What the processes of a real run export: real binaries, a real redis-server, the real model,
 // scraped where their target files say. Needs promtool (Debian's prometheus).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <filesystem>
@@ -25,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::httpGet;
-using testing::HasSubstr;
 
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment =

@@ -1,6 +1,4 @@
 // Run folders that a process left behind go on. Real binaries, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
 
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";

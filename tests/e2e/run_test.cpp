@@ -1,6 +1,4 @@
 // `allot run` from outside: real binaries, a real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -23,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
 
 const std::string kSource = ALLOT_SOURCE_DIR;
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";

@@ -1,8 +1,6 @@
 // Aggregator and workers as they run in a cluster: they find their run by the experiment's name,
 // stay at its end, take up edits of the file, and leave in good order on SIGTERM. Real binaries, a
 // real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <deque>
@@ -27,7 +25,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
 
 const std::string kBin = ALLOT_BIN_DIR;
 const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
@@ -203,8 +200,7 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   // Nor does a new process mind, which goes on with the run as it is stored.
   aggregator->signal(SIGTERM);
   EXPECT_EQ(aggregator->waitFor(seconds(20)).value_or(-1), 0);
-  EXPECT_THAT(readFile(dir("out/history.jsonl")),
-              testing::Not(HasSubstr("\"learning_rate\":0.01,")));
+  EXPECT_THAT(readFile(dir("out/history.jsonl")), Not(HasSubstr("\"learning_rate\":0.01,")));
   const json run = status()["run_id"];
   aggregator = &startAggregator("again");
   ASSERT_TRUE(waitFor([&] { return version() > before + 3; }, 30));
@@ -272,8 +268,8 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   mended.budget = 8;
   write(yamlOf(mended));
   ASSERT_TRUE(waitFor([&] { return !refusedEdit().empty(); }, 10));
-  EXPECT_THAT(refusedEdit(), testing::AllOf(HasSubstr("cannot change from 16 to 8"),
-                                            HasSubstr(" episodes"), HasSubstr("allot fork")));
+  EXPECT_THAT(refusedEdit(), AllOf(HasSubstr("cannot change from 16 to 8"), HasSubstr(" episodes"),
+                                   HasSubstr("allot fork")));
 }
 
 TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {

@@ -1,7 +1,6 @@
 #pragma once
 // The suite that every Store must pass: the same tests on MemoryStore and on a real Redis. Its
 // tests are in test_conformance*.cpp.
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>

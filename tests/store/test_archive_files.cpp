@@ -1,6 +1,4 @@
 // The files of an archive: exact numbers, hostile content, CSV.
-#include <gmock/gmock.h>
-
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -10,15 +8,12 @@
 #include "allot/v1/archive.pb.h"
 #include "core/evaluation/answers.h"
 #include "store/archive/archive_csv.h"
-#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class Folder : public testing::Test {
  protected:

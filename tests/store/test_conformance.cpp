@@ -1,18 +1,11 @@
 // Results, tickets and workers.
-#include <gmock/gmock.h>
-
 #include <limits>
 
 #include "core/digest.h"
-#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 TEST_P(StoreConformance, PublishesTheFirstPolicyOnce) {
   EXPECT_FALSE(store_->readPolicy().value().has_value());

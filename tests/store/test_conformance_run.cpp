@@ -1,18 +1,11 @@
 // The run itself: its record, who leads, what people change, and its import.
-#include <gmock/gmock.h>
-
 #include <limits>
 
 #include "core/digest.h"
-#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 TEST_P(StoreConformance, CreatesARunOnceAndRefusesAnotherExperiment) {
   EXPECT_EQ(store_->readSpec().value(), std::nullopt);
@@ -215,8 +208,7 @@ TEST_P(StoreConformance, ARunOfADevelopmentBuildIsRefused) {
   ASSERT_TRUE(succeeded(store_->createRun(old)));
   const auto refused = backend_->open()->readSpec();
   ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
-  EXPECT_THAT(refused.error().message,
-              ::testing::HasSubstr("a development build before 0.1.0, allot 0.0,"));
+  EXPECT_THAT(refused.error().message, HasSubstr("a development build before 0.1.0, allot 0.0,"));
 }
 
 TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
@@ -226,7 +218,7 @@ TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
   ASSERT_TRUE(succeeded(store_->createRun(newer)));
   const auto refused = backend_->open()->readSpec();
   ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
-  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("newer build, allot 9"));
+  EXPECT_THAT(refused.error().message, HasSubstr("newer build, allot 9"));
 }
 
 TEST_P(StoreConformance, AnyoneSeesWhoLeads) {

@@ -1,6 +1,4 @@
 // Addresses, and servers that do not speak as Redis does.
-#include <gtest/gtest.h>
-
 #include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "tests/results.h"

@@ -1,5 +1,4 @@
 // RedisStore when Redis dies, hangs, forgets its scripts or is used by many at once.
-#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <atomic>
@@ -21,9 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 constexpr uint64_t kTimeoutMs = 300;
 

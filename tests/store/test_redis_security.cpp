@@ -1,5 +1,4 @@
 // Passwords and TLS: who we are to the server, and who it is to us.
-#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -14,9 +13,6 @@
 
 namespace allot::test {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 void writeText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -34,7 +30,7 @@ TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
   writeText(file, "second\r\n");
   server.setMore({"--requirepass", "second"});
   server.start();
-  EXPECT_THAT(store->takeTickets({1, 10}).value(), ::testing::ElementsAre(1));
+  EXPECT_THAT(store->takeTickets({1, 10}).value(), ElementsAre(1));
 
   RedisConnection raw(*parseRedisUrl(url), 1000);
   ASSERT_TRUE(raw.call({"ACL", "SETUSER", "someone", "on", ">pw", "~*", "+@all"}));

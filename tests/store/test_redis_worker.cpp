@@ -1,6 +1,4 @@
 // What a worker with nothing or much to do asks of a real Redis.
-#include <gmock/gmock.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -17,8 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class CountedRequests final : public StoreObserver {
  public:

@@ -1,19 +1,14 @@
 // What verify finds in a run that was changed.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "allot/v1/archive.pb.h"
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"
 #include "store/archive/run_source.h"
-#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
 namespace {
-
-using testing::HasSubstr;
 
 // The first difference is named, whatever it is.
 TEST_F(Archive, VerifyFindsWhatWasChanged) {

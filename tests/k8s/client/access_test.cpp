@@ -1,8 +1,6 @@
 // How the client finds the API server, whom it trusts, and who it says it is.
 #include "k8s/client/server_access.h"
 
-#include <gmock/gmock.h>
-
 #include "k8s/client/api.h"
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
@@ -15,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
 
 constexpr Limits kShort{.connect = milliseconds(2000), .request = milliseconds(2000)};
 

@@ -2,7 +2,6 @@
 #include "k8s/operator/controller.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <random>
 

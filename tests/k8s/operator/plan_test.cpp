@@ -1,8 +1,5 @@
 #include "k8s/operator/plan.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "k8s/client/api_error.h"
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/experiments.h"
@@ -17,7 +14,6 @@ using nlohmann::json;
 using test::experiment;
 using test::pod;
 using test::told;
-using testing::HasSubstr;
 
 constexpr uint64_t kNow = 1'700'000'000'000;
 
@@ -282,8 +278,6 @@ TEST(OperatorPlan, TellsPeopleWhatHasChangedForThem) {
     if (todo.status) observed.object["status"] = withoutNulls(*todo.status);
     return all;
   };
-  using testing::ElementsAre;
-  using testing::IsEmpty;
   EXPECT_THAT(reasons({.refused = "x: spec.seed: no"}), ElementsAre("Invalid"));
   EXPECT_THAT(reasons({.refused = "x: spec.seed: no"}), IsEmpty());
   observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};

@@ -1,7 +1,6 @@
 // A mistake in an experiment is told in the same words on a laptop, which reads a file, and in a
 // cluster, which has an object: every key of the table with every kind of value.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <regex>
 #include <set>

@@ -1,9 +1,6 @@
 // What the deletion of an experiment waits for: pure, and against an API server.
 #include "k8s/operator/results.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "k8s/client/api_error.h"
 #include "k8s/operator/plan.h"
 #include "store/redis/acl.h"
@@ -20,9 +17,6 @@ using std::chrono::milliseconds;
 using test::experiment;
 using test::pod;
 using test::told;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr char kOurs[] = "allot.dev/results";
 constexpr uint64_t kLeftMs = 1'700'000'000'000;  // 2023-11-14T22:13:20Z

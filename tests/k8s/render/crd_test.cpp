@@ -2,7 +2,6 @@
 #include "k8s/render/crd.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 

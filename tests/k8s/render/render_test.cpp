@@ -2,9 +2,6 @@
 // holds all that is printed to checks.
 #include "k8s/render/render.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "k8s/render/yaml_text.h"
@@ -14,8 +11,6 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::Contains;
-using testing::HasSubstr;
 
 const TextMap kAccounts = {{"users.acl", "user default off\n"},
                            {"worker.password", "w\n"},
