@@ -17,10 +17,6 @@
 namespace allot {
 namespace {
 
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::planted;
-
 // A run of one policy, and one with two budgets, with a result each.
 struct PlantedRun {
   explicit PlantedRun(const char* policy, const char* update)

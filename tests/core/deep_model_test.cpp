@@ -10,10 +10,6 @@
 namespace allot {
 namespace {
 
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::probability;
-
 constexpr size_t kDeepLayers = 28;
 constexpr uint32_t kDeepTotal = 56;  // two reads a layer
 

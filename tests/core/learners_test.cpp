@@ -20,14 +20,6 @@
 namespace allot {
 namespace {
 
-using planted_run::eachSchedule;
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::planted;
-using planted_run::probability;
-using planted_run::shareOfGain;
-using planted_run::World;
-
 // ---- The allotment ----
 
 TEST(Allotment, IsTheBestOfAllSchedules) {

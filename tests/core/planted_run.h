@@ -17,7 +17,7 @@
 #include "core/spec/spec.h"
 #include "tests/results.h"
 
-namespace allot::planted_run {
+namespace allot {
 
 inline void eachSchedule(uint32_t layers, uint32_t total, uint32_t least, SampleSchedule* schedule,
                          const std::function<void(const SampleSchedule&)>& visit) {
@@ -164,4 +164,4 @@ inline double shareOfGain(const SampleSchedule& schedule, uint32_t total) {
   return (probability(planted(schedule), 0) - uniform) / (best - uniform);
 }
 
-}  // namespace allot::planted_run
+}  // namespace allot

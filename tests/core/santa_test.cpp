@@ -11,14 +11,6 @@
 namespace allot {
 namespace {
 
-using planted_run::eachSchedule;
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::planted;
-using planted_run::probability;
-using planted_run::shareOfGain;
-using planted_run::World;
-
 TEST(Santa, IsAlgorithmOneByHand) {
   const v1::Experiment experiment = experimentOf("{totalBudget: 4}", "{learner: santa}");
   const v1::AggregatorState before = initialState(experiment, 2);
