@@ -269,13 +269,8 @@ TEST(Learners, EveryUpdateIsComputedAgain) {
                      std::string("{learner: ") + learner + ", episodesPerUpdate: 12}"),
         planted, 7, ModelShape(8, 2, 4));
     run.updates(12);
-    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {
-      Replay replay(run.experiment(), run.initial(), false);
-      for (const auto& record : records) {
-        if (const Status same = replay.next(record); !same) return same.error().message;
-      }
-      EXPECT_EQ(replay.state().SerializeAsString(), run.state().SerializeAsString());
-      return "";
+    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) {
+      return replayRefusal({run.experiment(), run.initial(), false}, records, run.state());
     };
     EXPECT_EQ(refusal(run.records()), "");
     auto changed = run.records();
@@ -339,12 +334,8 @@ TEST(Learners, StatesOfReinforceAreCheckedAndForked) {
   Learning fork(experiment, heads, 2, shape, good);
   fork.updates(5);
   EXPECT_TRUE(checkBudgets(experiment, shape, originOf("01J", fork.state()).state()));
-  Replay replay(fork.experiment(), fork.initial(), false);
-  for (const auto& record : fork.records()) {
-    const Status same = replay.next(record);
-    EXPECT_TRUE(same) << (same ? "" : same.error().message);
-  }
-  EXPECT_EQ(replay.state().SerializeAsString(), fork.state().SerializeAsString());
+  EXPECT_EQ(replayRefusal({fork.experiment(), fork.initial(), false}, fork.records(), fork.state()),
+            "");
   for (const uint32_t total : {6u, 20u}) {
     const SampleSchedule schedule = run.published(total);
     EXPECT_EQ(std::accumulate(schedule.begin(), schedule.end(), 0u), total * schedule.size() / 4);

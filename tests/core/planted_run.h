@@ -15,7 +15,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
-#include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
 namespace allot {
 
