@@ -15,11 +15,6 @@ namespace {
 
 constexpr const char* kFull = "the store is full: raise maxmemory of the Redis at ";
 
-template <typename T>
-Status statusOf(const Result<T>& result) {
-  return result ? Status() : Status(tl::unexpected(result.error()));
-}
-
 // Which scripts were asked for.
 class Asked final : public StoreObserver {
  public:

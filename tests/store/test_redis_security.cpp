@@ -182,15 +182,14 @@ TEST_F(RedisTls, EachSideShowsItsCertificate) {
   signal(SIGPIPE, SIG_DFL);
   const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
   auto store = std::move(*openRedisStore(good, "run", 2000));
-  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
+  const Leadership leader = lead(*store);
   auto large = result("large");
   large.set_worker(std::string(200'000, 'x'));
   ASSERT_TRUE(succeeded(store->pushResult(large, 10)));
   const auto entries = store->readInbox(10, 0).value();
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].payload, large.SerializeAsString());
-  EXPECT_TRUE(succeeded(Leadership(*store, epoch).commit(commitOf(0, entries))));
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
   EXPECT_TRUE(succeeded(store->readInbox(1, 50)));
 
   const auto strangers = take(url("localhost", ""));  // no authority of the system signed this
