@@ -7,20 +7,9 @@ namespace {
 
 class WaitingTest : public AggregatorTest {
  protected:
-  void beat(const std::string& worker, const std::string& state, const std::string& error = "",
-            uint64_t ttl_ms = 3'600'000) {
-    v1::WorkerBeat beat;
-    beat.set_worker(worker);
-    beat.set_state(state);
-    beat.set_last_error(error);
-    beat.set_seen_unix_ms(now_);
-    ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = ttl_ms}));
-  }
   void begin() {
-    announceModel();
-    store_ = openMemoryStore(server_);
-    aggregator_ = start("a", store_.get());
-    ASSERT_TRUE(tick(aggregator_.get()));
+    aggregator_ = lead();
+    ASSERT_TRUE(aggregator_);
   }
   // What status says after so many seconds more.
   std::string after(uint64_t seconds) {
@@ -33,7 +22,6 @@ class WaitingTest : public AggregatorTest {
     return status->waiting();
   }
 
-  std::unique_ptr<MemoryStore> store_;
   std::unique_ptr<Aggregator> aggregator_;
 };
 
@@ -127,8 +115,7 @@ TEST_F(WaitingTest, ASynchronousRunSaysWhatItWaitsForWhileItReissuesTickets) {
 
 TEST_F(WaitingTest, LoadingAndFailedWorkersAreNotTakenForWorkers) {
   createRun();
-  store_ = openMemoryStore(server_);
-  aggregator_ = start("a", store_.get());
+  aggregator_ = start("a");
   EXPECT_EQ(after(2), "no worker is alive");
   beat("one", "failed", "spec.model.path: there is no folder x", kFailureKeptMs);
   now_ += 1000;

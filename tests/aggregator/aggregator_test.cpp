@@ -20,12 +20,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   EXPECT_EQ(*worker_->openUnits(), 2u);  // uniform, two chunks; learned is uniform at version 0
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 14; ++ticket) push(ticket);
-  bool more = true;
-  for (int i = 0; more && i < 50; ++i) {
-    more = tick(aggregator.get());
-    evaluateAll();
-  }
-  EXPECT_FALSE(more);
+  finish(aggregator.get());
   EXPECT_EQ((*worker_->readControl())->desired, Desired::kFinished);
   const auto snapshot = aggregator->snapshot();
   EXPECT_EQ(snapshot.state.policy().version(), 4u);
@@ -283,13 +278,8 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
 TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
   auto aggregator = lead();
   const v1::EvaluationUnit unit = claimOne();
-  v1::EvaluationResult forged;
-  *forged.mutable_unit() = unit;
+  v1::EvaluationResult forged = truth(unit, 1);
   forged.mutable_unit()->set_total_budget(1'000'000);  // a cell that nobody asked for
-  for (uint32_t i = 0; i < unit.question_count(); ++i) {
-    forged.add_scores()->set_question(unit.first_question() + i);
-    forged.mutable_scores(static_cast<int>(i))->set_score(1);
-  }
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
@@ -321,10 +311,7 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
   EXPECT_EQ(*worker_->openUnits(), 1u);  // it is waited for,
   EXPECT_TRUE(worker_->claimUnits({.holder = "three", .lease_ms = 1000})->empty());
   now_ += 6'000;
-  Heartbeat heartbeat{.ttl_ms = 600'000};
-  heartbeat.beat.set_worker("three");
-  heartbeat.beat.set_state("idle");
-  ASSERT_TRUE(worker_->beat(heartbeat));
+  beat("three", "idle", "", 600'000);
   ASSERT_TRUE(tick(aggregator.get()));
   const std::string waiting = aggregator->snapshot().waiting;
   EXPECT_THAT(waiting, HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
@@ -418,16 +405,10 @@ TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
   evaluateAll();
   ASSERT_TRUE(tick(aggregator.get()));
   ASSERT_EQ(worker_->takeTickets({3, 3})->size(), 3u);
-  v1::WorkerBeat beat;
-  beat.set_worker("slow");
-  beat.set_state("rollout");
   const auto after = [&](uint64_t seconds, bool beats) {
     for (uint64_t i = 0; i < seconds; ++i) {
       now_ += 1000;
-      if (beats && i % 4 == 0) {
-        beat.set_seen_unix_ms(now_);
-        ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = 60'000}));
-      }
+      if (beats && i % 4 == 0) beat("slow", "rollout", "", 60'000);
       ASSERT_TRUE(tick(aggregator.get()));
     }
   };

@@ -11,9 +11,6 @@
 namespace allot::kube::test {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 constexpr Limits kShort{.connect = milliseconds(2000), .request = milliseconds(2000)};
 
 TEST(AccessOf, Addresses) {

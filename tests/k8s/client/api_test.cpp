@@ -11,10 +11,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 constexpr Limits kTight{.connect = milliseconds(1000),
                         .request = milliseconds(300),
                         .response_bytes = 100'000,

@@ -8,8 +8,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-
 class FakeTest : public testing::Test {
  protected:
   json apply(const json& object, const std::string& manager) {

@@ -10,10 +10,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 const ObjectName kLease{"ns", "allot-operator"};
 const json kLike = {{"apiVersion", "coordination.k8s.io/v1"},
                     {"kind", "Lease"},

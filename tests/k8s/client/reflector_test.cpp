@@ -9,10 +9,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 TEST(ObjectCache, LeavesOutManagedFieldsAndTellsDifferences) {
   ObjectCache store;
   json object = withVersion(configMap("a", "1"), "1");
