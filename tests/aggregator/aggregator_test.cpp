@@ -216,12 +216,11 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   ASSERT_TRUE(store->pushEvaluation(evaluated));
   edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
   edited.sha256 = specDigest(edited.experiment);
-  const auto refused = beginRun(store.get(), edited);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message,
+  EXPECT_THAT(
+      beginRun(store.get(), edited),
+      isError(ErrorCode::kUsage,
               AllOf(HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
-                    HasSubstr("it has 1 evaluation of the other value"), HasSubstr("allot fork")));
+                    HasSubstr("it has 1 evaluation of the other value"), HasSubstr("allot fork"))));
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }
 

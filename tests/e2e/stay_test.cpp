@@ -4,30 +4,19 @@
 #include <signal.h>
 
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "core/ulid.h"
+#include "tests/e2e/programs.h"
 #include "tests/http_get.h"
-#include "tests/results.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-const std::string kBin = ALLOT_BIN_DIR;
-const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 
 // Few and short prompts; two episodes an update.
 struct Settings {
@@ -59,18 +48,14 @@ std::string yamlOf(const Settings& s) {
          "[s2anta-sys]}\n";
 }
 
-class Stay : public testing::Test {
+class Stay : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
   void SetUp() override { write(yamlOf({})); }
   void TearDown() override {
     processes_.clear();
     if (HasFailure()) temp_.printLogs();
   }
 
-  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
   // As a ConfigMap's mount does it: at once.
   void write(const std::string& yaml) const {
     std::ofstream(dir("next.yaml")) << yaml;

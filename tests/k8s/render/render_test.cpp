@@ -121,7 +121,9 @@ TEST(Render, WorkersAloneGoWhereTheSectionSays) {
 
 TEST(Render, WorkersAreAsManyAsSomebodySays) {
   const auto replicas = [](const std::string& cluster, std::optional<uint32_t> workers) {
-    KubeObjects objects = rendered(cluster, {.workers = workers});
+    RenderOptions options;
+    options.workers = workers;
+    KubeObjects objects = rendered(cluster, options);
     return workloadOf("worker", &objects)["spec"]["replicas"];
   };
   EXPECT_EQ(replicas("{workers: 3}", {}), 3);
@@ -137,12 +139,18 @@ TEST(Render, ImagesAreTheOptionsOrTheSectionsOrTheVersions) {
   EXPECT_EQ(containerOf("store", plain).at("image"), "localhost/allot-redis:" + version);
   const std::string section = "{image: {registry: r.example.org/t, tag: v2}}";
   EXPECT_EQ(containerOf("store", rendered(section)).at("image"), "r.example.org/t/allot-redis:v2");
-  EXPECT_EQ(containerOf("store", rendered(section, {.registry = "other", .tag = "v3"})).at("image"),
-            "other/allot-redis:v3");
+  RenderOptions options;
+  options.registry = "other";
+  options.tag = "v3";
+  EXPECT_EQ(containerOf("store", rendered(section, options)).at("image"), "other/allot-redis:v3");
 }
 
 TEST(Render, TheSecretIsAsItIsAskedFor) {
-  const auto with = [](AccountsSecret way) { return rendered("{}", {.accounts = way}); };
+  const auto with = [](AccountsSecret way) {
+    RenderOptions options;
+    options.accounts = way;
+    return rendered("{}", options);
+  };
   const auto secretOfWorker = [](const KubeObjects& objects) {
     return named(podOf("worker", objects).at("volumes"), "account").at("secret").at("secretName");
   };
@@ -175,7 +183,9 @@ TEST(Render, OtherAccountsAreAnotherStamp) {
 }
 
 TEST(Render, TheJobThatExportsWritesToTheClaimOfTheSection) {
-  const KubeObjects objects = rendered("{results: {claim: kept}}", {.exports = true});
+  RenderOptions options;
+  options.exports = true;
+  const KubeObjects objects = rendered("{results: {claim: kept}}", options);
   const json* const job = objectOf("Job", "x-export", objects);
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(job, &objects.back());
@@ -189,8 +199,10 @@ TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
   for (const json& object : rendered("{}")) {
     EXPECT_FALSE(object.at("metadata").contains("namespace"));
   }
-  const KubeObjects objects =
-      rendered("{}", {.name_space = "team", .components = {"namespace", "monitoring"}});
+  RenderOptions options;
+  options.name_space = "team";
+  options.components = {"namespace", "monitoring"};
+  const KubeObjects objects = rendered("{}", options);
   EXPECT_EQ(objects.at(0).at("kind"), "Namespace");
   EXPECT_EQ(objects.at(0).at("metadata").at("name"), "team");
   for (size_t i = 1; i < objects.size(); ++i) {
@@ -201,8 +213,9 @@ TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
 
 TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
   const auto refusal = [](const std::string& component) {
-    return messageOf(
-        renderExperiment(experimentWith("{}"), {}, kAccounts, {.components = {component}}));
+    RenderOptions options;
+    options.components = {component};
+    return messageOf(renderExperiment(experimentWith("{}"), {}, kAccounts, options));
   };
   EXPECT_EQ(refusal("monitorin"),
             "--component monitorin: there is none (did you mean monitoring?)");
@@ -214,8 +227,10 @@ TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
 }
 
 TEST(Render, EveryPrintedObjectIsReadAsItWas) {
-  const KubeObjects objects =
-      rendered("{}", {.name_space = "team", .components = componentNames()});
+  RenderOptions options;
+  options.name_space = "team";
+  options.components = componentNames();
+  const KubeObjects objects = rendered("{}", options);
   EXPECT_EQ(json(yamlObjects(yamlText(objects))), json(objects));
 }
 
