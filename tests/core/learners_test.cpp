@@ -370,20 +370,15 @@ TEST(Learners, AStateOfOthersIsRefused) {
   };
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_precision(3, NAN); }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
-  EXPECT_TRUE(refused([](auto* s) {
-    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->add_learned(0);
-  }));
-  EXPECT_TRUE(refused([](auto* s) {
-    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_proposals(1)->set_samples(
-        0, 90);
-  }));
+  const auto budget = [](v1::AggregatorState* s) {
+    return s->mutable_policy()->mutable_frontier()->mutable_budgets(0);
+  };
+  EXPECT_TRUE(refused([&](auto* s) { budget(s)->add_learned(0); }));
+  EXPECT_TRUE(refused([&](auto* s) { budget(s)->mutable_proposals(1)->set_samples(0, 90); }));
   EXPECT_TRUE(
       refused([](auto* s) { s->mutable_policy()->mutable_frontier()->set_entries_per_layer(2); }));
-  EXPECT_TRUE(refused([](auto* s) {
-    for (uint32_t& draws :
-         *s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_learned()) {
-      draws = 0;
-    }
+  EXPECT_TRUE(refused([&](auto* s) {
+    for (uint32_t& draws : *budget(s)->mutable_learned()) draws = 0;
   }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
   EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));
