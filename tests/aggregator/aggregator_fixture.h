@@ -59,7 +59,12 @@ class AggregatorTest : public testing::Test {
     const PublishedPolicy policy = valueOf(valueOf(worker_->readPolicy()));
     return episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
   }
-  void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
+  template <typename... Tickets>
+  void push(Tickets... tickets) {
+    for (const uint64_t ticket : {static_cast<uint64_t>(tickets)...}) {
+      ASSERT_TRUE(worker_->pushResult(episode(ticket), 100));
+    }
+  }
   void evaluateAll() {
     while (true) {
       const auto units =

@@ -54,8 +54,7 @@ class AggregatorRaceTest : public AggregatorTest {
   // Leaves it with a commit without an answer, about to load the run again.
   void beginUpdate() {
     ASSERT_TRUE(aggregator_->tick());
-    push(0);
-    push(1);
+    push(0, 1);
     store_.loseNextCommit();
     ASSERT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
     ASSERT_EQ(version(), 0u);
@@ -71,8 +70,7 @@ TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesBeforeTheSecondTryIsTakenUp) {
   EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
   ASSERT_TRUE(aggregator_->tick());
   EXPECT_EQ(version(), 1u);
-  push(2);
-  push(3);
+  push(2, 3);
   ASSERT_TRUE(aggregator_->tick());
   EXPECT_EQ(version(), 2u);
 }
@@ -89,8 +87,7 @@ TEST_F(AggregatorRaceTest, AfterItsOwnCommitArrivedLateItRefusesNoResultOfThatPo
   beginUpdate();
   store_.beforeNextReadInbox([&] {
     store_.deliver();
-    push(2);
-    push(3);
+    push(2, 3);
   });
   EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
   ASSERT_EQ(version(), 1u);

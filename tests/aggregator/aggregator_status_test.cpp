@@ -54,8 +54,7 @@ TEST_F(WaitingTest, WhatIsWaitedForIsSaidOnceNobodyIsAtWork) {
   EXPECT_EQ(after(1), "2 evaluation units to do, and none of the 1 worker alive is at work");
   evaluateAll();
   EXPECT_EQ(after(4), "");
-  push(0);
-  push(1);
+  push(0, 1);
   EXPECT_EQ(after(4), "");
   EXPECT_EQ(after(2),
             "waiting for episodes: 2 of 3 are in, and none of the 1 worker alive is at work");

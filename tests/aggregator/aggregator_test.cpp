@@ -169,8 +169,7 @@ TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
   const auto ticks = [&] {
     for (int i = 0; i < 3; ++i) tick(aggregator.get());
   };
-  push(0);
-  push(1);
+  push(0, 1);
   ticks();
   EXPECT_EQ(version(), 0u);  // of one or two nothing is learned
   for (uint64_t ticket = 2; ticket < 13; ++ticket) push(ticket);
@@ -326,8 +325,7 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
   auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
-  push(0);
-  push(1);
+  push(0, 1);
   server_->loseNextReject();
   EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
   push(2);
@@ -361,13 +359,10 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   EXPECT_EQ(codeOf(second->tick()), ErrorCode::kUnavailable);
   now_ += 20'000;  // the lease runs out
   ASSERT_TRUE(tick(second.get()));
-  push(4);
-  push(5);
+  push(4, 5);
   ASSERT_TRUE(tick(second.get()));
   EXPECT_EQ(version(), 2u);  // made of the fourth result, too
-  push(6);
-  push(7);
-  push(8);
+  push(6, 7, 8);
   EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
   EXPECT_EQ(version(), 2u);
 }
@@ -378,8 +373,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   evaluateAll();
   const auto tickets = worker_->takeTickets({3, 3});
   EXPECT_THAT(*tickets, ElementsAre(0, 1, 2));
-  push(2);
-  push(0);
+  push(2, 0);
   auto twice = episode(0);
   twice.set_result_id("again");
   ASSERT_TRUE(worker_->pushResult(twice, 100));

@@ -1,7 +1,5 @@
 // `allot run` from outside: real binaries, a real redis-server, the real model.
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <thread>
 
 #include "tests/e2e/programs.h"
+#include "tests/store/fake_server.h"
 
 namespace allot {
 namespace {
@@ -391,15 +390,10 @@ TEST_F(BadInput, Models) {
 
 TEST_F(BadInput, Surroundings) {
   expectRefused({kRecall, "--redis-server", "no-such-redis"}, "install redis-server");
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  int number = 0;
+  const int fd = test::boundSocket(&number);
   ASSERT_EQ(listen(fd, 1), 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  const std::string port = std::to_string(ntohs(address.sin_port));
+  const std::string port = std::to_string(number);
   expectRefused({kRecall, "--port", port}, "port " + port + " on 127.0.0.1 is taken");
   close(fd);
 

@@ -84,6 +84,10 @@ class Stay : public FolderTest {
     arguments.insert(arguments.end(), {"--redis", server_.url()});
     return valueOf(capture({kBin + "/allot", std::move(arguments), {}}));
   }
+  // Waits until a file holds a text.
+  bool says(const std::string& file, const std::string& text, int seconds) const {
+    return waitFor([&] { return readFile(dir(file)).find(text) != std::string::npos; }, seconds);
+  }
   json status() const {
     const Output output = allot({"status", "--json"});
     return output.status == 0 ? json::parse(output.out, nullptr, false) : json::object();
@@ -226,9 +230,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   Settings mended;
   mended.model = kModel;
   write(yamlOf(mended));
-  ASSERT_TRUE(waitFor(
-      [&] { return readFile(dir("aggregator.log")).find("begins anew") != std::string::npos; },
-      10));
+  ASSERT_TRUE(says("aggregator.log", "begins anew", 10));
   EXPECT_EQ(refusedEdit(), "");
   EXPECT_EQ(allot({"pause"}).status, 0);
   ChildProcess& worker = start("allot-worker", "worker", plain);
@@ -237,11 +239,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   // One that has loaded the model takes up what is edited then, without loading it again.
   mended.budget = 16;
   write(yamlOf(mended));
-  ASSERT_TRUE(waitFor(
-      [&] {
-        return readFile(dir("worker.log")).find("another experiment now") != std::string::npos;
-      },
-      10));
+  ASSERT_TRUE(says("worker.log", "another experiment now", 10));
   EXPECT_EQ(allot({"resume"}).status, 0);
   ASSERT_TRUE(waitFor([&] { return version() >= 2; }, 60));
   EXPECT_EQ(status()["run_id"], run);
@@ -281,11 +279,7 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
 
   EXPECT_EQ(allot({"extend", "--updates", "2"}).status, 0);
   ASSERT_TRUE(waitFor([&] { return version() == 4 && stateNow() == "finished"; }, 60));
-  ASSERT_TRUE(waitFor(
-      [&] {
-        return readFile(dir("out/history.jsonl")).find("\"version\":\"4\"") != std::string::npos;
-      },
-      10));
+  ASSERT_TRUE(says("out/history.jsonl", "\"version\":\"4\"", 10));
   EXPECT_EQ(allot({"verify"}).status, 0);
 
   // Another run of that name: the worker, model loaded, works for it.

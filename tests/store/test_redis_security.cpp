@@ -130,15 +130,9 @@ TEST(RedisPassword, IsNeverInAMessage) {
 #if ALLOT_REDIS_TLS
 
 int freePort() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
+  int port = 0;
+  close(boundSocket(&port));
+  return port;
 }
 
 // A throw-away authority, and certificates for the server ("localhost") and for us.
