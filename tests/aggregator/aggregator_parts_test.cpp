@@ -1,6 +1,5 @@
 // The aggregator's parts stand apart: who includes what.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>

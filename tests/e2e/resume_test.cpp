@@ -1,38 +1,20 @@
 // Run folders that a process left behind go on. Real binaries, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "cli/child_process.h"
 #include "core/spec/spec.h"
 #include "core/ulid.h"
 #include "store/store.h"
-#include "tests/results.h"
+#include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::HasSubstr;
-
-const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";
-const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 
-class Folder : public testing::Test {
+class Folder : public FolderTest {
  protected:
-  void TearDown() override {
-    if (HasFailure()) temp_.printLogs();
-  }
   static Output allot(std::vector<std::string> arguments) {
     return valueOf(capture({kAllot, std::move(arguments), {}}));
   }
@@ -70,7 +52,6 @@ class Folder : public testing::Test {
   }
   json status() const { return json::parse(allot({"status", run_, "--json"}).out, nullptr, false); }
 
-  TempFolder temp_;
   const std::string run_ = temp_.path() + "/run";
   const std::string file_ = temp_.path() + "/experiment.yaml";
 };

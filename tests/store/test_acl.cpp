@@ -1,6 +1,5 @@
 // The accounts of store/redis/acl.h on a real Redis 7: each role can make its calls and nothing
 // else.
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -19,12 +18,6 @@
 
 namespace allot::test {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 // The accounts, and one that may do everything, to look from outside.
 void writeUsers(const std::string& folder) {

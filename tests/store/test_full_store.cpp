@@ -1,7 +1,5 @@
 // A Redis whose memory is full: every script that writes says so and writes nothing, and once there
 // is room again everything goes on where it was.
-#include <gmock/gmock.h>
-
 #include <filesystem>
 #include <set>
 
@@ -15,18 +13,7 @@
 namespace allot::test {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
-
 constexpr const char* kFull = "the store is full: raise maxmemory of the Redis at ";
-
-template <typename T>
-Status statusOf(const Result<T>& result) {
-  return result ? Status() : Status(tl::unexpected(result.error()));
-}
 
 // Which scripts were asked for.
 class Asked final : public StoreObserver {

@@ -9,8 +9,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-using std::chrono::seconds;
 using testing::SizeIs;
 
 json about(const std::string& name) {

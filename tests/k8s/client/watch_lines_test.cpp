@@ -1,15 +1,11 @@
 // The decoder of a watch: the same events wherever the transport splits them.
 #include "k8s/client/list_watch.h"
 
-#include <gmock/gmock.h>
-
 #include "tests/k8s/client/kube_objects.h"
+#include "tests/results.h"
 
 namespace allot::kube::test {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string textOf(const WatchEvent& event) {
   return std::to_string(static_cast<int>(event.type)) + " " +
