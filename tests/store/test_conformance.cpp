@@ -260,6 +260,10 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   EXPECT_THAT(store_->takeTickets({.count = 2, .from = 2}).value(), ElementsAre(5));
   EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(6, 7, 8, 9));
 
+  // One that was never handed out is none to hand out again.
+  ASSERT_TRUE(succeeded(leader.reissueTicket(1000)));
+  EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(10));
+
   ASSERT_TRUE(succeeded(leader.reissueTicket(1)));
   ASSERT_TRUE(succeeded(leader.resetTickets(4)));
   EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(4));

@@ -543,6 +543,22 @@ TEST_F(RedisFaults, AHistoryAheadOfThePolicyStopsTheCommitBeforeItsFirstWrite) {
   EXPECT_EQ(store->inboxSize().value(), 1u);
 }
 
+TEST_F(RedisFaults, AKeyOfAnotherTypeStopsTheCommitBeforeItsFirstWrite) {
+  auto store = open();
+  const Leadership leader = lead(*store);
+  ASSERT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
+  const auto entries = store->readInbox(10, 0).value();
+  ASSERT_TRUE(raw_.call({"DEL", "allot:{run}:seen"}));
+  ASSERT_TRUE(raw_.call({"SET", "allot:{run}:seen", "x"}));
+  EXPECT_TRUE(failsWith(leader.commit(commitOf(0, entries)), ErrorCode::kUnavailable));
+  EXPECT_EQ(store->readPolicy().value()->snapshot.version(), 0u);
+  EXPECT_TRUE(store->readHistory(0, 10).value().empty());
+  const auto mended = valueOf(leader.repair());
+  ASSERT_EQ(mended.size(), 1u);
+  EXPECT_EQ(mended[0].name, "seen");
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
+}
+
 TEST_F(RedisFaults, AFullServerIsUnavailableNotAFault) {
   auto store = open();
   ASSERT_TRUE(raw_.call({"CONFIG", "SET", "maxmemory", "1"}));
