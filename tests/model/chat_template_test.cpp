@@ -103,7 +103,7 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
       EXPECT_EQ(model.choose("auto")->name(), "qwen3");
     }
     const auto chat = valueOf(model.choose(thinks ? "auto" : "qwen3-no-think"));
-    EXPECT_EQ(chat.name(), item["family"]);
+    EXPECT_EQ(chat.name(), item["family"].get<std::string>());
     EXPECT_EQ(chat.addsBos(), item["bos"].is_number());
     EXPECT_EQ(chat.bosToken().value_or(-1), item["bos"].is_number() ? item["bos"].get<int>() : -1);
     for (const json& text : item["texts"]) {

@@ -43,7 +43,8 @@ TEST(Engine, ARepeatHasDrawsOfItsOwn) {
   const std::string evaluation =
       "spec.evaluation={repeats: 3, prefills: [dense, s2anta-sys], methods: [dense, s2anta-sys, "
       "top-k]}";
-  const auto e = experiment(small(32, 16, {evaluation}));
+  const std::string on_cpu = "spec.model.device=cpu";  // top-k is for the CPU alone
+  const auto e = experiment(small(32, 16, {evaluation, on_cpu}));
   const auto engine = load(e, 256);
   const auto repeated = [&](Engine* by, v1::EvaluationUnit unit, uint32_t repeat,
                             const char* prefill = "") {
@@ -65,7 +66,7 @@ TEST(Engine, ARepeatHasDrawsOfItsOwn) {
   }
   EXPECT_EQ(draws.size(), 3u);
   EXPECT_EQ(prompts.size(), 3u);
-  const auto once = load(experiment(small(32, 16)), 256);
+  const auto once = load(experiment(small(32, 16, {on_cpu})), 256);
   EXPECT_EQ(repeated(once.get(), sampled, 0), repeated(engine.get(), sampled, 0));
   // Tokens that are sampled are others in each repeat, whatever the method.
   const auto warm = load(experiment(small(32, 16, {"spec.generation.temperature=1.5"})), 256);

@@ -502,7 +502,7 @@ TEST_F(Files, ANumberKeepsItsDigits) {
     std::string text;
     for (int i = 0; i < 20; ++i)
       text += R"({"prompt": "p)" + std::to_string(i) + R"(", "answers": )" + written + "}\n";
-    EXPECT_EQ(some(valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4)))).answers, answers);
+    EXPECT_EQ(valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4))).train[0].answers, answers);
   }
   EXPECT_THAT(refusal(spec("jsonl", write("q.jsonl", R"({"prompt": 0.50, "answers": 1})"))),
               HasSubstr("field \"prompt\" is not a string"));
