@@ -190,24 +190,32 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
   summary->arithmetic = here.arithmetic;
   // A program that the model wrote may run out of time once and not again.
   const bool repeats = !runsCode(head.image.spec.experiment.spec().task());
-  const auto add = [&](const auto& result, const json& scores) -> Status {
-    if (!scores.is_array() || scores.size() != static_cast<size_t>(result.scores_size())) {
+  const auto add = [&](const auto& result, const json& scores, const json& tokens) -> Status {
+    const auto count = static_cast<size_t>(result.scores_size());
+    if (!scores.is_array() || !tokens.is_array() || scores.size() != count ||
+        tokens.size() != count) {
       return fail(ErrorCode::kInternal, "allot-worker --measure answered other questions");
     }
-    const bool exact = repeats && result.build() == here.build &&
-                       result.arithmetic() == here.arithmetic && !here.arithmetic.empty();
+    // A worker of this build always names its arithmetic.
+    const bool same = result.arithmetic().empty() || result.arithmetic() == here.arithmetic;
+    const bool exact = repeats && result.build() == here.build && same && !here.arithmetic.empty();
     summary->exact = summary->exact && exact;
     for (int i = 0; i < result.scores_size(); ++i) {
       summary->compared.add(result.worker(), exact, result.scores(i).score(),
-                            scores[static_cast<size_t>(i)].get<double>());
+                            scores[static_cast<size_t>(i)].get<double>(),
+                            tokens[static_cast<size_t>(i)].get<uint32_t>());
     }
     return {};
   };
   for (const Item* item : part.items) {
     ALLOT_ASSIGN(const auto text, answers.next());
     const json line = json::parse(text.value_or(""), nullptr, false);
-    const json scores = line.is_object() ? line.value("scores", json()) : json();
-    ALLOT_TRY(item->episode ? add(*item->episode, scores) : add(*item->evaluation, scores));
+    const auto list = [&](const char* name) {
+      return line.is_object() ? line.value(name, json()) : json();
+    };
+    const json scores = list("scores"), tokens = list("tokens");
+    ALLOT_TRY(item->episode ? add(*item->episode, scores, tokens)
+                            : add(*item->evaluation, scores, tokens));
   }
   return {};
 }

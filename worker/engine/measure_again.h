@@ -8,7 +8,7 @@
 // The output has a line for each line of the input, in the same order:
 //   {"facts": {...}, "build": "...", "arithmetic": "..."}   for the experiment; facts:
 //   v1.ModelFacts
-//   {"scores": [1, 0, 0.5]}                                 of the questions, in order
+//   {"scores": [1, 0, 0.5], "tokens": [9, 9, 12]}           of the questions, in order
 #include <ostream>
 #include <string>
 

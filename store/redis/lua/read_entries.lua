@@ -4,7 +4,7 @@
 -- evaluation), size of the answers.
 -- A worker can write anything, so nothing large leaves the server: a payload over the limit is left
 -- out, and the reply ends at its limit. A name counts only for the entry that the push made for it
--- (KEYS[2]: name -> entry id); other entries have the name ''.
+-- (the second key: name -> entry id); other entries have the name ''.
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 largest payload 4 most bytes together
 --       5 largest answers, which are left out like payloads; 0: all are left out
 -- Entries are read a few at a time, which bounds the memory that they take.
