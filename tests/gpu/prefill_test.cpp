@@ -2,6 +2,8 @@
 // the rounding of queries and weights to bfloat16.
 #include "allot/kernels/cuda_prefill.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <string>
 
