@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <sstream>
-#include <vector>
 
 #include "cli/terminal.h"
 #include "core/spec/spec_rules.h"

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
 
-#include "allot/kernels/method.h"
 #include "cli/terminal.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"

@@ -4,7 +4,6 @@
 // methodsText() and tasksText() are bold in parts if stdout is a terminal.
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "allot/kernels/method.h"

@@ -1,7 +1,6 @@
 #include "cli/leaderboard.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <tuple>

@@ -41,9 +41,9 @@ class LocalRun {
   // Starts the workers. wanted: false for a finished run, which needs none: only its report is
   // written again.
   Status startWorkers(bool wanted);
-  // Restarts processes that ended with an error; called a few times a second. Returns true once the
-  // aggregator has ended with status 0. Errors: a process that no restart helps, or a run whose
-  // workers have all been ended.
+  // Restarts Redis if it ended, and the others if they ended with an error; called a few times a
+  // second. Returns true once the aggregator has ended with status 0. Errors: a process that no
+  // restart helps, or a run whose workers have all been ended.
   Result<bool> watch();
   // Stops workers first, so that they can push their results, and Redis last. A process that does
   // not end in time is killed.

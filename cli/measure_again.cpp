@@ -8,7 +8,6 @@
 
 #include "cli/child_process.h"
 #include "cli/preflight.h"
-#include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/files.h"
 #include "core/spec/task_catalogue.h"

@@ -5,10 +5,8 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <string>
 #include <thread>
 #include <tuple>
-#include <vector>
 
 #include "cli/child_process.h"
 #include "cli/terminal.h"

@@ -44,8 +44,7 @@ class Progress {
 
   RunReader& store_;
   ProgressState state_;
-  std::optional<v1::IterationRecord>
-      began_;  // the newest update at the first look, without results
+  std::optional<v1::IterationRecord> began_;  // newest at the first look, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

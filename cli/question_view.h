@@ -60,8 +60,7 @@ class QuestionView {
   const QuestionChoice choice_;
   // By: has a budget, method, schedule, budget, repeat. The newest version of each.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  std::optional<v1::Answer>
-      asked_;  // the one with the most of the prompt, for the prompt and the references
+  std::optional<v1::Answer> asked_;  // with the longest prompt_end; for prompt and references
 };
 
 }  // namespace allot

@@ -1,10 +1,8 @@
 #include "cli/run_command.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,7 +25,6 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
-#include "core/result.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"

@@ -4,7 +4,6 @@
 
 #include "aggregator/page/status_document.h"
 #include "cli/terminal.h"
-#include "core/evaluation/evaluation_table.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"

@@ -2,7 +2,6 @@
 // RunStatus: the data of `allot status`. Reading needs a store or exported files; other functions
 // are pure. One thread.
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -39,10 +38,11 @@ struct RunStatus {
 // Returns true if there is a run to read: false while the processes of `allot run` start.
 Result<bool> hasBegun(RunAccess* access);
 Result<RunStatus> readRunStatus(RunAccess* access);
-// As above, without `kind`, `resume_command` and `arguments`. store: null for exported files.
+// As above, with `kind` kFiles and without `resume_command` and `arguments`. store: null for
+// exported files.
 Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
-// As readRunStatus, without `first`, `last`, `last_update_unix_ms`, `refusals`, and what
-// evaluations tell.
+// As readRunStatus, without `first`, `last`, `last_update_unix_ms`, `refusals`, `cells` and
+// `evaluation_seconds`.
 Result<RunStatus> readRunState(RunAccess* access);
 
 // Returns the held-out accuracy of the newest evaluated learned schedule at

@@ -1,5 +1,4 @@
 // allot status, top, show.
-#include <cstdio>
 #include <memory>
 #include <optional>
 

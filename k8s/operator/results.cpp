@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "k8s/client/api_error.h"
-#include "k8s/operator/experiment_status.h"
 
 namespace allot {
 namespace {

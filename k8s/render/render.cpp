@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "core/digest.h"
-#include "core/spec/cluster_section.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "k8s/render/yaml_text.h"
