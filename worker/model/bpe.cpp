@@ -40,8 +40,7 @@ const Alphabet& alphabet() {
   return kAlphabet;
 }
 
-// Refuses variants of BPE. If they were ignored, ids would differ from those that the model was
-// trained with.
+// Refuses variants of BPE: if they were ignored, ids would not be those of the model's training.
 Status refuseVariants(const nlohmann::json& model, const std::string& file) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const nlohmann::json* value = member(model, key);

@@ -87,8 +87,7 @@ Error refused(int64_t layer, const std::string& why) {
   return {ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + why};
 }
 
-// Writes keys and values, [count, kv_heads, d] each, to the sequence's pages, positions from
-// `first` on.
+// Writes keys and values, [count, kv_heads, d] each, to the pages, at positions from `first` on.
 Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
              const std::vector<int32_t>& pages, int64_t first, int64_t layer) {
   const at::Tensor k = keys.contiguous(), v = values.contiguous();

@@ -1,7 +1,6 @@
 #pragma once
-// Prefill on the CPU, with LibTorch's matrix products. It is the only unit of the CPU path that
-// includes at::Tensor, whose headers take 25 s a translation unit. Private to worker/model/. One
-// thread.
+// Prefill on the CPU, with LibTorch's matrix products. On the CPU's path only this unit includes
+// at::Tensor, whose headers take 25 s a translation unit. Private to worker/model/. One thread.
 #include <cstdint>
 #include <vector>
 

@@ -211,8 +211,8 @@ class CudaBackend final : public DecoderBackend {
   };
   Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, int64_t start,
                                int64_t layer);
-  // Returns dense causal attention of the positions from `first` on, [n - first, heads * head_dim]
-  // of the weights' type.
+  // Returns dense causal attention from position `first` on, [n - first, heads * head_dim] of the
+  // weights' type.
   // Requires: `first` is 0 or n - 1.
   at::Tensor attendPrompt(Attended made, int64_t first) const;
   // Computes x += more, [n, hidden]. Returns the output of the MLP for x.

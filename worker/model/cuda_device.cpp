@@ -128,8 +128,8 @@ class PageMover {
 
   cudaStream_t cudaStream() const { return static_cast<cudaStream_t>(stream_); }
 
-  // Writes a kernel's arguments to memory that it can read, once the last copy within the pool has
-  // ended.
+  // Waits for the last copy within the pool, then writes a kernel's arguments to memory that it can
+  // read.
   template <typename First>
   Result<Told> tell(const std::vector<PagePart>& parts, const std::vector<First>& first,
                     const std::vector<int32_t>& second) {

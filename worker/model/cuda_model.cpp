@@ -26,8 +26,7 @@ namespace {
 // Plans grow in steps, so that the workspace is not replaced with every token of a sequence.
 constexpr int kPlannedKeys = 1024;
 
-// Rounds up to whole tiles. Unused rows cost nothing as long as a product's time is that of reading
-// the weights.
+// Rounds up to whole tiles. Unused rows cost nothing as long as reading weights takes longest.
 int64_t wholeTiles(int64_t rows) {
   constexpr int64_t kTile = CudaProducts::kRowTile;
   return (rows + kTile - 1) / kTile * kTile;

@@ -52,12 +52,10 @@ struct CudaWeights {
 
   // Reads the checkpoint at `path`, layer by layer, onto the GPU. `read` gets all but the layers.
   // Errors: those of Weights::loadByLayer(). In float32 a run differs from a CPU run with a
-  // bfloat16 cache only by its sums, and small models do not wait for their weights. Large models
-  // need bfloat16.
+  // bfloat16 cache only by its sums. Large models need bfloat16.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
-  // Makes normally distributed bfloat16 weights of a size that keeps activations near 1, for
-  // measuring time.
+  // Makes random bfloat16 weights of a size that keeps activations near 1, for measuring time.
   static CudaWeights random(const ModelConfig& config, uint64_t seed);
 
   size_t bytes() const;
@@ -86,13 +84,12 @@ class CudaModel {
   // Returns the stream of all operations. Callers make it the current one.
   c10::cuda::CUDAStream stream() const { return stream_; }
 
-  // Makes room for a prompt of `positions`: the kernels' workspace and the angles. A refusal is a
-  // sentence.
+  // Makes room for a prompt of `positions`: workspace and angles. A refusal is a sentence.
   [[nodiscard]] std::optional<std::string> planPrompt(int positions);
 
-  // Makes room for a step and copies its arrays to pinned memory. If the step is no larger than an
-  // earlier one, no memory moves, and a graph of a step with equal nameOfStep() does this one as
-  // well. places: [rows], as Decoder has them, if tokens are to be chosen.
+  // Makes room for a step and copies its arrays to pinned memory. If no memory moves, a graph of an
+  // earlier step with equal nameOfStep() does this one as well. places: [rows], as Decoder has
+  // them, if tokens are to be chosen.
   // Requires: the step before is done.
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
@@ -113,14 +110,12 @@ class CudaModel {
   // Computes the logits of a row as a step does. normed: [1, hidden] after the last norm, in the
   // weights' number type. logits: [vocab], float32, on the device. Runs on the current stream.
   [[nodiscard]] std::optional<std::string> logitsOf(const at::Tensor& normed, at::Tensor* logits);
-  // Arrays of the last layer whose attention was enqueued: [at least rows, heads * head_dim],
-  // zeroBudgetValues() with KV heads. zeroBudgetValues() is undefined if no means of values are
-  // kept.
+  // Arrays of the last layer whose attention was enqueued: [at least rows, heads * head_dim].
+  // zeroBudgetValues() is of KV heads, and undefined if no means of values are kept.
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
   const at::Tensor& zeroBudgetValues() const { return zero_budget_values_; }
-  // [rows] on the host, valid once the step is done: the statistics if prepare() asked for them,
-  // the tokens after enqueueAndChoose().
+  // [rows] on the host, once the step is done; valid if prepare() got statistics, or places.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
   // Returns the number of steps so far that were one graph launch.
@@ -133,8 +128,8 @@ class CudaModel {
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
   // Makes sure that cosines_ and sines_ have the positions below `positions`.
   void coverPositions(int64_t positions);
-  // Plans the workspace. Before it refuses, it drops the graphs, frees the memory that LibTorch
-  // caches, and tries again.
+  // Plans the workspace. Before a refusal, drops the graphs, frees what LibTorch caches, and
+  // retries.
   [[nodiscard]] std::optional<std::string> plan(const kernels::MethodOptions& method,
                                                 const kernels::cuda::StepBounds& bounds);
   void fill(const StepBatch& batch, std::span<const uint32_t> places);

@@ -7,8 +7,7 @@
 namespace allot::cuda_ops {
 namespace {
 
-// Threads of every block. The number is constant, so that the order of a sum does not depend on the
-// number of rows.
+// Threads of every block: a constant, so that the number of rows does not change the order of sums.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
@@ -36,8 +35,7 @@ __device__ void letNextKernelIn() {
 template <auto Kernel, typename... Arguments>
 void launchEarly(dim3 grid, Stream stream, Arguments... arguments) {
   static const bool waits = [] {
-    // The division of shared memory that products have, too: a multiprocessor must be empty before
-    // it divides its memory in another way.
+    // As for products: a multiprocessor must be empty before it divides its memory in another way.
     cudaFuncSetAttribute(Kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     cudaFuncAttributes loaded{};
@@ -175,8 +173,7 @@ __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
 }
 
 // Returns 1 / sqrt(mean(x^2) + eps) of one head, biases added, to all lanes of a warp within the
-// head. If two warps have one head, each reads all of it: it is in the cache, and they need no
-// barrier.
+// head. If two warps have one head, each reads all of it from the cache, without a barrier.
 template <typename T>
 __device__ float headScale(const T* head, const float* bias, int head_dim, float eps) {
   float squares = 0;

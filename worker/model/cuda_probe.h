@@ -18,8 +18,7 @@ class CudaProbe {
 
   explicit CudaProbe(CudaModel* model) : model_(*model) {}
 
-  // Waits for the stream, which has the layer's attention, then calls batch.probe. An error is a
-  // sentence.
+  // Waits for the layer's attention on the stream, then calls batch.probe. An error is a sentence.
   [[nodiscard]] Refusal call(const StepBatch& batch, int64_t layer);
 
   // Do what Decoder's functions of these names do.

@@ -17,8 +17,7 @@ namespace allot {
 // since a selection covers one chunk.
 constexpr int64_t kPromptChunk = 4096;
 
-// Adds what PrefillStatistics counts for dense attention in one layer, for the positions first ..
-// first + count - 1.
+// Adds the counts of dense attention in one layer, for the positions first .. first + count - 1.
 void addDenseReads(const ModelConfig& config, int64_t first, int64_t count,
                    kernels::PrefillStatistics* statistics);
 
@@ -30,7 +29,7 @@ class CudaPrompt {
   CudaPrompt& operator=(const CudaPrompt&) = delete;
 
   // Starts a prompt of `positions`. `reading` and `statistics` are borrowed until finish(). kData
-  // if the GPU has no room for the workspace.
+  // if the workspace cannot be planned.
   Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
   // Returns the outputs of the positions from `first` on, [.., heads * head_dim], float32. Waits
   // for the stream. queries: [count, heads, head_dim], float32, at positions from `start` on;

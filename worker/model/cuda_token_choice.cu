@@ -93,8 +93,8 @@ struct Row {
     return blockSums(mine);
   }
 
-  // Returns the fewest of the likeliest kept tokens whose weights sum to `wanted` or more. Finds
-  // two bits of the cut at a time.
+  // Returns the fewest likeliest kept tokens whose weights sum to `wanted` or more, by two bits at
+  // a time.
   // Requires: `wanted` is 1 or more, and at most the sum over all kept tokens.
   template <typename Weight>
   __device__ Kept likeliest(uint64_t wanted, const Kept& kept, const Weight& weight) const {
@@ -115,8 +115,8 @@ struct Row {
   }
 
   // Calls visit(id, mass) for the tokens of the warp's share of the row, one a lane, by ascending
-  // id, until visit returns true. The mass of a token that is not kept is 0. `ties`: tokens at the
-  // cut before the share.
+  // id, until it returns true. Tokens that are not kept have mass 0. `ties`: tokens at the cut
+  // before.
   template <typename Mass, typename Visit>
   __device__ void walk(const Kept& kept, uint64_t ties, const Mass& mass,
                        const Visit& visit) const {

@@ -3,8 +3,8 @@
 // sparse attention of kernels/.
 //
 // Owns the weights and the pool of keys and values. One thread. All results of a sequence are
-// independent of the other sequences in a batch, to the bit. On the CPU they depend on
-// cpuArithmetic(), on a GPU on its model. CPU and GPU differ by the order of sums
+// independent of the other sequences in a batch, to the bit. They depend on cpuArithmetic(), or on
+// the kind of GPU. CPU and GPU differ by the order of sums
 // (kernels/include/allot/kernels/cuda_decode.h), by a float32 cache, which only a CPU may have, and
 // by bfloat16 weights, which only a GPU may have.
 #include <cstdint>
@@ -57,8 +57,7 @@ struct HostRow {
 void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                  std::vector<float>* scores);
 
-// Returns for each tile of `tile` keys the sum of exp(score - largest score). The last tile may be
-// shorter. scores: [n].
+// Returns the sum of exp(score - largest score) of each tile of `tile` keys. scores: [n].
 // Requires: n > 0 and tile > 0.
 std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
@@ -82,8 +81,7 @@ struct PromptReading {
   bool measures_kept_mass = false;
   PromptObserver observer = nullptr;  // optional; a GPU ignores it
 
-  // Returns SALE's thresholds of a layer, [heads]. kUsage if a profile is needed and does not have
-  // them.
+  // Returns SALE's thresholds of a layer, [heads]. kUsage if a profile is needed and lacks them.
   Result<std::vector<float>> saleTau(int64_t layer, int64_t heads) const;
 };
 
@@ -110,9 +108,8 @@ struct Prompt {
 };
 
 // Is called after the attention of each layer with the attention's inputs and its output, [rows,
-// heads, head_dim]. Arguments are borrowed for the call. Everything is on the host, except the
-// memory of kv, which is on the decoder's device. During the call Decoder answers questions about
-// the attention.
+// heads, head_dim]. Arguments are borrowed for the call. Only kv's memory is on the decoder's
+// device, all else on the host. Decoder's functions for probes may be called.
 using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
                                           const kernels::DecodeInputs& in, const float* attended)>;
 
@@ -136,8 +133,8 @@ struct StepBatch {
 class Decoder {
  public:
   // Reads the configuration and the weights of a Hugging Face folder or a GGUF file. kUsage: a
-  // damaged or unsupported file, which is named; bfloat16 weights on the CPU; no usable GPU; too
-  // little memory. kIo: a file cannot be read.
+  // damaged or unsupported file (named), bfloat16 weights on the CPU, no usable GPU, too little
+  // memory. kIo: a file cannot be read.
   static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
                                                const KvPoolOptions& options,
                                                Device device = Device::kCpu,
@@ -157,7 +154,7 @@ class Decoder {
   // kData: a number is not finite, the pool lacks data that the method reads, or a GPU has no room
   // for the kernels' workspace. Errors of reading.observer.
   Result<Prompt> prefill(const std::vector<int32_t>& ids, const PromptReading& reading = {});
-  // Returns the prompt's pages to the pool and empties it.
+  // Returns the pages to the pool and clears the prompt.
   void release(Prompt* prompt);
 
   // Appends the tokens and returns logits [rows, vocab], valid until the next call. Adds to
@@ -208,8 +205,7 @@ class Decoder {
     uint64_t gpu_graphs = 0;  // number of steps, or parts of them, that were one CUDA graph
   };
   const Times& times() const;
-  // Starts to read the clock around every head's sampling on the CPU, which costs about 1 %: for
-  // benchmarks.
+  // Starts to time every head's sampling on the CPU, which costs about 1 %: for benchmarks.
   void measureSampling();
 
  private:

@@ -2,8 +2,7 @@
 // DecoderBackend: the device-specific part of a decoder, with an implementation for the CPU and one
 // for a GPU. Private to worker/model/.
 //
-// Owns weights and pool. Decoder checks prompts and steps, and allocates pages of prompts. One
-// thread.
+// Owns weights and pool. Decoder checks its inputs and allocates pages of prompts. One thread.
 #include <memory>
 #include <span>
 #include <string>
@@ -56,8 +55,7 @@ class DecoderBackend {
   bool measure_sampling = false;
 };
 
-// Makes the backend. Sets the number of LibTorch's and OpenBLAS's threads to 1 for the whole
-// process. Errors: those of KvPool::create().
+// Sets LibTorch and OpenBLAS to one thread in the whole process. Errors: those of KvPool::create().
 Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
                                                        const KvPoolOptions& options);
 // Reads the weights of `path` onto the GPU; `read` gets all but the layers. kUsage: the text of

@@ -45,14 +45,13 @@ struct GenerationOptions {
   std::function<Status(const StepBatch& step, const std::vector<size_t>& rows)> before_step =
       nullptr;
   AttentionProbe probe = nullptr;
-  // Optional. Called after each step with its number of rows and its seconds, the choice of tokens
-  // included.
+  // Optional. Called after each step with its number of rows and its seconds, with choosing tokens.
   std::function<void(size_t rows, double seconds)> after_step = nullptr;
 };
 
 struct Generated {
-  std::vector<int32_t> tokens;  // with the token that ended the answer
-  std::string text;             // without it
+  std::vector<int32_t> tokens;  // with the end token, if one ended the answer
+  std::string text;             // without that end token
   uint64_t steps = 0;           // of the decoder, made for this row
   kernels::RowStatistics statistics;
 };
@@ -60,8 +59,7 @@ struct Generated {
 // Adds `more` to `total`, field by field.
 void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
 
-// Returns how many pages of its own a row needs to continue a prompt of `length` positions by
-// `more`.
+// Returns how many own pages a row needs to continue a prompt of `length` positions by `more`.
 size_t pagesForRow(const KvPool& pool, size_t length, size_t more);
 
 // Decodes all rows. An answer ends with an end token, with is_complete, at its number of tokens, or

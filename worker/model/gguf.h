@@ -45,13 +45,12 @@ struct GgufTensor {
 
 class Gguf {
  public:
-  // Integers of every width are int64_t (a larger uint64 is refused), floats are double. Booleans
-  // of an array are int64_t.
+  // Integers, and booleans of an array, are int64_t (a larger uint64 is refused), floats double.
   using Value = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                              std::vector<double>, std::vector<std::string>>;
 
-  // Opens and checks a file. Errors name the file: kUsage, with the key or tensor if one is wrong;
-  // kIo if the file cannot be read.
+  // Opens and checks a file. kUsage names the file and a wrong key or tensor; kIo: it cannot be
+  // read.
   static Result<Gguf> open(const std::string& path);
 
   // Returns null if there is no such key, or its value has another type.

@@ -124,8 +124,7 @@ void decodeQ5_K(const std::byte* block, float* out) {
   }
 }
 
-// Returns the two bits of element i of 256. 32 bytes hold 128 elements: two bits of each byte are
-// one of 32 elements in a row.
+// Returns the two bits of element i. 32 bytes hold 128 elements: each pair of bits 32 in a row.
 int twoBitsOf(const std::byte* codes, size_t i) {
   return byteAt(codes, i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3;
 }
@@ -168,8 +167,7 @@ void decodeQ6_K(const std::byte* block, float* out) {
   }
 }
 
-// A thread gets some milliseconds of work, to be worth its start. Many threads would only wait for
-// memory.
+// A thread gets some milliseconds of work, to be worth its start. Many would only wait for memory.
 constexpr int64_t kElementsOfAThread = int64_t{1} << 20;
 constexpr int64_t kThreads = 8;
 

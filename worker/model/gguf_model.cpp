@@ -24,8 +24,7 @@ std::string supportedText() {
   return text;
 }
 
-// Reads the values of keys that begin with a prefix. `fallback` is for a missing key; without one
-// the key is required.
+// Reads keys that begin with a prefix. A key without a `fallback` is required.
 class Keys {
  public:
   Keys(const Gguf& gguf, std::string prefix) : gguf_(gguf), prefix_(std::move(prefix)) {}
@@ -76,8 +75,7 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
 // ---- Tokenizer.
 
 // The longest token, in bytes, of a SentencePiece vocabulary: every cut of a token is looked up.
-// SentencePiece's own limit is 16 characters; the only longer ones known are runs of about 30
-// blanks.
+// SentencePiece's own limit is 16 characters; only runs of about 30 blanks are known to be longer.
 constexpr size_t kLongestPiece = 256;
 constexpr const char* kMark = "\u2581";
 constexpr const char* kLlama3Words =

@@ -18,8 +18,8 @@ bool isGguf(const std::string& path);
 // qwen2 or qwen3; others are refused by name. Errors (kUsage) name the key.
 Result<ModelConfig> ggufConfig(const Gguf& gguf);
 
-// Returns the tokenizer in tokenizer.json's form, so that one reader checks both. kUsage names the
-// missing or unsupported key.
+// Returns the tokenizer in tokenizer.json's form, so that one reader checks both. kUsage names a
+// key.
 Result<nlohmann::json> ggufTokenizer(const Gguf& gguf);
 
 // Appends the tensor with this Hugging Face name to `out`, as float32, rows in Hugging Face's

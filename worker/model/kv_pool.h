@@ -5,8 +5,8 @@
 // A page holds page_size positions of every layer and KV head, with shadows and bounds of the keys
 // if these were asked for (defined in allot/kernels/paged_kv.h). The address space is reserved at
 // once and becomes memory as pages are first written, so that a generous limit costs nothing. The
-// system adds memory in steps of 2 MiB, if it has such pages. On a GPU all memory is allocated at
-// the start.
+// system adds memory in steps of 2 MiB, if it has such pages. A GPU allocates all memory at the
+// start.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,7 @@ class HostPages {
  public:
   using Reserve = std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)>;
 
-  // Allocates at most limit_bytes, in slabs of whole pages from `reserve`. After its first refusal
-  // no more slabs are allocated.
+  // Allocates at most limit_bytes, in slabs of whole pages, until `reserve` refuses one.
   HostPages(size_t limit_bytes, size_t page_bytes, Reserve reserve);
 
   // Returns the number of free pages, those of slabs not yet allocated included.

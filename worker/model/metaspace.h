@@ -31,8 +31,7 @@ class Metaspace {
   std::string decoded(std::string text) const;
 
  private:
-  // The texts that get U+2581 in front: none, all, those that do not begin with it, or of these the
-  // first.
+  // The texts that get U+2581 in front: none, all, those without it, or a first one without it.
   enum class Prepend { kNever, kAlways, kWhereNone, kFirstWhereNone };
 
   Status readNormalizer(const nlohmann::json& value, const std::string& where);

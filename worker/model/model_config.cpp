@@ -129,8 +129,7 @@ Status readSizes(const nlohmann::json& root, ModelConfig& config) {
   return reader.integer("max_position_embeddings", 1, 1 << 26, config.max_positions);
 }
 
-// Reads the scaling of rotary positions from `rope`. The type's key was `type` and is `rope_type`
-// now.
+// Reads the scaling of rotary positions from `rope`. Older files have `type` for `rope_type`.
 Status readScaling(const nlohmann::json& rope, const char* where, ModelConfig& config) {
   const nlohmann::json* type = member(rope, "rope_type");
   if (type == nullptr) type = member(rope, "type");

@@ -1,6 +1,6 @@
 #pragma once
-// ModelConfig: the fields of a Hugging Face config.json, or of a GGUF file, that the decoder needs,
-// checked. A value; any thread.
+// ModelConfig: what the decoder needs of a config.json or a GGUF file, checked. A value; any
+// thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,9 +42,8 @@ struct ModelConfig {
   bool tied_embeddings = false;
   std::vector<int32_t> eos_tokens;
 
-  // Reads `path`/config.json or a GGUF file. kUsage names the file and the key; kIo: the file
-  // cannot be read. An unsupported architecture is refused by name, with the list of supported
-  // ones.
+  // Reads `path`/config.json or a GGUF file. kUsage names file and key; kIo: it cannot be read. An
+  // unsupported architecture is refused by name, with the list of supported ones.
   static Result<ModelConfig> load(const std::string& path);
 };
 

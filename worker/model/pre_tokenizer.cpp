@@ -26,8 +26,7 @@ Result<bool> requiredBool(const nlohmann::json& value, const char* key, const st
 
 // Returns the first of the constructs below, which Oniguruma, the pattern's intended engine, and
 // PCRE2 read differently; "" if the pattern has none of them. GPT-2, Llama-3, Qwen2, DeepSeek and
-// GPT-4o use none. If such patterns were accepted, ids would differ from those that the model was
-// trained with.
+// GPT-4o use none. With them, ids would not be those of the model's training.
 std::string_view unlikeOniguruma(std::string_view pattern) {
   // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (PCRE2:
   // all but \n).

@@ -33,8 +33,7 @@ class PreTokenizer {
   // A compiled pattern; copies share it.
   struct Pattern;
   struct Scratch;
-  // The common form of Split, Digits and ByteLevel: an optional space in front, then an optional
-  // split.
+  // A Split, Digits or ByteLevel: an optional space in front, then an optional split.
   struct Step {
     std::shared_ptr<const Pattern> pattern;  // null: no split
     Behavior behavior = Behavior::kIsolated;

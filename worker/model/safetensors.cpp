@@ -166,8 +166,7 @@ Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
   return entries;
 }
 
-// Returns the shard of each tensor, from the index. A shard is a plain file name, so that it is in
-// the folder.
+// Returns the shard of each tensor, from the index: a plain file name, so that it is in the folder.
 Result<std::map<std::string, std::string>> readIndex(const std::string& path) {
   ALLOT_ASSIGN(const nlohmann::json index, readJsonFile(path, kMaxHeaderBytes));
   const nlohmann::json* weights = member(index, "weight_map");

@@ -29,16 +29,14 @@ struct TensorView {
 class Safetensors {
  public:
   // Opens `folder`/model.safetensors, or the shards that `folder`/model.safetensors.index.json
-  // names. Errors name the file: kUsage, with the tensor if one is wrong; kIo if a file cannot be
-  // read.
+  // names. kUsage names the file and a wrong tensor; kIo: a file cannot be read.
   static Result<Safetensors> open(const std::string& folder);
 
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;
   ~Safetensors();
 
-  // Returns a tensor. kUsage: missing, of another shape (the message has both), or not of a
-  // TensorType.
+  // Returns a tensor. kUsage: missing, of another shape (both are named), or of no TensorType.
   Result<TensorView> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   bool contains(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted

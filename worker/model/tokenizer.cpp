@@ -28,8 +28,8 @@ using Bos = std::optional<int32_t>;
 
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
-// Returns the token in front of the text, if any, by `single`: the list of special tokens and, as a
-// Sequence, the text itself.
+// Returns the special token in front of the text, a Sequence, in the list `single`; none if there
+// is none.
 Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, int64_t vocab_size) {
   const nlohmann::json* single = member(step, "single");
   if (single == nullptr || !single->is_array()) return badInput(where + " lacks single, a list");
@@ -162,8 +162,8 @@ class AddedTokenMatcher {
     same_start.insert(std::find_if(same_start.begin(), same_start.end(), shorter), token);
   }
 
-  // Calls plain for each text between matches, never an empty one, and match with the id of each
-  // added token found.
+  // Calls plain for each text between matches that is not empty, and match for the id of each
+  // match.
   template <typename Plain, typename Match>
   void split(std::string_view text, Specials specials, const Plain& plain,
              const Match& match) const {
@@ -322,8 +322,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
-  // With ignore_merges a piece that equals a token becomes this token: plain text must not become a
-  // control token.
+  // With ignore_merges a piece that equals a token becomes it, which must not be a control token.
   if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),

@@ -35,9 +35,8 @@ class Tokenizer {
   // Returns the token ids of UTF-8 text. Added tokens in the text become their ids, except those
   // that `specials` excludes. Bytes that are not UTF-8 are tokenised as bytes, and decode()
   // restores them. Bytes without a token in the vocabulary (control characters in SmolLM2's) become
-  // the unknown token, or are left out if there is none. Many SentencePiece models put a space in
-  // front, which decode() removes. begins: no token precedes the text; some models put that space
-  // only there.
+  // the unknown token, or are left out if there is none. SentencePiece models may put a space in
+  // front, some only if `begins`: no token precedes the text. decode() removes it.
   std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens,
                               bool begins = true) const;
   // Returns the text of ids. Special tokens are left out if skip_special, ids without a token

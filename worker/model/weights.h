@@ -45,8 +45,8 @@ struct Weights {
 
   // Returns the digest alone; reads the files without keeping them.
   static Result<std::string> digestOf(const std::string& path);
-  // Reads a Hugging Face folder or a GGUF file, into both layouts. Errors: those of opening
-  // Safetensors or Gguf and of their tensors.
+  // Reads a Hugging Face folder or a GGUF file, into both layouts. Errors: those of Safetensors or
+  // Gguf.
   static Result<Weights> load(const std::string& path, const ModelConfig& config);
   // Reads plain rows only. Each layer is passed to `take` as soon as it is read; the result has all
   // but the layers. A model on a GPU therefore need not fit the host's memory.

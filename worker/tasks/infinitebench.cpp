@@ -4,8 +4,7 @@
 // The wording of the prompts is part of the benchmark. It is from its src/prompt.py for open models
 // ("yarn-mistral"), whose last words begin the answer. Without a chat template
 // (spec.model.chatTemplate: none), as its script for these models asks, these words follow the
-// prompt; with one they begin the model's turn. A prompt that is too long loses its middle, as
-// there.
+// prompt; with one they begin the model's turn. Too long a prompt loses its middle, as there.
 #include <algorithm>
 #include <array>
 
@@ -36,8 +35,7 @@ std::string listed(const std::vector<std::string>& options) {
   return text;
 }
 
-// Returns the right answer and its letter: both of the file, or the letter by the place among the
-// options.
+// Returns the right answer and its letter: of the file, or by its place among the options.
 Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
                                           const std::vector<std::string>& options) {
   ALLOT_ASSIGN(auto answer, json.texts("answer"));

@@ -3,8 +3,7 @@
 // The texts are those of RULER's task specification (scripts/data/synthetic/constants.py and the
 // configurations of scripts/synthetic.yaml; Apache-2.0); words and draws are our own.
 // niah_multivalue and niah_multiquery hide their needles in noise instead of essays. Unlike in
-// RULER, the keys that a prompt asks for and its variables are unique, so that each question has
-// one answer.
+// RULER, variables and the keys asked for are unique, so that each question has one answer.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -22,8 +21,7 @@
 namespace allot {
 namespace {
 
-// Returns where the question at the end of a RULER prompt begins: its last line of such a form; 0
-// if there is none.
+// Returns where the question at the end of a RULER prompt begins, its last such line; 0: none.
 size_t questionStart(const std::string& prompt) {
   for (const char* const mark :
        {"\nQuestion: ", "\nWhat are all the special magic ", "\nWhat is the special magic "}) {
@@ -327,8 +325,8 @@ Draft commonWordsDraft(const DraftRequest& request) {
 // ---- coded words ----
 
 // Draws words by Zipf's law with exponent 2: rank k occurs size k^-2 / zeta(2) times, rounded down.
-// The first rank is dots, the next three are the answer. Returns none if rank 4 is no more frequent
-// than rank 5.
+// The first rank is dots, the next three are the answer. None if ranks 4 and 5 are equally
+// frequent.
 std::optional<Draft> codedWordsDraft(const DraftRequest& request) {
   constexpr double kZeta2 = std::numbers::pi * std::numbers::pi / 6;
   constexpr size_t kAsked = 3;

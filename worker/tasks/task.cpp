@@ -17,8 +17,7 @@
 namespace allot {
 namespace {
 
-// Returns the text in lower case (ASCII), with one space for each run of blanks and none at the
-// ends.
+// Returns the text in lower case (ASCII), with single spaces for runs of blanks, trimmed.
 std::string normalised(const std::string& text) {
   std::string plain;
   for (const char c : text) {

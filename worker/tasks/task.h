@@ -2,8 +2,7 @@
 // Tasks: questions with answers, and the grading of answers.
 //
 // A suite makes two datasets from a seed: `train` (rewards) and `heldOut` (evaluation). They share
-// no seed of a generated question and no Record::identity. Datasets are immutable once made; any
-// thread.
+// no seed of a question and no Record::identity. Datasets are immutable once made; any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -87,8 +86,7 @@ Result<std::vector<Grades>> gradeAll(const v1::Task& task, std::span<const Compl
 std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
                                         const std::string& completion);
 
-// Returns true once the decoded text holds a whole answer by Suite::complete; false for suites
-// without it.
+// Returns true once the decoded text holds a whole answer, by Suite::complete if there is one.
 bool isComplete(const v1::Task& task, const std::string& completion);
 
 // Returns the SHA-256 of both splits' prompts and answers, and of the lengths and classes that they

@@ -29,8 +29,7 @@ class WordNumbers {
 
 using WordSequence = std::vector<int>;
 
-// The sequence that the way back from the ends of two sequences steps along if both are equally
-// good.
+// The sequence along which the way back from two ends steps if both are equally good.
 enum class Tie { kAlongFirst, kAlongSecond };
 
 // Returns the places in `a` of a longest common subsequence, the last one first, as found by the

@@ -4,8 +4,8 @@
 //
 // Shapes: bfloat16 and float16 caches, head_dim 64 or 128, up to 16 query heads a KV head, pages of
 // 16 keys or a larger power of two. Queries and a cache's keys, values, codes, scales and bounds
-// begin at multiples of 16 bytes. Other arrays need only their type's alignment. A misaligned array
-// is refused before any launch.
+// begin at multiples of 16 bytes. Other arrays need only their type's alignment. Misaligned arrays
+// are refused.
 //
 // Use: Workspace::plan() once on the host, by sizes alone; then appendKv() and decodeAttention()
 // once a layer and step. These launch kernels on the caller's stream and return. They do not
@@ -103,9 +103,8 @@ class Workspace {
 
   // Waits for the stream, then returns one error of the steps and appends since the last call, in a
   // sentence that names row and KV head: a score that is not finite, a key or value that is not
-  // (appendKv did not write it), a length beyond page table, bias or plan, a page outside the pool,
-  // a budget beyond the plan. Outputs of that row are NaN or unspecified. Also returns errors of
-  // CUDA.
+  // (appendKv did not write it), a length or budget beyond its bounds, a page outside the pool.
+  // Outputs of that row are NaN or unspecified. Also returns errors of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   // Requires: a plan with statistics.
@@ -120,8 +119,7 @@ class Workspace {
 
 // Launches one decode step of one layer; all pointers of kv, in and out are device memory
 // (sampling_seconds and value_rows are ignored). Returns the errors that the host can see: sizes
-// beyond the plan, a method, shape or alignment that the GPU does not take, a failed launch.
-// Workspace::failure() returns the others.
+// beyond the plan, an unsupported input, a failed launch. Workspace::failure() returns the others.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          Workspace* workspace,
@@ -134,9 +132,8 @@ class Workspace {
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 
-// Computes kernels::meanValues, with equal bits from equal sums; all pointers are device memory.
-// Refuses a cache without value_sums. A row with a wrong length or page has the mean 0, and its
-// step reports the error.
+// Computes kernels::meanValues; all pointers are device memory. Refuses a cache without value_sums.
+// A row with a wrong length or page has the mean 0, and its step reports the error.
 [[nodiscard]] std::optional<std::string> meanValues(const PagedKv& kv, const MeanInputs& in,
                                                     float* means, Stream stream);
 

@@ -3,8 +3,8 @@
 // are then device memory. Needs CUDA's runtime and no framework.
 //
 // Shapes: bfloat16 caches, head_dim 64 or 128, pages of 16 keys or a larger power of two, blocks of
-// 64 queries, prompts of up to 2^22 positions. Arrays are aligned as cuda_decode.h says, and
-// outputs begin at multiples of 8 bytes.
+// 64 queries, prompts of up to 2^22 positions. Arrays are aligned as cuda_decode.h says, outputs to
+// 8 bytes.
 //
 // Use: PrefillWorkspace::plan() once for a prompt on the host, by sizes alone; then, chunk by chunk
 // and layer by layer, a selection and attendBlocks(). These launch kernels on the caller's stream
@@ -66,15 +66,14 @@ class PrefillWorkspace {
   PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
 
   // Makes room for chunks of at most these sizes, with this method and caches of kv's shapes.
-  // Memory only grows, and growing waits for the device. Refuses methods, shapes and lengths that
-  // the GPU does not have, and too little memory.
+  // Memory only grows, and growing waits for the device. Refuses what the GPU does not have, and
+  // too little memory.
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
 
   // Waits for the stream, then returns one error since the last call, in a sentence that names head
-  // and query block: a score that is not finite, a page outside the pool. Also returns errors of
-  // CUDA.
+  // and query block: a score that is not finite, a page outside the pool; or an error of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   struct Impl;
@@ -86,8 +85,7 @@ class PrefillWorkspace {
 
 // Launches attention over a list, or over all keys with `in.skip`, skip-softmax's threshold. Here
 // and below all pointers of kv, in and out are device memory, statistics too (added to). Each
-// function returns the errors that the host can see; PrefillWorkspace::failure() returns the
-// others.
+// function returns the errors that the host sees; PrefillWorkspace::failure() returns others.
 [[nodiscard]] std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
                                                       const KeyBits& list,
                                                       PrefillWorkspace* workspace,
