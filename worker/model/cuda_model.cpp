@@ -254,7 +254,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
 void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
   if (!arrays_.defined() || arrays_.numel() < entries) {
-    // Both or neither.
+    // Replaces both arrays or neither, if memory runs out.
     at::Tensor arrays = at::empty({2 * entries}, onGpu(at::kInt));
     host_arrays_ = pinned(2 * entries, at::kInt);
     arrays_ = std::move(arrays);

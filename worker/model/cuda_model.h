@@ -118,7 +118,6 @@ class CudaModel {
   // [rows] on the host, once the step is done; valid if prepare() got statistics, or places.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
-  // Returns the number of steps so far that were one graph launch.
   uint64_t graphsLaunched() const { return graphs_.launched(); }
 
  private:

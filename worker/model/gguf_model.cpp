@@ -186,7 +186,6 @@ Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
 
 // ---- Tensors.
 
-// Returns llama.cpp's name of a tensor.
 std::string ggufName(const std::string& name) {
   static const std::vector<std::pair<std::string, std::string>> kNames = {
       {"model.embed_tokens.", "token_embd."},

@@ -273,7 +273,7 @@ struct Tokenizer::Impl {
   std::optional<int32_t> addedIdOf(std::string_view token) const;
 
   Bpe bpe;
-  // One of these.
+  // Exactly one of these is set.
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;

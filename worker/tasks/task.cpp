@@ -184,7 +184,6 @@ Result<Dataset> readDataset(const v1::Task& spec, const Suite& suite, uint64_t s
       .make(path, placed(options.held_out_path, spec.held_out_path()));
 }
 
-// The registry: one entry a suite.
 const std::vector<Suite>& suites() {
 #define ALLOT_CALL_SUITE(function) function(),
   static const std::vector<Suite> all = {ALLOT_SUITES(ALLOT_CALL_SUITE)};

@@ -16,7 +16,7 @@
 namespace allot {
 namespace {
 
-// Numbers for words, so that comparing two of them is cheap.
+// Numbers words, so that comparing two of them is cheap.
 class WordNumbers {
  public:
   int of(std::string_view word) {
