@@ -64,6 +64,9 @@ class CpuBackend final : public DecoderBackend {
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) override {
     ALLOT_ASSIGN(const std::span<const float> logits, step(batch, statistics));
+    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
+      return fail(ErrorCode::kData, "decode: the logits are not finite");
+    }
     const auto vocabulary = static_cast<size_t>(config_.vocab_size);
     chosen_.clear();
     for (size_t r = 0; r < places.size(); ++r) {

@@ -173,7 +173,7 @@ class Decoder {
   // batch's seed and sequences and these `places`, [rows]. Tokens are chosen on the device. A
   // repetition penalty is therefore not possible: the device does not know the tokens seen so far.
   // On a GPU a token's weight may be rounded otherwise, by 2^-36 of the likeliest one's. Valid
-  // until the next call. Errors: step()'s; on a GPU also kData if a logit is not finite.
+  // until the next call. Errors: step()'s, and kData if a logit is not finite.
   Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,
                                                  const std::vector<uint32_t>& places,
                                                  std::vector<kernels::RowStatistics>* statistics);

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "core/json_text.h"
 #include "core/spec/model_catalogue.h"
 
 namespace allot {
