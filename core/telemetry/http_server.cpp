@@ -35,7 +35,7 @@ class Session;
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;
-  // The open connections; the front one has been idle for the longest time.
+  // The open connections, by their last request or, before it, their beginning: the oldest first.
   std::list<Session*> waiting;
 };
 
