@@ -24,7 +24,8 @@ bool isAbsent(const SpecRule& rule, v1::Spec& spec) {
   return isUnset(fieldOf(rule, spec));
 }
 
-// Returns true if the message, or one in it, holds a field that this build does not know.
+// Returns true if the message, or one in it that is not repeated, holds a field that this build
+// does not know.
 bool hasUnknownFields(const google::protobuf::Message& message) {
   const auto* reflection = message.GetReflection();
   if (!reflection->GetUnknownFields(message).empty()) return true;
