@@ -2,8 +2,8 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Every write of more than one key is one Lua script (store/redis/lua), and therefore atomic.
-// store/README.md describes the keys.
+// Writes are Lua scripts (store/redis/lua), each of which is atomic. Long lists go in several
+// calls. store/README.md describes the keys.
 #include <map>
 #include <optional>
 #include <string>
