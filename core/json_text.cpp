@@ -16,9 +16,8 @@ size_t endOfText(std::string_view json, size_t at) {
 
 struct Extent {
   bool too_deep = false;
-  std::string_view
-      member;         // the last string at level 1; of an object the name of a member, or its value
-  size_t values = 1;  // an upper bound, up to the place where the text is too deep
+  std::string_view member;  // the last string at level 1
+  size_t values = 1;        // an upper bound, up to the place where the text is too deep
 };
 
 Extent extentOf(std::string_view json) {

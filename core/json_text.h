@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// Most levels of brackets, and most values, counted by brackets and commas. Tokenizers, the largest
-// files, have two million values.
+// Most levels of brackets, and most values, counted by brackets and commas. Tokenizers have two
+// million values.
 constexpr int kDeepestJson = 64;
 constexpr size_t kMostJsonValues = size_t{1} << 23;
 

@@ -2,9 +2,8 @@
 // LeaseStore and Leadership: the lease of a run's leader, and the writes that only the leader may
 // do.
 //
-// A write with a stale epoch is refused (kFenced): another leader has the lease, or the run was
-// replaced, and the caller must stop leading. As a Store: one thread, and every call waits for its
-// answer (store/store.h).
+// A write with a stale epoch is refused (kFenced): the caller must stop leading. As a Store: one
+// thread, and every call waits for its answer (store/store.h).
 #include <string>
 #include <vector>
 
@@ -94,9 +93,8 @@ class Leadership {
   // may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
   // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
-  // and a ticket count that is no number (they are deleted), streams whose entry ids are used up
-  // (entries with such ids are deleted), and too many workers or beats. After that, reopen the
-  // inbox.
+  // and a ticket count that is no number (deleted), streams whose entry ids are used up (such
+  // entries are deleted), too many workers or beats. After that, reopen the inbox.
   Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
 
  private:

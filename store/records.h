@@ -122,8 +122,7 @@ struct StoreFill {
 struct Evaluation {
   std::string entry_id;  // to continue reading after it
   // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes, or neither a
-  // push nor an import made this entry: it can only be rejected. readAnswers() has its answers in
-  // it.
+  // push nor an import made this entry: it can only be rejected.
   v1::EvaluationResult result = {};
   uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
 };

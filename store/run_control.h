@@ -1,7 +1,7 @@
 #pragma once
-// RunControl and RunImport: create a run, control it, import one from files. RunControl is used by
-// the aggregator and people's commands, RunImport by `allot import`. As a Store: one thread, and
-// every call waits for its answer (store/store.h).
+// RunControl and RunImport: create a run, control it, import one from files. Used by people's
+// commands, RunControl also by the aggregator. As a Store: one thread, and every call waits for its
+// answer (store/store.h).
 #include <vector>
 
 #include "store/records.h"

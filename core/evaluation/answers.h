@@ -47,14 +47,12 @@ bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 // refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
-// Fits the answers into `room` serialized bytes. If they are too large, all are cut to the same
-// shorter length; if that is not enough, the last ones are left out and counted. The count alone
-// may exceed `room`.
+// Fits the answers into `room` serialized bytes: cuts all to the same shorter length, then leaves
+// out the last ones and counts them. The count alone may exceed `room`.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
 // Returns true if the answers of a worker's result are possible: at most kLargestAnswers bytes, no
-// more than there are scores, and for questions that have scores, each once. A result without
-// answers is possible.
+// more than there are scores, and for questions that have scores, each once.
 bool answersArePossible(const v1::EvaluationResult& result);
 
 }  // namespace allot

@@ -22,9 +22,8 @@ inline constexpr const char* kLearnedSchedule = wordOf(ScheduleKind::kLearned).d
 inline constexpr const char* kDenseSchedule = "dense";
 inline constexpr const char* kAdaptiveSchedule = "adaptive";
 
-// Return how many chunks and held-out questions `measure` covers: as many questions as its
-// parameter `questions` says, in whole chunks from the first on. The chunks may be more than there
-// are.
+// Return how many chunks and held-out questions `measure` covers: its parameter `questions`, in
+// whole chunks from the first on. The chunks may be more than there are.
 // Requires: measure is fidelity or variance.
 uint32_t comparedChunks(const v1::Evaluation& evaluation, Measure measure);
 uint32_t comparedQuestions(const v1::Spec& spec, Measure measure);

@@ -20,8 +20,7 @@ namespace allot {
 struct ScoreTally {
   uint64_t n = 0;
   double sum = 0;
-  // One for each question: its score, or with repeats its mean once the complete cell has been
-  // returned by cells(). Empty in a thinned cell.
+  // By question: its score, or with repeats its mean, set by cells(). Empty in a thinned cell.
   ScoreCounts scores;
   // 95 %, over questions: interval95 of a complete cell, wilson95 of the mean with n / repeats
   // questions of an incomplete one. In a thinned cell it is either.
@@ -89,9 +88,8 @@ struct EvaluationCell {
   // Returns the questions of a tally, each with all its repeats.
   uint64_t questionsOf(const ScoreTally& tally) const { return tally.n / repeats; }
   uint64_t questions() const { return questionsOf(all); }
-  // Returns the standard deviation of the repeats' accuracies (repeats - 1 in the denominator),
-  // which papers report beside a mean over repeats. Nothing for one repeat, or an incomplete or
-  // thinned cell.
+  // Returns the standard deviation of the repeats' accuracies (repeats - 1 in the denominator).
+  // Nothing for one repeat, or an incomplete or thinned cell.
   std::optional<double> repeatDeviation() const;
   // Return means; negative if nothing was counted.
   double answerTokens() const;  // of an answer, its end included

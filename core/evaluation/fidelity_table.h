@@ -25,8 +25,8 @@ constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
 std::string supportLabel(uint32_t support);
 
 // Sums over states, and their means. A mean over no state is 0, or nothing if it is optional. A
-// state of fidelity is a question, decode step and query head of a layer. A state of variance is a
-// question, replicate and query head of a layer.
+// state is a query head of a layer at a question's decode step (fidelity) or in a replicate of its
+// output (variance).
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -40,8 +40,7 @@ struct FidelitySums {
   uint64_t unique_rows = 0;
   uint64_t dense_rows = 0;
   double effective_sample_size = 0;
-  // For variance: sums over positions (question, query head of a layer), each with equally many
-  // states.
+  // For variance: sums over positions (question, layer, query head), each with equally many states.
   uint64_t positions = 0;
   double variance = 0;
   uint64_t closed_form_positions = 0;

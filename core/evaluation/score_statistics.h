@@ -30,9 +30,8 @@ Interval wilson95(double sum, size_t n);
 // 1: the 25th smallest and the 25th largest of 1000 means drawn with replacement (Efron and
 // Tibshirani, "An Introduction to the Bootstrap", 13.3). Without the two, a bootstrap knows nothing
 // of scores that were not seen, and near 0 and 1 it covers as little as 76 % of means; with them
-// between 94 and 99.5 %. Beyond 10,000 scores it is the mean plus and minus 1.96 standard errors,
-// of the scores and the two. The interval always holds the mean. Equal streams give equal
-// intervals.
+// between 94 and 99.5 %. Beyond 10,000 scores it is the mean plus and minus 1.96 standard errors of
+// the scores and the two. The interval always holds the mean. Equal streams give equal intervals.
 Interval interval95(const ScoreCounts& scores, RandomStream random);
 
 // The difference of two sides' mean scores on the same questions.

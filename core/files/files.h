@@ -1,6 +1,5 @@
 #pragma once
-// Files that are whole or absent, files of lines, and the files that an experiment names. One
-// thread.
+// Files that are whole or absent, files of lines, and those that an experiment names. One thread.
 //
 // They stay readable when a process is killed or the disk is full. A WholeFile appears under its
 // name once it is complete and on disk. An unfinished last line of a LineFile is dropped when the
@@ -76,8 +75,7 @@ Result<std::string> readWholeFile(const std::string& path, uint64_t most);
 // Returns the file's first bytes, at most `most`; kUsage if it cannot be read.
 Result<std::string> readBeginning(const std::string& path, uint64_t most);
 
-// A file of lines that grows at its end, and is open once at a time (flock): a second open()
-// returns kUsage.
+// A growing file of lines that is open once at a time (flock): a second open() returns kUsage.
 class LineFile {
  public:
   // Opens or creates the file, and drops an unfinished last line.
@@ -112,8 +110,7 @@ class LineReader {
   static Result<LineReader> open(const std::string& path, uint64_t longest_line);
 
   // Returns the next line without its newline; nothing at the end. A last line without newline is
-  // left out. kData for a line of more than `longest_line` bytes; one that is up to 64 KiB longer
-  // may pass.
+  // left out. kData for a line over `longest_line` bytes; up to 64 KiB more may pass.
   Result<std::optional<std::string>> next();
   // Returns the number of the line that next() returned last; the first is 1.
   uint64_t number() const { return number_; }

@@ -12,9 +12,8 @@
 // episodes of an update are learned from together (core/learning/logistic_update.h), and the set's
 // own level is found anew for them.
 //
-// Arithmetic is IEEE additions, multiplications, divisions, square roots and
-// core/learning/exact_math.h, in a fixed order, so that updates compute to the same bits
-// everywhere. Pure; any thread.
+// Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
+// compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
 #include <vector>
 

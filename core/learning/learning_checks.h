@@ -9,9 +9,8 @@
 
 namespace allot {
 
-// Checks that a worker of this run can have made the result: a worker is untrusted input.
-// behaviour: the policy of the version that the result names; null, which is an error, if it is no
-// longer kept.
+// Checks that a worker of this run can have made the result. behaviour: the policy of the version
+// that it names; null, which is an error, if it is no longer kept.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
 
@@ -20,7 +19,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy);
 // Checks a state: its policy (checkFrontier), and that logits, moments and the learners' sums have
-// the sizes and ranges that updates expect. Sums of open question sets are not checked.
+// the sizes and ranges that updates expect, except in open question sets.
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::AggregatorState& state);
 // Checks a state that a run begins with: as checkLearners, and that no question set is open.

@@ -35,8 +35,7 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
 // ---- Symmetric and lower triangular matrices as their lower triangles, row by row ----
 // Sums run in a fixed order.
 
-// Returns the index of an element with column <= row; inTriangle(n, 0) is the size of a matrix of n
-// rows.
+// Returns the index of an element, column <= row; inTriangle(n, 0) is the size for n rows.
 constexpr size_t inTriangle(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
 
 // Returns L with A = L L^T for A of n rows. Empty if a diagonal element of L would not be finite

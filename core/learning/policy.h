@@ -52,9 +52,8 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 // Requires: layers > 0.
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
 
-// [layers] Returns each layer's share at the `budget`th total budget, summed over its heads: of the
-// draws beyond minPerLayer by the softmax of the logits, or without logits of the published
-// schedule.
+// [layers] Returns the softmax of the logits at the `budget`th total budget, summed over a layer's
+// heads; without logits the shares of the published schedule.
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
 
 // Returns the SHA-256 of the snapshot's deterministic bytes, in hex.

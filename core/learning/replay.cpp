@@ -17,8 +17,7 @@ tl::unexpected<Error> refuse(uint64_t version, const std::string& what) {
   return fail(ErrorCode::kData, "update " + std::to_string(version) + ": " + what);
 }
 
-// Returns the first difference of two records, as in "modified: mean_reward: 0.5 -> 0.6"; ""
-// without one.
+// Returns the first difference, as in "modified: mean_reward: 0.5 -> 0.6"; "" without one.
 std::string difference(const v1::IterationRecord& recorded, const v1::IterationRecord& computed) {
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;

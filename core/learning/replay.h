@@ -30,10 +30,8 @@ class Replay {
 
   // Computes the next update and compares it with its record, in all fields except the time and the
   // settings, which it takes from the record. kData names the version and the first fault: a
-  // version out of order, no settings, no results or too many or few, settings that a run cannot
-  // change, a result that fails checkResult(), was consumed before, is stale or is a second one of
-  // its ticket, another policy or another field of the record. After an error the object must not
-  // be used further.
+  // version out of order, settings or results that it cannot have, or a field that differs. After
+  // an error the object must not be used further.
   Status next(const v1::IterationRecord& record);
 
   // Returns the state after the last record. evaluated_version and has_evaluation, which no update

@@ -12,7 +12,7 @@
 //
 // Episodes of a question set reach the learner in any order and in different updates. After an
 // update sums are kept for the kOpenSets newest sets; older sets are closed. A later episode of a
-// closed set opens it anew, without its former sums.
+// closed set opens it anew.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"

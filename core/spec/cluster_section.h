@@ -42,8 +42,7 @@ const std::vector<std::string>& metadataKeys();
 // Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
-// Returns the value of a quantity: "512Mi" is 536870912. Returns nothing for another unit or no
-// number.
+// Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =

@@ -55,15 +55,13 @@ Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& pla
                                  const std::vector<std::string>& overrides, uint32_t schema,
                                  const std::vector<SpecRule>& rules = specRules());
 
-// Returns kUsage for some keys that would silently be without effect (a goal that no evaluation can
-// reach, a chat template that no question is asked in, ...), and if the name begins with a digit.
-// For files that a person applies: a stored experiment need not pass. `place` as in
-// parseExperiment.
+// Returns kUsage for some keys without effect (a goal that no evaluation can reach, a chat template
+// that no question is asked in, ...), and if the name begins with a digit. A stored experiment need
+// not pass. `place` as in parseExperiment.
 Status checkEffects(const v1::Experiment& experiment, const std::string& place);
 
 // Returns kUsage if the experiment learns and minPerLayer in each of `layers` takes all of
-// spec.policy.totalBudget, or more than a budget at which the learned schedule is measured. Called
-// before a run begins.
+// spec.policy.totalBudget, or more than a budget at which the learned schedule is measured.
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
 // Returns kUsage if a stored experiment chooses by a word that this build does not know, as one of

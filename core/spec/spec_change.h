@@ -38,13 +38,12 @@ std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& exp
                                       const std::vector<SpecRule>& rules = specRules());
 
 // Returns `in_force` with those settings replaced in which `new_file` differs from `old_file`.
-// Settings that were changed by command and not edited in the file stay, unless spec.update was
-// added or removed.
+// Others stay, unless the file adds or removes the section spec.update.
 v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment& old_file,
                             const v1::Experiment& new_file);
 
 // Returns `experiment` with each "spec.a.b=value" replaced. kUsage for a key of spec.cluster, or if
-// the result is refused: by checkEffects() only if `experiment` passes it.
+// the result is refused (by checkEffects() only if `experiment` passes it).
 Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings);
 

@@ -38,8 +38,8 @@ v1::Experiment asOfSchema(v1::Experiment experiment, uint32_t schema,
 // schema. schema: as stored, 0 if none was. build: of the run's creator, "" if unknown. what: the
 // run, for the message.
 Status checkSchema(uint32_t schema, const std::string& build, const std::string& what);
-// Returns the same errors, and kUsage if `stored`, its lists left out, has a field that this build
-// does not know.
+// Returns the same errors, and kUsage if `stored` has, outside lists, a field unknown to this
+// build.
 Status checkSchema(uint32_t schema, const std::string& build, const std::string& what,
                    const v1::Experiment& stored);
 

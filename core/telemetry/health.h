@@ -27,8 +27,7 @@ class Health {
   // now: returns monotonic milliseconds. The initial state is loading.
   explicit Health(std::function<uint64_t()> now);
 
-  // Notes that a long operation runs (a model is loaded): not started, unready, and alive without
-  // progress().
+  // Notes a long operation (a model is loaded): not started, unready, and alive without progress().
   void loading(std::string why);
   // Notes a wait for other processes: started, unready, and alive without progress().
   void waiting(std::string why);

@@ -1,6 +1,6 @@
 #pragma once
 // The frame of main() in allot-worker, allot-aggregator and allot-operator: options, log, signals,
-// last words. `draining` may be read by any thread; main() uses all else.
+// last words. Any thread may read `draining`.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>

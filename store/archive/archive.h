@@ -3,7 +3,7 @@
 //  - export.json: a v1::RunExport with settings, model, last state and open units;
 //  - history.jsonl: one v1::IterationRecord a line, every update with the results that it consumed;
 //  - evaluations.jsonl: one v1::EvaluationResult a line;
-// - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
+//  - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
 // The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
 // how far the run had come. Lines of an interrupted export beyond that are ignored. Results in the
 // inbox are not exported; their tickets stay gaps.

@@ -119,8 +119,7 @@ class RedisStore final : public Store {
   std::string run_id_;
   std::string prefix_;
   std::string spec_sha256_;  // of the spec that this client read last
-  // The last inbox entry that readInbox returned. It needs no consumer group: the inbox has one
-  // reader at a time (the lease holder), and consumed entries are deleted.
+  // The last inbox entry that readInbox returned since reopenInbox.
   std::string inbox_cursor_ = "0-0";
   std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews reported
   std::string import_;               // the import that beginImport started, "" if none
