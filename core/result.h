@@ -11,8 +11,7 @@
 namespace allot {
 
 enum class ErrorCode {
-  kUsage =
-      64,  // bad configuration or input, no permission, a port or file in use: a person must act
+  kUsage = 64,        // bad configuration, input or permissions: a person must act
   kData = 65,         // data that should have been well formed is not
   kUnavailable = 69,  // a service (the store) does not answer, or cannot serve now: try again
   kInternal = 70,     // a fault of the program or of the machine

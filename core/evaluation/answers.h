@@ -47,8 +47,8 @@ bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 // refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
-// Fits the answers into `room` serialized bytes: cuts all to the same shorter length, then leaves
-// out the last ones and counts them. The count alone may exceed `room`.
+// Fits the answers into `room` serialized bytes: if necessary, cuts all to the same shorter length,
+// then leaves out the last ones and counts them. The count alone may exceed `room`.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
 // Returns true if the answers of a worker's result are possible: at most kLargestAnswers bytes, no

@@ -19,8 +19,7 @@
 namespace allot {
 
 // Returns the state of version 0: the uniform policy and a fresh optimiser, or the state of
-// `origin` in a fork.
-// Requires: with an origin, `shape` is that of the origin's model.
+// `origin` in a fork, whatever `shape` is.
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 

@@ -134,8 +134,8 @@ bool takesAllResults(const v1::Update& update);
 inline constexpr uint32_t kMostResults = 10000;
 // Least episodes of a question set at one total budget: uniform, the candidate, and two others.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
-// Most evaluation.chunkQuestions, and most tokens of a chunk by default: with a model of 8 billion
-// parameters these take 34 GB.
+// Most evaluation.chunkQuestions, and by default most tokens of a chunk of several questions: with
+// a model of 8 billion parameters these take 34 GB.
 inline constexpr uint32_t kMostChunkQuestions = 32;
 inline constexpr uint32_t kChunkTokens = 1 << 18;
 inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats

@@ -2,7 +2,7 @@
 // Health: whether a process has started, is alive and is ready, for /startedz, /livez and /readyz.
 //
 // A process has started once it has loaded what it needs or waits for other processes. It is alive
-// while it makes progress or need not. A Redis that is away makes a process unready, never dead: a
+// while it makes progress or need not. A store that is away makes a process unready, never dead: a
 // restart would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
