@@ -1,6 +1,6 @@
 #pragma once
-// Checks what comes from outside before an update uses it: results of workers, and policies and
-// states of stores, exports and forks. Every error is kData with the reason. Pure; any thread.
+// Checks what comes from outside before it is used: results of workers, and policies and states of
+// stores, exports and forks. Every error is kData with the reason. Pure; any thread.
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"

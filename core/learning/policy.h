@@ -42,9 +42,9 @@ struct Proposed {
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
 // Returns the published schedule at a total budget. A policy with budgets has one for each: the
-// learned schedule, or the uniform one if nothing has beaten it. At another total the schedule of
-// the budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets
-// has its learnedSchedule.
+// learned schedule, or the uniform one if none beats it. At another total the schedule of the
+// budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets has
+// its learnedSchedule.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 
