@@ -33,8 +33,8 @@ inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 // Checks a name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for
 // the message.
 Status checkName(std::string_view name, const char* what);
-// Checks a run id, which is between the braces of every key: letters, digits, '-', '_', '.'; at
-// most 128.
+// Checks a run id, which is between the braces of the run's keys: letters, digits, '-', '_', '.';
+// at most 128.
 Status checkRunId(std::string_view run_id);
 // Checks "<number>-<number>", both below 2^64: the form of entry names in both stores.
 Status checkEntryId(std::string_view entry_id);

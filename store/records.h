@@ -131,8 +131,8 @@ struct Evaluation {
 struct TicketRequest {
   uint64_t count = 1;           // most tickets
   uint64_t limit = UINT64_MAX;  // new tickets are below it
-  // Episodes to be shared by all workers of the store: a worker gets at most an equal part, in
-  // equal pieces of at most `count`. 0: no sharing.
+  // Episodes to be shared by the run's workers: a worker gets at most an equal part, in equal
+  // pieces of at most `count`. 0: no sharing.
   uint64_t shared = 0;
   uint64_t from = 0;  // reissued tickets below it are obsolete: the store forgets them
 };

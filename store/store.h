@@ -33,7 +33,7 @@ class Store : public RunReader,
               public RunImport {};
 
 // Opens the store of one run. kUsage for a malformed url (store/redis/redis_address.h) or run id.
-// The store connects on its first call. observer: is told of every request; may be null.
+// The store connects on its first call. observer: is told of requests; may be null.
 // Requires: the observer outlives the store.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
                                               uint64_t timeout_ms = 5000,
