@@ -16,7 +16,7 @@ size_t endOfText(std::string_view json, size_t at) {
 
 struct Extent {
   bool too_deep = false;
-  std::string_view member;  // the last string at level 1, which is the name of a member
+  std::string_view member;  // the last string at level 1
   size_t values = 1;        // an upper bound, up to the place where the text is too deep
 };
 

@@ -13,12 +13,12 @@
 
 namespace allot {
 
-// Most levels of brackets, and most values, counted by brackets and commas. Our files have at most
-// ten levels. Tokenizers, the largest, have two million values.
+// Most levels of brackets, and most values, counted by brackets and commas. Tokenizers have two
+// million values.
 constexpr int kDeepestJson = 64;
 constexpr size_t kMostJsonValues = size_t{1} << 23;
 
-// Returns a sentence if brackets are nested deeper than kDeepestJson, with the name of the
+// Returns a sentence if brackets are nested deeper than kDeepestJson; in an object it names the
 // outermost member that they are in. Else returns nothing. Builds no values.
 std::optional<std::string> tooDeep(std::string_view json);
 
@@ -26,8 +26,8 @@ std::optional<std::string> tooDeep(std::string_view json);
 // JSON.
 Result<nlohmann::json> parseJson(std::string_view text, const std::string& place);
 
-// Returns bytes of a model file (tokens, names) quoted for a message: in ASCII with escapes, and
-// with "..." after 100 bytes. For texts that people write use doubleQuoted() of spec_yaml.h.
+// Returns bytes of a file (tokens, names) quoted for a message: in ASCII with escapes, and with
+// "..." after 100 bytes. For texts that people write use doubleQuoted() of spec_yaml.h.
 std::string inQuotes(std::string_view text);
 
 }  // namespace allot

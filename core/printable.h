@@ -8,8 +8,8 @@
 
 namespace allot {
 
-// Returns the bytes of the UTF-8 character at text[at]; 0 for a malformed one, a control character,
-// a line separator or a mark of text direction.
+// Returns the length in bytes of the UTF-8 character at text[at]; 0 for a malformed one, a control
+// character, a line separator or a mark of text direction.
 // Requires: at < text.size().
 size_t printableLength(std::string_view text, size_t at);
 

@@ -2,8 +2,8 @@
 // The random numbers of a run: their key, and RandomStream, a sequence of draws for one purpose.
 // Small values; one thread at a time.
 //
-// Key, purpose and index determine a RandomStream, so that draws of one ticket never depend on
-// draws of another. allot/kernels/philox_streams.h lists all other draws under the same key.
+// Key, purpose and index determine a RandomStream. allot/kernels/philox_streams.h lists all draws
+// under a run's key.
 #include <array>
 #include <cstdint>
 

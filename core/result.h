@@ -11,12 +11,12 @@
 namespace allot {
 
 enum class ErrorCode {
-  kUsage = 64,        // bad configuration or input file: a person must correct it
+  kUsage = 64,        // bad configuration, input or permissions: a person must act
   kData = 65,         // data that should have been well formed is not
   kUnavailable = 69,  // a service (the store) does not answer, or cannot serve now: try again
   kInternal = 70,     // a fault of the program or of the machine
   kIo = 74,           // the operating system refused a file operation
-  kFenced = 75,       // another leader took over, or the run's experiment was replaced
+  kFenced = 75,       // another leader took over, or a run was replaced
 };
 
 struct Error {

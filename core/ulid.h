@@ -1,5 +1,5 @@
 #pragma once
-// ULIDs: 26 characters, 48 bits of time (ms) then 80 random bits, sortable by creation. Pure
+// ULIDs: 26 characters, 48 bits of time (ms) then 80 random bits, sortable by that time. Pure
 // functions, any thread.
 #include <cstdint>
 #include <string>

@@ -6,9 +6,9 @@
 
 namespace allot {
 
-// Returns the bytes of the character at the beginning of the text, 1..4. Returns 0 if it begins
-// with none: end of text, a stray or missing continuation byte, an overlong form, a surrogate,
-// above U+10FFFF.
+// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if it
+// begins with none: end of text, a stray or missing continuation byte, an overlong form, a
+// surrogate, above U+10FFFF.
 inline size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto continues = [&](size_t i, unsigned lowest = 0x80, unsigned highest = 0xbf) {

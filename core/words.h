@@ -9,7 +9,7 @@
 //     return wordAt(value, {"adam", "sgd"});
 //   }
 //
-// The functions below take any enum that has wordOf().
+// The templates below, except wordAt(), take any enum that has wordOf().
 #include <array>
 #include <cstddef>
 #include <initializer_list>

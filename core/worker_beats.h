@@ -1,5 +1,5 @@
 #pragma once
-// Summarises the heartbeats of a run's workers in sentences for people. Pure, any thread.
+// The states of a run's workers by their heartbeats, and sentences about them. Pure, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -27,14 +27,14 @@ inline std::optional<WorkerState> stateOf(const v1::WorkerBeat& beat) {
 inline constexpr uint64_t kFailureKeptMs = 600'000;
 
 inline bool isAlive(const v1::WorkerBeat& beat) { return stateOf(beat) != WorkerState::kFailed; }
-// Returns true if the worker has an episode or a unit in hand.
+// Returns true if the state is rollout or evaluation. A draining worker may have work in hand, too.
 bool isAtWork(const v1::WorkerBeat& beat);
 
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats);
 
 // Returns why no worker can work: none is alive, or all live ones still load the model; with the
-// newest failure. Empty if a live worker is in another state. The text quotes workers: it may hold
-// any bytes.
+// newest failure, if any. Empty if a live worker is in another state. The text quotes workers: it
+// may hold any bytes.
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats);
 
 // Returns the beat's state, as in "idle"; of a loading worker that reports bytes "loading 3.1 of

@@ -1,7 +1,7 @@
 #pragma once
 // Checks and errors that RedisStore and MemoryStore share, so that both refuse the same input with
-// the same code: kUsage, except kInternal for what the aggregator computed (checkInitial,
-// checkState, checkCommit). Pure functions, any thread.
+// the same code: kUsage unless a comment says otherwise. checkInitial, checkState and checkCommit
+// return kInternal for what the aggregator computed. Pure functions, any thread.
 #include <google/protobuf/message.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr uint64_t kLargestNumber = uint64_t{1} << 53;
 inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
 inline constexpr size_t kMostRead = 100'000;  // entries
 inline constexpr size_t kMostPoliciesRead = 256;
-inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for inspection
+inline constexpr size_t kRefusedKept = 1'000;  // refusals kept for inspection, about
 inline constexpr uint64_t kMostUnitsAtOnce = 10'000;
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
 // The longest time for which a beat counts, and that a claim lasts. beat.lua, list_workers.lua and
@@ -33,8 +33,8 @@ inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 // Checks a name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for
 // the message.
 Status checkName(std::string_view name, const char* what);
-// Checks a run id, which is between the braces of every key: letters, digits, '-', '_', '.'; at
-// most 128.
+// Checks a run id, which is between the braces of the run's keys: letters, digits, '-', '_', '.';
+// at most 128.
 Status checkRunId(std::string_view run_id);
 // Checks "<number>-<number>", both below 2^64: the form of entry names in both stores.
 Status checkEntryId(std::string_view entry_id);
@@ -55,8 +55,8 @@ struct StoredEvaluation {
   std::string result;
   std::string answers;  // "": none
 };
-// Returns the stored form. kUsage if the unit has no id, or a part is larger than the store
-// accepts.
+// Returns the stored form. kUsage if checkUnit() refuses the unit, or a part is larger than the
+// store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
@@ -104,14 +104,14 @@ std::string groupOf(const v1::EvaluationUnit& unit);
 // Returns the evaluation of an entry of `eval`, without its answers; an empty one if the entry has
 // no name, or a payload that is no evaluation of the unit of that name.
 v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
-// Adds stored answers to a result. Does nothing if they cannot be decoded.
+// Adds stored answers to a result. Does nothing if they are too large or cannot be decoded.
 void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 
 // Returns the tickets that are in the set, ascending, each once.
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
 // Appends the number and the bits of each chunk.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// Returns the beat, without its last error if it has more than kLargestBeat bytes.
+// Returns the beat. Drops its last error if the beat has more than kLargestBeat bytes.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes a stored message. `what` names it in the error (kData).

@@ -2,8 +2,8 @@
 // LeaseStore and Leadership: the lease of a run's leader, and the writes that only the leader may
 // do.
 //
-// A write with a stale epoch is refused (kFenced): the caller has lost the lease and must exit. As
-// a Store: one thread, and every call waits for its answer (store/store.h).
+// A write with a stale epoch is refused (kFenced): the caller must stop leading. As a Store: one
+// thread, and every call waits for its answer (store/store.h).
 #include <string>
 #include <vector>
 
@@ -74,9 +74,9 @@ class Leadership {
   Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {
     return store_->reject(epoch_, entry, kind, reason);
   }
-  // Rejects a recorded evaluation in the same way, so that its unit is no longer recorded. With
-  // `reopen`, which must have the unit's id, the unit is open again; it cannot be claimed for
-  // hold_ms (at most ten minutes).
+  // Rejects an evaluation in the same way. Its unit is no longer recorded, unless another entry
+  // recorded it. With `reopen`, which must have the unit's id, the unit is then open again; it
+  // cannot be claimed for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
@@ -93,8 +93,8 @@ class Leadership {
   // may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
   // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
-  // (they are deleted), streams whose entry ids are used up (entries with such ids are deleted),
-  // and beats of workers that do not exist. After that, reopen the inbox.
+  // and a ticket count that is no number (deleted), streams whose entry ids are used up (such
+  // entries are deleted), too many workers or beats. After that, reopen the inbox.
   Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
 
  private:

@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// The part of a run that is fixed once its first result counts.
+// The part of a run that is fixed once an update or a recorded evaluation counts.
 struct RunSpec {
   v1::Experiment experiment;  // complete, as parsed (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as stored
@@ -30,7 +30,7 @@ struct RunSpec {
   std::string build = {};
 };
 
-// The part of a run that people change while it runs.
+// The part of a run that may change while it runs.
 struct Control {
   Desired desired = Desired::kRunning;
   v1::Experiment experiment;  // in force: that of RunSpec, with other live settings
@@ -43,7 +43,7 @@ struct PublishedPolicy {
   std::string sha256;  // hex, of the snapshot's bytes as stored
 };
 
-// A result in the inbox. payload is an EpisodeResult that has not been checked.
+// An entry of the inbox. payload has not been checked; a worker writes an EpisodeResult.
 struct InboxEntry {
   std::string entry_id;  // name of the entry in the store
   // The worker's name for it. Empty if no push made this entry: it can only be rejected.
@@ -63,8 +63,8 @@ inline constexpr uint64_t kInboxEntries = 256;
 inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {
   return std::max<uint64_t>(least, 2 * uint64_t{experiment.spec().update().episodes_per_update()});
 }
-// Bytes of the largest beat, and of the largest model facts and unit, which workers write and other
-// processes read.
+// Bytes of the largest beat, and of the largest model facts and unit, which any worker's account
+// can write and other processes read.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
 
@@ -121,8 +121,8 @@ struct StoreFill {
 
 struct Evaluation {
   std::string entry_id;  // to continue reading after it
-  // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes, or no push made
-  // this entry: it can only be rejected. readAnswers() has its answers in it.
+  // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes, or neither a
+  // push nor an import made this entry: it can only be rejected.
   v1::EvaluationResult result = {};
   uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
 };
@@ -131,8 +131,8 @@ struct Evaluation {
 struct TicketRequest {
   uint64_t count = 1;           // most tickets
   uint64_t limit = UINT64_MAX;  // new tickets are below it
-  // Episodes to be shared by all live workers: a worker gets at most an equal part, in equal pieces
-  // of at most `count`. 0: no sharing.
+  // Episodes to be shared by the run's workers: a worker gets at most an equal part, in equal
+  // pieces of at most `count`. 0: no sharing.
   uint64_t shared = 0;
   uint64_t from = 0;  // reissued tickets below it are obsolete: the store forgets them
 };

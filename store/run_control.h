@@ -1,6 +1,7 @@
 #pragma once
 // RunControl and RunImport: create a run, control it, import one from files. Used by people's
-// commands. As a Store: one thread, and every call waits for its answer (store/store.h).
+// commands, RunControl also by the aggregator. As a Store: one thread, and every call waits for its
+// answer (store/store.h).
 #include <vector>
 
 #include "store/records.h"
@@ -16,8 +17,8 @@ class RunControl {
   virtual Status createRun(const RunSpec& spec) = 0;
   // Turns the run into one of next.experiment, unless an update or a recorded evaluation counts
   // already, or the control record has another revision than control.revision. The run gets sha256,
-  // arithmetic, schema and build of `next`, and the experiment and file of `control`; all else of
-  // both is ignored. Gathered data of the run is deleted, and its leader is fenced off.
+  // arithmetic, schema and build of `next`, and the experiment and file of `control`; it keeps all
+  // else. Gathered data of the run is deleted, and its leader is fenced off.
   virtual Result<Replacement> replaceRun(const RunSpec& next, const Control& control) = 0;
   // Replaces the control record if its revision is still next.revision, and adds 1 to the revision.
   // Returns false if the record has another revision: read it again. After a lost reply a repeated

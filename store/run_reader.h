@@ -1,6 +1,6 @@
 #pragma once
-// RunReader: the data of a run that every role may read. As a Store: one thread, and every call
-// waits for its answer (store/store.h).
+// RunReader: reads a run and changes nothing. An account may lack the permission for a call
+// (kUsage). As a Store: one thread, and every call waits for its answer (store/store.h).
 #include <map>
 #include <optional>
 #include <string>
@@ -14,12 +14,13 @@ class RunReader {
  public:
   virtual ~RunReader() = default;
 
-  // Returns the spec; nothing before createRun. Later calls of agreeOnModel, pushResult and
-  // pushEvaluation are for this spec. If the run is replaced they are refused (kFenced) until the
-  // spec is read again. kUsage if a newer build or a development build before 0.1.0 created the
-  // run.
+  // Returns the spec; nothing before the run is created or imported. Later calls of agreeOnModel,
+  // pushResult and pushEvaluation are for this spec. If the run is replaced they are refused
+  // (kFenced) until the spec is read again. kUsage if a newer build or a development build before
+  // 0.1.0 created the run.
   virtual Result<std::optional<RunSpec>> readSpec() = 0;
-  // Returns nothing before createRun, which writes revision 1: running, with the run's experiment.
+  // Returns nothing before the run is created or imported. createRun writes revision 1: running,
+  // with the run's experiment.
   virtual Result<std::optional<Control>> readControl() = 0;
   virtual Result<std::optional<v1::ModelFacts>> readModel() = 0;
   // Returns the lease of the current leader; Lease::held is false if there is none.

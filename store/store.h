@@ -3,10 +3,10 @@
 //
 // RedisStore is the real one, MemoryStore its equivalent for simulation. A Store belongs to one
 // thread. Every call blocks until it is answered or its deadline has passed (kUnavailable). In that
-// case it may or may not have taken effect; every writing call may then be repeated. All calls
-// return kUsage for arguments that the store refuses (store/checks.h) and for a user without the
-// permission, and kData for stored data that is damaged.
-// store/README.md describes keys, growth, the reasons for them, and what a repeated call returns.
+// case it may or may not have taken effect; every writing call may then be repeated. Other errors
+// are kUsage for a user without the permission, kUsage or kInternal for arguments that the store
+// refuses (store/checks.h), and kData for damaged data that is not left out. store/README.md
+// describes keys, growth, the reasons for them, and what a repeated call returns.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,18 +33,19 @@ class Store : public RunReader,
               public RunImport {};
 
 // Opens the store of one run. kUsage for a malformed url (store/redis/redis_address.h) or run id.
-// The store connects on its first call. observer: is told of every request; may be null. Requires:
-// the observer outlives the store.
+// The store connects on its first call. observer: is told of requests; may be null.
+// Requires: the observer outlives the store.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
                                               uint64_t timeout_ms = 5000,
                                               StoreObserver* observer = nullptr);
-// Returns the newest run of this experiment name; nothing if there is none.
+// Returns the newest run that is noted for this experiment name, maybe before it is created;
+// nothing if there is none.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
-// Returns the newest run of this experiment name. If there is none, notes and returns `fresh`,
-// which createRun must then create. Concurrent calls get the same run.
+// Returns the run that findRun() finds. If there is none, notes and returns `fresh`, which
+// createRun must then create. Concurrent calls get the same run.
 Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
                                   const std::string& fresh);
-// Returns the newest run id of each experiment name.
+// Returns the run id that is noted for each experiment name.
 Result<std::map<std::string, std::string>> listRuns(const std::string& url);
 
 }  // namespace allot

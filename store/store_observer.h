@@ -1,6 +1,6 @@
 #pragma once
-// StoreObserver: is told of every request that a RedisStore sends. Called on the store's thread;
-// each call must be short.
+// StoreObserver: is told of the requests of a RedisStore, except AUTH. Called on the store's
+// thread; each call must be short.
 // Requires: it outlives the store.
 #include <optional>
 #include <string_view>

@@ -24,7 +24,7 @@ class StoreProbe final : public StoreObserver {
   void reconnected() override;
 
  private:
-  // The series of one command. They exist from its first request on.
+  // The series of one command, with kByCommand from its first request on; with kTotals of all.
   struct Series {
     std::string name;                              // as a label
     std::array<prometheus::Counter*, 3> outcomes;  // by RequestOutcome

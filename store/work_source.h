@@ -35,7 +35,7 @@ class WorkSource {
   // planned. kFenced if the run was replaced.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
   virtual Status beat(const Heartbeat& heartbeat) = 0;
-  virtual Status leave(const std::string& worker) = 0;  // of a worker that ends in good order
+  virtual Status leave(const std::string& worker) = 0;  // deletes worker and beat
   // Returns true if there is news for an idle worker: a policy, settings, units, tickets or room in
   // the inbox. Waits at most wait_ms, or until `stop`, which is called about ten times a second,
   // returns true. News is reported to this object once.

@@ -14,7 +14,7 @@
 namespace allot {
 namespace {
 
-// Far above anything that a worker can count or measure. Sums of millions stay exact or finite.
+// Far above anything that a worker can count or measure. Sums of thousands stay exact or finite.
 constexpr uint64_t kMostCounted = uint64_t{1} << 52;
 constexpr double kLargestSum = 1e100;
 constexpr double kLongestSeconds = 1e7;  // as in checkResult()

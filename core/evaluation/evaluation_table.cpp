@@ -22,7 +22,7 @@ constexpr uint64_t kDifferences = uint64_t{1} << 32;
 constexpr size_t kWholeLines = 2;
 constexpr size_t kPoints = 1000;
 
-// Removes what thinned cells lack. The sums stay.
+// Removes what thinned cells lack.
 void forgetDetails(EvaluationCell* cell) {
   cell->tasks.clear();
   cell->other = {};
@@ -195,7 +195,7 @@ void EvaluationTable::countMeans(const Key& key, EvaluationCell* cell) const {
   }
 }
 
-// Thins the line that a complete cell makes superfluous.
+// Notes a complete learned cell, and thins the line that it makes superfluous, if any.
 void EvaluationTable::thinOut(const EvaluationCell& completed) {
   const std::string& method = completed.method;
   auto& complete = complete_[method];
@@ -241,7 +241,7 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
   }
 }
 
-// Sets the intervals. Of a complete cell this takes some 10 ms, so that cells() calls it, once.
+// Sets the intervals. Of a complete cell this takes some 10 ms, so that only cells() does it, once.
 void EvaluationTable::setIntervals(const Key& key, EvaluationCell* cell) const {
   if (cell->complete) countMeans(key, cell);
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
@@ -267,7 +267,7 @@ std::optional<PairedDifference> EvaluationTable::difference(const EvaluationCell
                           RandomStream(streams_, Purpose::kBootstrap, kDifferences));
 }
 
-// Compares the cell as far as possible. Returns true if both comparisons are made.
+// Compares the cell as far as possible. Returns true if no comparison is left to make.
 bool EvaluationTable::compare(const Key& key, EvaluationCell* cell) const {
   const auto against = [&](const Key& other, std::optional<PairedDifference>* over) {
     const auto found = cells_.find(other);

@@ -25,8 +25,8 @@ constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
 std::string supportLabel(uint32_t support);
 
 // Sums over states, and their means. A mean over no state is 0, or nothing if it is optional. A
-// state of fidelity is a question, decode step and query head. A state of variance is a question,
-// replicate and query head.
+// state is a query head of a layer at a question's decode step (fidelity) or in a replicate of its
+// output (variance).
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -40,7 +40,7 @@ struct FidelitySums {
   uint64_t unique_rows = 0;
   uint64_t dense_rows = 0;
   double effective_sample_size = 0;
-  // For variance: sums over positions (question, query head), each with equally many states.
+  // For variance: sums over positions (question, layer, query head), each with equally many states.
   uint64_t positions = 0;
   double variance = 0;
   uint64_t closed_form_positions = 0;
@@ -92,7 +92,7 @@ struct FidelitySummary {
   std::map<std::pair<uint32_t, uint32_t>, FidelitySums> layer_supports;  // by layer and support
   std::map<uint32_t, FidelitySums> tasks;  // by index in spec.task.tasks
 
-  // Returns the mean of draws per head in one layer; 0 for a method without a budget.
+  // Returns the mean of the schedule's entries; 0 for a method without a budget.
   double drawsPerLayer() const;
 };
 

@@ -10,8 +10,8 @@ namespace allot {
 // Answers by the comparison of the recorded score with the one that was measured again.
 struct AgainCounts {
   uint64_t answers = 0;
-  uint64_t higher = 0;  // the recorded score is higher
-  uint64_t lower = 0;   // it is lower
+  uint64_t higher = 0;    // the recorded score is higher
+  uint64_t lower = 0;     // it is lower
   double may_differ = 0;  // answers that another device or program may change, at most
   uint64_t differing() const { return higher + lower; }
 };
@@ -19,8 +19,8 @@ struct AgainCounts {
 // The shift of a mean score, either way, that another device or program may cause.
 inline constexpr double kAgainMargin = 0.01;
 
-// The probability that another device or program changes the score of an answer is at most this for
-// each of its tokens, and never more than a half. Measured: 0.0015 on a GPU against a CPU
+// The probability that another device or program changes the score of an answer counts as at most
+// this for each of its tokens, and as no more than a half. Measured: 0.0015 on a GPU against a CPU
 // (docs/operations.md).
 inline constexpr double kAgainPerToken = 0.005;
 

@@ -1,7 +1,6 @@
 #pragma once
-// QuestionScores: the score of each question of one cell, summed over the cell's repeats, for
-// intervals over questions and differences between cells. About 6 bytes a question. Sums are
-// integers, so that the order of scores does not matter. One thread.
+// QuestionScores: the score of each question of one cell, summed over the cell's repeats. About 6
+// bytes a question. Sums are integers, so that the order of scores does not matter. One thread.
 #include <array>
 #include <cstdint>
 #include <functional>

@@ -1,10 +1,10 @@
 #pragma once
-// Files that are whole or absent, and files of lines that only grow. One thread.
+// Files that are whole or absent, files of lines, and those that an experiment names. One thread.
 //
 // They stay readable when a process is killed or the disk is full. A WholeFile appears under its
 // name once it is complete and on disk. An unfinished last line of a LineFile is dropped when the
-// file is opened again; a power cut may lose the lines after the last sync(). Errors name the path
-// and the reason. They are kIo for writing and kUsage for reading, unless a comment says otherwise.
+// file is opened again; a power cut may lose the lines after the last sync(). Errors are kIo for
+// writing and kUsage for reading, unless a comment says otherwise.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class FileHandle {
 // nobody has written to for an hour.
 class WholeFile {
  public:
-  // mode: permissions of the new file, less the umask.
+  // mode: permissions of the new file, less the umask. kInternal without random numbers.
   static Result<WholeFile> create(const std::string& path, mode_t mode = 0644);
   WholeFile(WholeFile&&) noexcept = default;
   WholeFile& operator=(WholeFile&&) = delete;
@@ -66,7 +66,7 @@ class WholeFile {
 Status writeWholeFile(const std::string& path, std::string_view text, mode_t mode = 0644);
 
 // Syncs the folder that holds `path`, after files were made in it or moved into it. Does nothing if
-// the folder cannot be read, or its file system cannot sync folders.
+// this process may not read the folder, or its file system cannot sync folders.
 Status syncFolderOf(const std::string& path);
 
 // Returns the file's text; kUsage if it cannot be read or has more than `most` bytes.
@@ -75,7 +75,7 @@ Result<std::string> readWholeFile(const std::string& path, uint64_t most);
 // Returns the file's first bytes, at most `most`; kUsage if it cannot be read.
 Result<std::string> readBeginning(const std::string& path, uint64_t most);
 
-// A file of lines that is open once at a time (flock): a second open() returns kUsage.
+// A growing file of lines that is open once at a time (flock): a second open() returns kUsage.
 class LineFile {
  public:
   // Opens or creates the file, and drops an unfinished last line.
@@ -110,8 +110,7 @@ class LineReader {
   static Result<LineReader> open(const std::string& path, uint64_t longest_line);
 
   // Returns the next line without its newline; nothing at the end. A last line without newline is
-  // left out. kData if a line has more than `longest_line` bytes and the 64 KiB that are read at
-  // once.
+  // left out. kData for a line over `longest_line` bytes; up to 64 KiB more may pass.
   Result<std::optional<std::string>> next();
   // Returns the number of the line that next() returned last; the first is 1.
   uint64_t number() const { return number_; }

@@ -5,15 +5,15 @@
 //   a_g + sum_l w_l . (f(n_l) - f(u_l)),   f(n) = (1, 1/n, log n), and 0 at n = 0,
 // with u the uniform schedule. The sum is over the entries of a schedule. The variance of a layer's
 // output error falls as 1/n, errors of layers add up, and an answer turns wrong once their sum is
-// more than the model can bear. The prior of the weights w is normal around values under which
-// uniform is the best schedule. Weights of one layer's heads are correlated, so that what is
+// more than the model can bear. The prior of the weights w is normal around values under which no
+// schedule is better than uniform. Weights of one layer's heads are correlated, so that what is
 // learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
 // questions, is the sum of a level that all sets share and a small one of the set. Up to 400
 // episodes of an update are learned from together (core/learning/logistic_update.h), and the set's
 // own level is found anew for them.
 //
-// Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
-// in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
+// Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
+// compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
@@ -68,7 +68,7 @@ class AdditivePosterior {
   // Returns the best schedule under weights that are drawn from the posterior (Thompson sampling).
   SampleSchedule drawn(RandomStream* random) const;
 
-  // A difference of log-odds: mean and standard deviation.
+  // A difference, of log-odds unless a comment says otherwise: mean and standard deviation.
   struct Estimate {
     double mean = 0;
     double deviation = 0;
@@ -77,7 +77,7 @@ class AdditivePosterior {
   Estimate above(const SampleSchedule& schedule) const;
   // Returns the log-odds of `schedule` less those of `other`.
   Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
-  // Returns the log-odds with `draws` in each entry of a layer less those with none in any.
+  // Returns the log-odds with `draws` in each entry of a layer less those with none there.
   Estimate worth(uint32_t layer, uint32_t draws) const;
   // Returns the reward of a schedule that is `log_odds` above the uniform one, less the uniform
   // one's reward.
@@ -90,7 +90,7 @@ class AdditivePosterior {
   AdditiveProblem problem_;
   std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
   std::vector<double> weights_;  // mean
-  std::vector<double> logs_;     // of each number of draws that bestSchedule() may give
+  std::vector<double> logs_;     // of each number of draws that bestSchedule() asks for
 };
 
 }  // namespace allot

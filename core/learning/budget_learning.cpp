@@ -16,8 +16,8 @@ namespace {
 // Another schedule replaces the candidate if its expected advantage is this many standard
 // deviations of their difference.
 constexpr double kBetter = 0.5;
-// A schedule is published if it is better than uniform by these numbers of standard deviations: by
-// the surrogate alone, and by surrogate and trial together.
+// With a surrogate a candidate is published only if it is better than uniform by these numbers of
+// standard deviations: by the surrogate alone, and by surrogate and trial together.
 constexpr double kBelieved = 1.0, kKnown = 1.25;
 // Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
 constexpr double kMisfit = 0.75;
@@ -151,8 +151,8 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
   return squares;
 }
 
-// Compares each result of this budget with the mean reward of the other episodes of its set. Writes
-// the baselines by index.
+// Compares each result of this budget with the mean reward of its set's other episodes so far.
+// Writes the baselines by index.
 std::vector<ComparedResult> BudgetUpdate::compare(
     const std::vector<v1::EpisodeResult>& results,
     google::protobuf::RepeatedField<double>* baselines) {
@@ -172,9 +172,9 @@ std::vector<ComparedResult> BudgetUpdate::compare(
   return compared;
 }
 
-// Returns the candidate's reward less uniform's. The surrogate's estimate and the trial's count as
-// two independent measurements. The surrogate has seen every episode, those of the trial included.
-// Its error has a part, kMisfit, that no number of episodes removes.
+// Returns the candidate's reward (not log-odds) less uniform's. The surrogate's estimate and the
+// trial's count as two independent measurements. The surrogate has seen every episode, those of the
+// trial included. Its error has a part, kMisfit, that no number of episodes removes.
 AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
                                                const AdditivePosterior& posterior) const {
   const auto believed = posterior.above(candidate());
@@ -203,7 +203,7 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&
             known.mean > kKnown * known.deviation;
     lost = known.mean < 0;
-    // The candidate is what the surrogate thinks best: without it nothing beats uniform.
+    // The candidate was what the surrogate thought best: without it nothing beats uniform.
     if (!beats && verdict.pairs >= kPairsOfProof) withdraw();
   }
   if (beats) {

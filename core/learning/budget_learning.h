@@ -30,7 +30,8 @@ struct LayerWorth {
   double high = 0;
 };
 // [layers] Returns the worth of each layer at the `budget`th total budget. Empty if the learner has
-// no surrogate or the state does not fit the experiment. Costs an AdditivePosterior.
+// no surrogate or sizes do not fit. Costs an AdditivePosterior.
+// Requires: the state has a learner and a policy of that budget.
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
                                     int budget);
 

@@ -36,7 +36,7 @@ class HistorySample {
   std::deque<v1::IterationRecord> recent_;          // the newest
 };
 
-// ---- Means over a few updates, as status and page show them ----
+// ---- Means over a few updates ----
 
 inline constexpr size_t kMeanUpdates = 10;
 

@@ -82,7 +82,7 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
   return {};
 }
 
-// Checks the policy's logits, the optimiser's moments and the lag counts.
+// Checks the policy's logits, the optimiser's moments, the lag counts and the moving baseline.
 Status checkSteps(uint32_t layers, const v1::AggregatorState& state) {
   const auto size = static_cast<int64_t>(layers);
   if (state.policy().logits_size() == size && state.first_moment_size() == size &&

@@ -1,6 +1,6 @@
 #pragma once
-// Checks what comes from outside before an update uses it: results of workers, and policies and
-// states of stores, exports and forks. Every error is kData with the reason. Pure; any thread.
+// Checks what comes from outside before it is used: results of workers, and policies and states of
+// stores, exports and forks. Every error is kData with the reason. Pure; any thread.
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
@@ -9,8 +9,8 @@
 
 namespace allot {
 
-// Checks that this run can have produced the result: a worker is untrusted input. behaviour: the
-// policy of the version that the result names; null, which is an error, if it is no longer kept.
+// Checks that a worker of this run can have made the result. behaviour: the policy of the version
+// that it names; null, which is an error, if it is no longer kept.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
 
@@ -19,7 +19,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy);
 // Checks a state: its policy (checkFrontier), and that logits, moments and the learners' sums have
-// the sizes and ranges that updates expect.
+// the sizes and ranges that updates expect, except in open question sets.
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::AggregatorState& state);
 // Checks a state that a run begins with: as checkLearners, and that no question set is open.

@@ -10,8 +10,7 @@
 namespace allot {
 namespace {
 
-// Newton's method ends once a step raises the objective by less than this; below it rounding
-// decides.
+// Newton's method ends once a step raises the objective by less than this, or after kMostSteps.
 constexpr double kConverged = 1e-9;
 constexpr int kMostSteps = 50;
 constexpr int kMostHalvings = 20;
@@ -55,7 +54,7 @@ class Mode {
   }
 
   const std::vector<double>& alpha() const { return alpha_; }
-  // Returns the precision that each observation's answers add at the mode.
+  // Returns the precision that each observation's answers add at the log-odds z_.
   std::vector<double> weights() const {
     std::vector<double> weights;
     for (size_t i = 0; i < batch_.size(); ++i) {
@@ -84,7 +83,7 @@ class Mode {
     }
     return sum;
   }
-  // Returns alpha after a whole Newton step; the present alpha if a number is not finite.
+  // Returns alpha after a whole Newton step; the present alpha if the matrix has no factor.
   std::vector<double> newton() const {
     const size_t n = batch_.size();
     const std::vector<double> weight = weights();

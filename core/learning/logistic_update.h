@@ -4,8 +4,8 @@
 //
 // The log-odds of a right answer in observation i are x_i . w + a_g. The weights w are normal. The
 // level a_g of the observation's group is normal around 0, independent of all else, and integrated
-// out. The mode is found in the space of observations: with n observations and d weights a batch
-// costs d^3 / 6 multiplications, and each of its few Newton steps n^3 / 6.
+// out. The mode is found in the space of observations: with n observations each of the few Newton
+// steps costs about n^3 / 6 multiplications, whatever the number of weights.
 //
 // Pure, any thread; the same bits everywhere (core/learning/exact_math.h).
 #include <cstddef>
@@ -35,7 +35,7 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
 // ---- Symmetric and lower triangular matrices as their lower triangles, row by row ----
 // Sums run in a fixed order.
 
-// Returns the index of an element; inTriangle(n, 0) is the size of a matrix of n rows.
+// Returns the index of an element, column <= row; inTriangle(n, 0) is the size for n rows.
 constexpr size_t inTriangle(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
 
 // Returns L with A = L L^T for A of n rows. Empty if a diagonal element of L would not be finite

@@ -4,7 +4,8 @@
 //
 // Episodes come in question sets: spec.rollout.episodesPerQuestionSet tickets in a row answer the
 // same questions. Within a set tickets go round the total budgets. At each budget they go through
-// the policy's proposals in order; further tickets draw from the budget's logits.
+// the policy's proposals in order; further tickets draw from the budget's logits. A policy without
+// budgets has no proposals: tickets draw from its logits.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,9 +42,9 @@ struct Proposed {
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
 // Returns the published schedule at a total budget. A policy with budgets has one for each: the
-// learned schedule, or the uniform one if nothing has beaten it. At another total the schedule of
-// the budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets
-// has its learnedSchedule.
+// learned schedule, or the uniform one if none beats it. At another total the schedule of the
+// budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets has
+// its learnedSchedule.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 
@@ -51,8 +52,8 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 // Requires: layers > 0.
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
 
-// [layers] Returns each layer's share of the reads at the `budget`th total budget, summed over its
-// heads: the softmax of the logits, or without logits the shares of the published schedule.
+// [layers] Returns the softmax of the logits at the `budget`th total budget, summed over a layer's
+// heads; without logits the shares of the published schedule.
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
 
 // Returns the SHA-256 of the snapshot's deterministic bytes, in hex.

@@ -13,8 +13,7 @@ namespace allot {
 
 // Returns the `count` different question indices of a question set, out of 0..available-1. Sets
 // with consecutive numbers walk through a shuffle of the questions, so that none is asked again
-// before the shuffle ends. Each shuffle leaves out available % count questions, other ones each
-// time.
+// before the shuffle ends. Each shuffle leaves out available % count questions.
 // Requires: 0 < count <= available.
 inline std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t set,
                                               uint32_t count, uint32_t available) {

@@ -1,10 +1,11 @@
 #pragma once
 // Replay: computes every update of a run again, from its history.
 //
-// An update is a pure function of (settings, state, results in order), and the history holds all
-// three. Each published policy can therefore be computed again, bit for bit, on any x86-64
-// processor by any build of the same arithmetic (core/learning/exact_math.h). One thread; memory
-// grows by about 120 bytes for each result.
+// An update is a pure function of (settings, state, results in order). A record has the results and
+// the settings that may change; the experiment, the first state and earlier records give the rest.
+// Each published policy can therefore be computed again, bit for bit, on any x86-64 processor by
+// any build of the same arithmetic (core/learning/exact_math.h). One thread; memory grows by about
+// 120 bytes for each result.
 #include <deque>
 #include <string>
 #include <unordered_set>
@@ -27,10 +28,9 @@ class Replay {
   Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous,
          uint64_t window = kPolicyWindow);
 
-  // Computes the next update and compares it with its record, in all fields except the time. kData
-  // names the version and the first fault: a version out of order, no results or too many or few,
-  // settings that a run cannot change, a result that no worker can have made, was consumed before,
-  // is stale or is a second one of its ticket, another policy or another field of the record. After
+  // Computes the next update and compares it with its record, in all fields except the time and the
+  // settings, which it takes from the record. kData names the version and the first fault: a
+  // version out of order, settings or results that it cannot have, or a field that differs. After
   // an error the object must not be used further.
   Status next(const v1::IterationRecord& record);
 

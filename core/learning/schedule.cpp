@@ -67,7 +67,6 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
   const double log_normaliser = top + exactLog(sum);
   double log_probability = 0;
   for (size_t l = 0; l < schedule.size(); ++l) {
-    // Not 0 * log pi: pi may have underflowed to nothing.
     if (schedule[l] == min_per_layer) continue;
     log_probability +=
         (static_cast<double>(schedule[l]) - min_per_layer) * (logits[l] - log_normaliser);

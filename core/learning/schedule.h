@@ -1,12 +1,12 @@
 #pragma once
 // Schedules: how a total budget is spread over the layers, and the policy they are drawn from.
 //
-// A schedule has one entry, a number of draws, for each layer; the entries sum to the total budget.
-// If spec.policy.granularity is kv-head or head, each layer has an entry for each of these heads,
-// layer by layer. The entries then sum to the total budget times the heads of a layer, so that a
-// budget stays draws per head. The policy is a softmax over entries. A drawn schedule gives every
-// entry minPerLayer and spreads the other draws multinomially (SANTA paper, Appendix K). Pure
-// functions, any thread.
+// A schedule has one entry, a number of draws, for each layer; except with oneHotSchedule() the
+// entries sum to the total budget. If spec.policy.granularity is kv-head or head, schedules of
+// episodes have an entry for each of these heads, layer by layer. The entries then sum to the total
+// budget times these heads of a layer, so that a budget stays draws per head. A policy with logits
+// is a softmax over entries. A drawn schedule gives every entry minPerLayer and spreads the other
+// draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -17,7 +17,7 @@ namespace allot {
 
 using SampleSchedule = std::vector<uint32_t>;  // [layers], or [layers * heads of a layer]
 
-// [layers] Returns softmax(logits).
+// [logits] Returns softmax(logits).
 // Requires: logits is not empty.
 std::vector<double> softmax(const std::vector<double>& logits);
 
@@ -47,20 +47,20 @@ SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_
 // Requires: a layer has draws, or `total` is 0.
 SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
 
-// Returns the uniform schedule of `total` with one draw in `layer` (SANTA paper, Appendix J).
+// Returns the uniform schedule of `total`, but with one draw in `layer` (SANTA paper, Appendix J).
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
 
 // ---- The best schedule for additive values, by an exact dynamic programme ----
 
-// The programme gives draws in steps: beyond min_per_layer a layer has 0, step, 2 * step, ...
+// The programme gives draws in steps: beyond min_per_layer a layer gets 0, step, 2 * step, ...
 // draws. The step is free_draws / kAllotmentSteps, rounded up, and at least 1.
 inline constexpr uint32_t kAllotmentSteps = 128;
 uint32_t allotmentStep(uint32_t free_draws);
 
-// Returns the schedule with the largest sum of value(layer, draws). `layers` and `layer` may count
-// entries. Ties go to fewer draws in the later layer. `value` is called once for each layer and
-// each number of draws that it may have. Draws that make no whole step go to the layer with the
-// most draws, the lowest of several.
+// Returns the schedule of whole steps with the largest sum of value(layer, draws). `layers` and
+// `layer` may count entries. Ties go to fewer draws in the later layer. `value` is called once for
+// each layer and each number of draws that it may have. The draws left over, less than a step, go
+// to the layer with the most draws, the lowest of several.
 // Requires: layers > 0 and layers * min_per_layer <= total.
 SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_layer,
                             const std::function<double(uint32_t layer, uint32_t draws)>& value);

@@ -1,17 +1,18 @@
 #pragma once
-// The trial: no schedule is published that is not known to beat uniform.
+// The trial at a total budget: a schedule is published once it is known to beat uniform.
 //
-// In every question set one episode answers under the uniform schedule and one under the candidate.
-// The difference of their rewards is a pair, free of the questions' difficulty. Without a surrogate
-// the candidate is published once the mean of the pairs is `bar` standard errors above 0, and given
-// up once it is kLoses below. The bar of the first candidate is kBeats, which uniform itself would
-// pass in 7 of 100 looks. The bar of the k-th is sqrt(kBeats^2 + 2 ln k), so that the chance to
-// pass by luck falls as 1 / k. With a surrogate the trial is one of two measurements
-// (core/learning/budget_learning.cpp). Pure; any thread.
+// While there is a candidate, a question set has an episode under the uniform schedule and one
+// under the candidate. The difference of their rewards is a pair, free of the questions'
+// difficulty. Without a surrogate the candidate is published once the mean of kLeastPairs or more
+// pairs is `bar` standard errors above 0, and given up once it is kLoses below. The bar of the
+// first candidate is kBeats, which uniform itself would pass in 7 of 100 looks. The bar of the k-th
+// is sqrt(kBeats^2 + 2 ln k), so that the chance to pass by luck falls about as 1 / k. With a
+// surrogate the trial is one of two measurements (core/learning/budget_learning.cpp). Pure; any
+// thread.
 //
-// Episodes of a question set reach the learner in any order and in different updates. Sums are kept
-// for the kOpenSets newest sets; older sets are closed. A later episode of a closed set opens it
-// anew, and is compared only with episodes that come after it.
+// Episodes of a question set reach the learner in any order and in different updates. After an
+// update sums are kept for the kOpenSets newest sets; older sets are closed. A later episode of a
+// closed set opens it anew.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
@@ -47,7 +48,7 @@ void closeSet(const v1::QuestionSet& set, v1::Trial* trial);
 // forgotten.
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state);
 
-// Enough for results that are as many updates late as REINFORCE bears.
+// Most sets that stay open after an update.
 inline constexpr int kOpenSets = 16;
 
 // Returns the sums of a set, which begin at 0. Valid until the state's sets change.

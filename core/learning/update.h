@@ -1,10 +1,9 @@
 #pragma once
 // Updates: a pure function of (settings, state, results in order), so that every published policy
-// can be computed again from the history, bit for bit. Any thread.
+// can be computed again, bit for bit (core/learning/replay.h). Any thread.
 //
-// Learners differ in what they learn from results: the policy gradient (core/learning/gradient.h)
-// or a surrogate of each total budget (core/learning/budget_learning.h). All else of an update is
-// here.
+// What is learned from results is elsewhere: by the policy gradient in core/learning/gradient.h, at
+// each total budget in core/learning/budget_learning.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,12 +19,13 @@
 namespace allot {
 
 // Returns the state of version 0: the uniform policy and a fresh optimiser, or the state of
-// `origin` in a fork. Requires: with an origin, `shape` is that of the origin's model.
+// `origin` in a fork, whatever `shape` is.
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 
 // Returns the origin of a fork of `run_id` at `state`. Policy, optimiser, moving baseline and
-// learners stay, with all question sets closed; the version and the counters start at 0.
+// learners stay, with all question sets closed; version, episodes, worker seconds and lag counts
+// start at 0.
 v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state);
 
 struct UpdateOutcome {

@@ -3,8 +3,8 @@
 // others.
 //
 // The rules of the keys (core/spec/spec_rules.cpp) have the same tables of words. An experiment
-// file or stored run with another word is refused (checkWords in core/spec/spec.h). Pure functions,
-// any thread.
+// file with another word is refused, and so is a stored run (checkWords in core/spec/spec.h). Pure
+// functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -134,8 +134,8 @@ bool takesAllResults(const v1::Update& update);
 inline constexpr uint32_t kMostResults = 10000;
 // Least episodes of a question set at one total budget: uniform, the candidate, and two others.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
-// Most evaluation.chunkQuestions, and the tokens of a chunk by default: with a model of 8 billion
-// parameters these take 34 GB.
+// Most evaluation.chunkQuestions, and by default most tokens of a chunk of several questions: with
+// a model of 8 billion parameters these take 34 GB.
 inline constexpr uint32_t kMostChunkQuestions = 32;
 inline constexpr uint32_t kChunkTokens = 1 << 18;
 inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats
@@ -146,8 +146,8 @@ uint32_t chunkQuestions(const v1::Evaluation& evaluation);
 // Returns evaluation.repeats within 1..kMostRepeats.
 uint32_t repeatsOf(const v1::Evaluation& evaluation);
 // Returns how often cells of this pair of methods are answered: evaluation.repeats times, or once
-// at temperature 0 if neither method draws (dense, top-k, quest, blocks by a threshold). Text that
-// is no method counts as one that draws.
+// at temperature 0 if neither method draws (as dense, top-k, quest). Text that is no method counts
+// as one that draws.
 uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
 // Return one name for the methods of both phases, for tables and figures: "s2anta-sys", or with
 // another prefill than dense "sale tau=0.01 + s2anta-sys".

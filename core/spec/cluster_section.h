@@ -2,8 +2,8 @@
 // spec.cluster: the settings of an experiment file that matter only in a cluster.
 //
 // `allot run` checks the section and ignores it. The run's store never has it, and it is no part of
-// the experiment's digest: all of it may change at any time. k8s/render reads it. Its keys are rows
-// as those of the experiment are (core/spec/spec_rules.h). Pure functions, any thread.
+// the experiment's digest: all of it may change at any time. Its keys are rows as those of the
+// experiment are (core/spec/spec_rules.h). Pure functions, any thread.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,8 +42,7 @@ const std::vector<std::string>& metadataKeys();
 // Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
-// Returns the value of a quantity: "512Mi" is 536870912. Nothing for another unit or no number.
-// Requires: the text matches kQuantityPattern.
+// Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =

@@ -35,7 +35,7 @@ tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
   return site.refuse("unknown key; known here: " + joined(known));
 }
 
-// Checks that the rules know all keys in `section` and below.
+// Checks that the rules know the keys in `section`, and in sections below that have rules.
 Status checkKeys(const YamlValue& section, const Site& site) {
   if (section.kind != YamlValue::Kind::kMap) {
     return wrongType(site, section, "a section (keys with values)");

@@ -1,8 +1,8 @@
 #pragma once
 // The experiment file: YAML text in, a checked v1::Experiment out.
 //
-// Every key under `spec` is one row of specKeys(): path, type, default, allowed values, meaning.
-// The parser, its error messages and the table of keys are all made from those rows. Pure
+// specKeys() has a row for each setting under `spec`: path, type, default, allowed values, meaning.
+// The parser, its error messages and these rows follow the rules of core/spec/spec_rules.h. Pure
 // functions, any thread.
 #include <string>
 #include <vector>
@@ -31,8 +31,7 @@ std::string specKeysMarkdown();
 
 // Parses and checks a file that a person applies (checkEffects included). `place` names the file in
 // errors. `overrides` are "spec.a.b=value" (value is YAML); they replace or add keys before the
-// check. Errors are kUsage and name place, path, value and what is allowed, as in "x.yaml:
-// spec.policy.totalBudget: 0 is out of range 1..1000000".
+// check. Errors are kUsage, as in "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
@@ -46,7 +45,8 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
                                              const std::vector<SpecRule>& rules = specRules());
 
 // Parses as parseStoredExperiment, by the run's `schema`, unless the file gives a key that this
-// schema does not know. Then the file is read by the newest schema, and FileOfRun::schema is that.
+// schema does not know another value than SpecRule::before. Then the file is read by the newest
+// schema, and FileOfRun::schema is that.
 struct FileOfRun {
   v1::Experiment experiment;
   uint32_t schema = kSpecSchema;
@@ -55,22 +55,22 @@ Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& pla
                                  const std::vector<std::string>& overrides, uint32_t schema,
                                  const std::vector<SpecRule>& rules = specRules());
 
-// Returns kUsage if a key would silently be without effect (a goal that no evaluation can reach, a
-// chat template that no question is asked in, ...), or if the name begins with a digit. For files
-// that a person applies, not for stored experiments. `place` as in parseExperiment.
+// Returns kUsage for some keys without effect (a goal that no evaluation can reach, a chat template
+// that no question is asked in, ...), and if the name begins with a digit. A stored experiment need
+// not pass. `place` as in parseExperiment.
 Status checkEffects(const v1::Experiment& experiment, const std::string& place);
 
-// Returns kUsage if minPerLayer in each of `layers` takes all of spec.policy.totalBudget, or more
-// than a budget at which the learned schedule is measured. Called before a run begins.
+// Returns kUsage if the experiment learns and minPerLayer in each of `layers` takes all of
+// spec.policy.totalBudget, or more than a budget at which the learned schedule is measured.
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
 // Returns kUsage if a stored experiment chooses by a word that this build does not know, as one of
 // a newer build may. A missing word is allowed.
 Status checkWords(const v1::Experiment& experiment, const std::string& place);
 
-// Returns kUsage if the experiment does not fit the model: minPerLayer * layers above a total
-// budget, an explicit schedule without one entry for each layer, oneHot with one layer or a budget
-// below the layers, or more entries by heads than a schedule or a surrogate may have.
+// Returns kUsage if the experiment does not fit the model: no layers, minPerLayer * layers above a
+// total budget, an explicit schedule without one entry for each layer, oneHot with one layer or a
+// budget below the layers, or more entries by heads than a schedule or a surrogate may have.
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
 // Returns deterministic bytes of the experiment: equal files, equal bytes.

@@ -1,9 +1,9 @@
 #pragma once
 // Changes of a run's settings.
 //
-// Live settings (SpecKey::live) may change while a run goes on. All others shape results. Until a
-// result counts, an edited experiment file replaces the run's (RunControl::replaceRun). From then
-// on another value needs another run: `allot fork`. Pure functions, any thread.
+// Live settings (SpecKey::live) may change while a run goes on. Until a result counts, an edited
+// experiment file can change others, too (RunControl::replaceRun). From then on that needs another
+// run: `allot fork`. Pure functions, any thread.
 #include <string>
 #include <vector>
 
@@ -20,8 +20,8 @@ struct SpecChange {
   bool live = false;
 };
 
-// Returns the settings in which the two differ, in the order of specRules(). If only one has the
-// section spec.update, that is one change.
+// Returns the settings in which the two differ: the name, then those of specRules() in their order.
+// If only one has the section spec.update, that is one change, in front of them.
 std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experiment& to);
 
 // Returns kUsage if a run under `from` cannot go on under `to`. made: the results of the run, as in
@@ -38,12 +38,12 @@ std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& exp
                                       const std::vector<SpecRule>& rules = specRules());
 
 // Returns `in_force` with those settings replaced in which `new_file` differs from `old_file`.
-// Settings that were changed by command and not edited in the file stay.
+// Others stay, unless the file adds or removes the section spec.update.
 v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment& old_file,
                             const v1::Experiment& new_file);
 
-// Returns `experiment` with each "spec.a.b=value" replaced. kUsage if an experiment file with these
-// settings would be refused, or for a key of spec.cluster.
+// Returns `experiment` with each "spec.a.b=value" replaced. kUsage for a key of spec.cluster, or if
+// the result is refused (by checkEffects() only if `experiment` passes it).
 Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings);
 

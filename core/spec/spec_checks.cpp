@@ -60,7 +60,7 @@ Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
       "; mend that, or leave the goal empty");
 }
 
-// Checks that a template that is named by itself is used.
+// Checks that a template is used if it is named: auto and none need not be.
 Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
   const std::string& name = spec.model().chat_template();
   if (name.empty() || name == "auto" || name == "none") return {};
@@ -105,7 +105,7 @@ Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) 
                   "accuracy, without which nothing is answered; add it, or remove this key");
 }
 
-// Checks that repeats have accuracy to measure, and a method that draws.
+// Checks that repeats have accuracy to measure, and a method that draws or a temperature.
 Status checkRepeats(const v1::Spec& spec, const std::string& place) {
   const v1::Evaluation& evaluation = spec.evaluation();
   if (repeatsOf(evaluation) == 1) return {};

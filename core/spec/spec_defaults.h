@@ -9,7 +9,8 @@
 namespace allot {
 
 // Sets the keys of the task that are missing and that its suite decides. Clears keys that have
-// their default and no meaning for the suite, so that equal experiments have equal bytes.
+// their default and no meaning for the suite, and the default split: equal experiments have equal
+// bytes.
 void deriveTaskDefaults(v1::Task& task);
 
 struct SpecProblem {

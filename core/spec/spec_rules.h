@@ -1,5 +1,5 @@
 #pragma once
-// The rules behind specKeys(): one row for each key under `spec`, with all that its check needs.
+// The rules behind specKeys(): a row for each setting under `spec`, with all that its check needs.
 //
 // core/spec/spec.cpp reads experiment files by these rows. The rows of SpecKey, the Markdown table
 // and the schema of the API server (k8s/render/crd.h) are made from them. Part of core/spec; pure
@@ -90,7 +90,7 @@ inline constexpr const char* kRequired = "required";
 
 constexpr size_t kMaxListEntries = 64;        // of a list or section, except an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of all layers
-// Entries of the largest schedule that the surrogate learns: it has (3 * entries)^2 / 2 numbers.
+// Most entries by heads that a surrogate learns, with (3 * entries)^2 / 2 numbers.
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 
@@ -100,8 +100,8 @@ const std::vector<SpecRule>& specRules();
 // Returns the values of a rule for messages: "1..1000000", ">0..10", "adam, sgd".
 std::string rangeText(const SpecRule& rule);
 
-// Returns the keys that are accepted under `parent` ("" for the whole file); none if `parent` is no
-// section.
+// Returns the keys that are accepted under `parent` ("" for the whole file); none if `parent` has
+// none, or any.
 std::vector<std::string> knownKeys(const std::string& parent);
 
 // Returns the candidate with the least edit distance to `word`, which is at most 2 and less than

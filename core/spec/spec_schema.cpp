@@ -24,7 +24,7 @@ bool isAbsent(const SpecRule& rule, v1::Spec& spec) {
   return isUnset(fieldOf(rule, spec));
 }
 
-// Returns true if the message, or one in it, holds a field that this build does not know.
+// Returns true if the message, or one in it outside lists, holds a field unknown to this build.
 bool hasUnknownFields(const google::protobuf::Message& message) {
   const auto* reflection = message.GetReflection();
   if (!reflection->GetUnknownFields(message).empty()) return true;

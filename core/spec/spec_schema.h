@@ -2,10 +2,10 @@
 // Experiments that an older build stored, read by this one.
 //
 // A schema is a number that grows whenever keys are added to the experiment file (SpecRule::since).
-// Each build knows the keys of one schema, and stores its number with the runs that it creates. In
-// an experiment of an older build, complete() gives a later key the value by which that build acted
-// (SpecRule::before). Digests stay those of the stored bytes (asOfSchema). Runs of development
-// builds before release 0.1.0 are refused (checkSchema). Pure functions, any thread.
+// Each build knows the keys up to one schema, and stores its number with the runs that it creates.
+// In an experiment of an older build, complete() gives a later key the value by which that build
+// acted (SpecRule::before). Digests stay those of the stored bytes (asOfSchema). Runs of
+// development builds before release 0.1.0 are refused (checkSchema). Pure functions, any thread.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -38,7 +38,8 @@ v1::Experiment asOfSchema(v1::Experiment experiment, uint32_t schema,
 // schema. schema: as stored, 0 if none was. build: of the run's creator, "" if unknown. what: the
 // run, for the message.
 Status checkSchema(uint32_t schema, const std::string& build, const std::string& what);
-// Returns the same errors, and kUsage if `stored` has a field that this build does not know.
+// Returns the same errors, and kUsage if `stored` has, outside lists, a field unknown to this
+// build.
 Status checkSchema(uint32_t schema, const std::string& build, const std::string& what,
                    const v1::Experiment& stored);
 

@@ -233,7 +233,7 @@ Result<v1::Toleration> readToleration(const YamlValue& value, const Site& site) 
 
 // ---- fields ----
 
-// Adds one entry to a repeated field. Returns its canonical text, by which repetitions are found.
+// Adds one entry to a repeated field. Returns a text by which repetitions are found.
 Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const Site& site,
                              const SpecField& target) {
   const auto* reflection = target.message->GetReflection();

@@ -1,7 +1,7 @@
 #pragma once
 // Reads single values of an experiment file: from the YAML tree, by the rule of the key, into the
-// field of a message. Errors are kUsage and name file, key, value and what is allowed. Part of
-// core/spec; pure functions, any thread.
+// field of a message. Errors are kUsage and name file and key. Part of core/spec; pure functions,
+// any thread.
 #include <string>
 
 #include "core/result.h"

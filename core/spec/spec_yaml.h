@@ -41,7 +41,7 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 // as \xNN, and "..." after about `limit` bytes.
 std::string escaped(std::string_view text, size_t limit = 60);
 // Returns escaped(text) in double quotes, for values that people write. inQuotes() of
-// core/json_text.h is for bytes of model files.
+// core/json_text.h is for bytes of other files.
 std::string doubleQuoted(std::string_view text);
 // Returns "1 update", "2 updates".
 std::string counted(uint64_t count, const std::string& what);

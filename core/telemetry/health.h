@@ -2,7 +2,7 @@
 // Health: whether a process has started, is alive and is ready, for /startedz, /livez and /readyz.
 //
 // A process has started once it has loaded what it needs or waits for other processes. It is alive
-// while it makes progress or need not. A Redis that is away makes a process unready, never dead: a
+// while it makes progress or need not. A store that is away makes a process unready, never dead: a
 // restart would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@ namespace allot {
 
 class Health {
  public:
-  // The process counts as dead after this time without progress().
+  // A process that neither loads nor waits counts as dead after this time without progress().
   static constexpr uint64_t kStuckMs = 120'000;
   // The process counts as unready after this time without an answer of a store that is asked.
   static constexpr uint64_t kStoreAwayMs = 15'000;
@@ -27,10 +27,9 @@ class Health {
   // now: returns monotonic milliseconds. The initial state is loading.
   explicit Health(std::function<uint64_t()> now);
 
-  // Notes that a long operation runs (a model is loaded): not started and unready, and alive until
-  // progress() was called.
+  // Notes a long operation (a model is loaded): not started, unready, and alive without progress().
   void loading(std::string why);
-  // Notes a wait for other processes: started and unready, and alive until progress() was called.
+  // Notes a wait for other processes: started, unready, and alive without progress().
   void waiting(std::string why);
   // Notes a sign of life: a round of the main loop, a decode step.
   void progress();

@@ -35,7 +35,7 @@ class Session;
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;
-  // The open connections; the front one has been idle for the longest time.
+  // The open connections; the front one began, or sent a request, the longest ago.
   std::list<Session*> waiting;
 };
 

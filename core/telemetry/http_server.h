@@ -2,9 +2,9 @@
 // HttpServer: the small HTTP server of a process (page, metrics, liveness).
 //
 // It is read-only: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline for each
-// request, and at most 64 connections. One more connection closes the one that has been idle for
-// the longest time. A slow or hostile client therefore costs little, and cannot keep probes out.
-// Owned by the process's main. The server has one thread, on which it calls the handler, one
+// request, and at most 64 connections. One more connection closes the one that began, or sent a
+// request, the longest ago. A slow or hostile client therefore costs little, and cannot keep probes
+// out. Owned by the process's main. The server has one thread, on which it calls the handler, one
 // request at a time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
@@ -41,7 +41,8 @@ class HttpServer {
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.
   // `timeout` limits the time until a request is read completely, and the time to write the answer.
-  // kUsage if the address is invalid or the port is not available, kInternal without a thread.
+  // kUsage if the address is invalid or the port is not available, kInternal without a thread or
+  // memory.
   static Result<std::unique_ptr<HttpServer>> start(
       const std::string& address, uint16_t port, Handler handler,
       std::chrono::milliseconds timeout = std::chrono::seconds(10));

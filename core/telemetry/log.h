@@ -1,6 +1,6 @@
 #pragma once
 // The log of a process: one line an event on standard error, as text for people or as JSON.
-// Messages are cut at 16 KiB. Any thread.
+// Messages, except the last words of a text log, are cut at 16 KiB. Any thread.
 #include <string>
 #include <string_view>
 

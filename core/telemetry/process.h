@@ -1,5 +1,6 @@
 #pragma once
-// The frame of a process's main(): options, log, signals, last words. Used only by main().
+// The frame of main() in allot-worker, allot-aggregator and allot-operator: options, log, signals,
+// last words. Any thread may read `draining`.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
@@ -20,7 +21,7 @@ void writeTermination(std::string_view sentence);
 // termination file.
 int endProcess(const std::string& program, const Status& done);
 
-// The telemetry options that every process has on its command line.
+// The telemetry options on the command line of these processes.
 struct TelemetryFlags {
   TelemetryOptions options;
   std::string log_format = "text";

@@ -2,10 +2,10 @@
 // MetricRegistry: the metrics of one process, all from the catalogue. Owned by Telemetry; any
 // thread.
 //
-// It wraps prometheus-cpp's core registry, which would silently accept any name, labels and
-// buckets. counter(), gauge(), histogram() and replace() throw std::logic_error for a name, kind or
-// set of labels that is not in the catalogue. text() adds the labels `experiment` and, once it is
-// known, `run_id`.
+// It wraps prometheus-cpp's core registry, which knows no catalogue. counter(), gauge() and
+// histogram(), and replace() for its samples, throw std::logic_error for a name, kind or set of
+// labels that is not in the catalogue. text() adds the labels `experiment` and, once it is known,
+// `run_id`.
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -25,8 +25,8 @@ namespace allot {
 // Formats for scrapers: Prometheus's text format 0.0.4, and OpenMetrics 1.0.
 enum class Exposition { kPrometheus, kOpenMetrics };
 
-// Returns the format for a request's Accept header: OpenMetrics if the header names it and does not
-// rate it below text/plain.
+// Returns the format for a request's Accept header: OpenMetrics if the header accepts it by name
+// and does not rate it below text/plain.
 Exposition expositionFor(std::string_view accept);
 // Returns the Content-Type of a format.
 const char* expositionType(Exposition format);

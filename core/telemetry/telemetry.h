@@ -2,8 +2,8 @@
 // Telemetry: the metrics and health of a process, and the server and the target file that publish
 // them. Owned by main(); any thread.
 //
-// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process answers
-// other paths.
+// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process, if it has
+// one, answers other paths.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -53,8 +53,8 @@ class Telemetry {
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
   // Starts the server, if the options have a port. other: answers other paths, on the server's
-  // thread; null: they are 404. kUsage if the port is not available or a target file lacks a
-  // server, kIo if the target file cannot be written.
+  // thread; null: they are 404. Errors are those of HttpServer::start(); kUsage if a target file
+  // lacks a server, kIo if it cannot be written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
                                                   PathHandler other = nullptr);
 

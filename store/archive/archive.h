@@ -3,7 +3,7 @@
 //  - export.json: a v1::RunExport with settings, model, last state and open units;
 //  - history.jsonl: one v1::IterationRecord a line, every update with the results that it consumed;
 //  - evaluations.jsonl: one v1::EvaluationResult a line;
-//  - updates.csv, episodes.csv, evaluations.csv: the same for people; no program reads them.
+//  - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
 // The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
 // how far the run had come. Lines of an interrupted export beyond that are ignored. Results in the
 // inbox are not exported; their tickets stay gaps.
@@ -25,7 +25,7 @@
 
 namespace allot {
 
-// Is called after each slice of updates with the updates done and all updates.
+// Is called after each slice of updates with the updates done and those to be done in all.
 using ArchiveProgress = std::function<void(uint64_t done, uint64_t all)>;
 
 struct ExportSummary {
@@ -37,18 +37,18 @@ struct ExportSummary {
 };
 
 // Writes the run into `folder`, which is made if needed, or updates an earlier export of this run:
-// history.jsonl only grows, the other files are replaced.
-// kUsage if the folder has another run or a later state of this run, or if another process writes
-// there. kIo if a file cannot be written. After an error export.json is as before; other files may
-// be newer.
+// history.jsonl only grows, the other files are replaced. kUsage if the folder has another run or a
+// later state of this run, or if another process writes there. kData if history.jsonl does not end
+// with an update. kIo if a file cannot be written. After an error export.json is as before; other
+// files may be newer.
 Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
                                 const ArchiveProgress& progress = {});
 
-// Reads an exported folder. Every line is checked: kData names file and line. kUsage for the run of
-// a newer or a development build. One thread.
+// Reads an exported folder, and checks each line that it reads: kData names the file and, of a
+// line, its number. kUsage for the run of a newer or a development build. One thread.
 class ArchiveReader final : public RunSource {
  public:
-  // Opens the folder's files. kUsage if it has no export.json.
+  // Opens the folder's files. kUsage if one is missing.
   static Result<std::unique_ptr<ArchiveReader>> open(const std::string& folder);
 
   Result<RunHead> readHead() override;
@@ -89,12 +89,12 @@ struct ResultWatcher {
 
 // Computes every update again. Compares it with its record, and the last state with the published
 // one. Checks that each evaluation is possible and recorded once. kData names the first fault;
-// kUsage if the run has another arithmetic.
+// kUsage if there is no run or it has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {},
                                 const ResultWatcher& watcher = {});
 
-// Writes the run into the store while it is verified as by verifyRun(). If that fails the store
-// has no run. kUsage if the store already has the run.
+// Writes the run into the store while it is verified as by verifyRun(), except checkEnd(). If that
+// fails the store has no run. kUsage if the store already has the run.
 // Requires: the store's run id is the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});

@@ -91,7 +91,7 @@ Status HistoryFile::append(const std::vector<v1::IterationRecord>& records) {
   return write();
 }
 
-// Checks that the folder has no export, or an earlier one of this run.
+// Checks that the folder has no export, or one of this run.
 Status checkFolder(const std::string& folder, const std::string& run_id) {
   const std::string path = folder + "/" + archive::kExportFile;
   std::error_code error;

@@ -1,8 +1,8 @@
 #pragma once
 // RunSource: reads a run from its beginning, from a store or from exported files. One thread.
 //
-// Export, import, verify and the leaderboard use it. A run that goes on meanwhile is read up to the
-// version that it had at readHead(). Memory does not grow with the run.
+// A run that goes on meanwhile is read up to the version that it had at readHead(). Memory does not
+// grow with the run.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -35,7 +35,7 @@ class RunSource {
   virtual ~RunSource() = default;
 
   // Reads the head. kUsage if there is no run, kData if the stored data cannot be one.
-  // Requires: no other function was called before.
+  // Requires: no updates or evaluations were read before.
   virtual Result<RunHead> readHead() = 0;
   // Returns the next updates, in order, up to the head's version; empty after the last. kData if
   // one is missing or unreadable.
@@ -81,8 +81,8 @@ class StoreSource final : public RunSource {
 Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
                                                      size_t count);
 
-// Returns version 0 of a run: its origin's state, or the initial one. kData if the origin does not
-// fit the model or contradicts itself.
+// Returns version 0 of a run: its origin's state, or the initial one. kData if experiment or origin
+// does not fit the model, or the origin contradicts itself.
 Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts& model);
 
 }  // namespace allot

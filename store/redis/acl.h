@@ -1,6 +1,6 @@
 #pragma once
 // The Redis accounts of an experiment and their permissions, as a Redis ACL file (Redis 7 or newer:
-// older ones have no key permissions). Used by the command line; any thread.
+// older ones have no key permissions). Used by the command line and the operator; any thread.
 //
 // Redis runs a script as the user that calls it. A user therefore needs every command of its
 // scripts, on every key that they name: store/redis/lua/*.lua say which.

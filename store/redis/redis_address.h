@@ -8,8 +8,7 @@
 //     cert=/path&key=/path     client certificate and its private key; both or neither
 // unix:/path, unix:///path                           options: user=name, password-file=/path
 //
-// A user needs a password file. An address with a password is refused: addresses end up in process
-// lists, logs and manifests.
+// A user needs a password file. An address with a password is refused.
 #include <string>
 
 #include "core/result.h"

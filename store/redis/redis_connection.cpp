@@ -73,8 +73,8 @@ bool startsWithAny(std::string_view text, std::initializer_list<std::string_view
 }
 
 // The accounts with which this process was let in. If the server refuses one of them now, its
-// password is being changed. One set for the process, because findRun() and others connect anew
-// each time.
+// password counts as being changed. One set for the process, because findRun() and others connect
+// anew each time.
 class KnownAccounts {
  public:
   void add(const std::string& account) {

@@ -1,10 +1,10 @@
 #pragma once
 // RedisConnection: one blocking connection to one Redis server (hiredis 0.14 and 1.x).
 //
-// Used by one thread. The connection is made on first use. A failure drops the socket and the next
-// call reconnects, so that a late answer never meets a later request. Each connect resolves the
-// host and reads the password and TLS files again: they may be replaced. Commands are sent as
-// argument vectors only, which are binary-safe and cannot be injected into.
+// Used by one thread. The connection is made on first use. A call without a whole answer drops the
+// socket and the next one reconnects, so that a late answer never meets a later request. Each
+// connect resolves the host and reads the password and TLS files again: they may be replaced.
+// Commands are sent as argument vectors, which are binary-safe and cannot be injected into.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -86,8 +86,8 @@ class RedisConnection {
 
   // Sends one command. kUnavailable if the server cannot be reached, does not answer within the
   // time-out, cannot serve now (loading, out of memory, read-only), or refuses a password or
-  // command that it accepted before. kUsage if the server refuses this user or this command;
-  // kInternal for any other error reply.
+  // command that it accepted before. kUsage if the server refuses this user or this command, or a
+  // password or TLS file cannot be used; kInternal for any other error reply.
   Result<RedisReply> call(const Arguments& arguments);
 
   // Runs a script by its digest, or by its text if the server does not know it. Errors as of
@@ -96,9 +96,9 @@ class RedisConnection {
                          const Arguments& arguments);
 
   // Waits in the server (XREAD BLOCK) for an entry of a stream after the entry `after`. Returns the
-  // entry's id; "large" if the entry is too large to be read; "" if none came within block_ms.
-  // Drops the connection and returns "" once `stop`, which is called about ten times a second,
-  // returns true.
+  // entry's id ("unknown" if the reply has none); "large" if the entry is too large to be read; ""
+  // if none came within block_ms. Drops the connection and returns "" once `stop`, which is called
+  // about ten times a second, returns true.
   // Requires: block_ms > 0.
   Result<std::string> wait(const std::string& stream, const std::string& after, uint64_t block_ms,
                            const std::function<bool()>& stop = nullptr);

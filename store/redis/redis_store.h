@@ -2,8 +2,8 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Every write of more than one key is one Lua script (store/redis/lua), and therefore atomic.
-// store/README.md describes the keys.
+// Writes are Lua scripts (store/redis/lua), each of which is atomic. Long lists go in several
+// calls. store/README.md describes the keys.
 #include <map>
 #include <optional>
 #include <string>
@@ -119,8 +119,7 @@ class RedisStore final : public Store {
   std::string run_id_;
   std::string prefix_;
   std::string spec_sha256_;  // of the spec that this client read last
-  // The last inbox entry that readInbox returned. It needs no consumer group: the inbox has one
-  // reader at a time (the lease holder), and consumed entries are deleted.
+  // The last inbox entry that readInbox returned since reopenInbox.
   std::string inbox_cursor_ = "0-0";
   std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews reported
   std::string import_;               // the import that beginImport started, "" if none

@@ -10,7 +10,7 @@
 namespace allot {
 namespace {
 
-// Limits of one call, so that none blocks the server for long.
+// A call with this many bytes or words is sent: calls should not block the server for long.
 constexpr size_t kBytesPerCall = 1024 * 1024;
 constexpr size_t kWordsPerCall = 20'000;
 
@@ -22,7 +22,7 @@ std::string nameOfImport() {
   return name;
 }
 
-// Collects words for calls of limited size, each of which begins with the word `first`.
+// Collects words for calls, each of which begins with the word `first`.
 class Slices {
  public:
   using Send = std::function<Status(const std::vector<std::string>&)>;

@@ -4,8 +4,8 @@
 --       12 free_groups rwd, 13 reissue rwd, 14 workers rwd, 15 beats rwd, 16 tickets rwd,
 --       17 model rwd, 18 seen rwd
 -- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type,
--- streams whose entry ids are used up, junk beside the beats. Returns the number of each such key and,
--- of a stream, the id of its last entry.
+-- streams whose entry ids are used up, a ticket count that is no number, too many workers or beats.
+-- Returns the number of each such key and, of such a stream, the id of its last entry.
 -- ARGV: 1 epoch 2.. type of each key from the second on
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end

@@ -1,8 +1,8 @@
 -- roles: worker
 -- keys: 1 tickets rw, 2 reissue w, 3 workers r
 -- Returns up to `count` reissued tickets, the lowest first, or else that many new ones below `limit`.
--- shared: at most a live worker's part of this number, in equal pieces; 0: no such bound.
--- from: reissued tickets below it are forgotten, and so are tickets that were never handed out.
+-- shared: at most a worker's part of this number, in equal pieces; 0: no such bound.
+-- from: reissued tickets below it are forgotten, and so are those that were never handed out.
 -- ARGV: 1 count 2 limit 3 shared 4 from
 local count = tonumber(ARGV[1])
 local shared = tonumber(ARGV[3])
