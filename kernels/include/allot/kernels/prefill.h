@@ -70,11 +70,11 @@ struct KeyBlocks {
 // Sums over heads of what was computed and read. Calls add to them, so that they sum over chunks
 // and layers.
 struct PrefillStatistics {
-  uint64_t blocks = 0;        // computed pairs of a query block and a key block
-  uint64_t dense_blocks = 0;  // pairs that causality and the window leave
-  uint64_t key_bytes = 0;     // of the computed pairs' keys, once a pair; twice for a drawn block
-  uint64_t value_bytes = 0;   // of their values, without those of skipped blocks
-  uint64_t dense_bytes = 0;   // keys and values of dense_blocks
+  uint64_t blocks = 0;          // computed pairs of a query block and a key block
+  uint64_t dense_blocks = 0;    // pairs that causality and the window leave
+  uint64_t key_bytes = 0;       // of the computed pairs' keys, once a pair; twice for a drawn block
+  uint64_t value_bytes = 0;     // of their values, without those of skipped blocks
+  uint64_t dense_bytes = 0;     // keys and values of dense_blocks
   uint64_t skipped_blocks = 0;  // computed pairs whose values were skipped
 };
 
