@@ -15,8 +15,8 @@ void addValues(const PagedKv& kv, const int32_t* pages, int kv_head, int from, i
 // Returns the place [head_dim] in PagedKv::value_sums for the sum over positions 0 .. position.
 double* valueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int position);
 
-// Brings PagedKv::value_sums up to date after positions start .. start + count - 1 were written:
-// the sums at their last two, and at the last position of each page that they complete.
+// Brings PagedKv::value_sums up to date after positions start .. start + count - 1 were written.
+// Writes the sums at their last two, and at the last position of each page that they complete.
 // Requires: their values are in the cache, and so is the sum at start - 1, unless start is 0.
 void appendValueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int start, int count);
 

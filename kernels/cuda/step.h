@@ -4,7 +4,7 @@
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
 // heads. The split kernel cuts a row's keys into splits, of kSplitKeys for sampled heads and of
 // exactSplitKeys() for exact ones. A warp processes one split of one KV head for one head group, or
-// up to kJoinedSplits exact splits. It writes for each split and head:
+// up to kJoinedSplits exact splits. It writes for each head:
 //   exact heads    the sum of exponentials and the weighted sum of values
 //   sampled heads  the weights and their sums, or the scores (choosesByScores()); the combine
 //                  kernel draws or chooses from these

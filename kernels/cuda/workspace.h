@@ -102,7 +102,7 @@ struct Workspace::Impl {
                        cudaStream_t stream) const;
 
   // Makes room for the key sets and counts of methods that choose by scores or bounds, page scores,
-  // tile shares and bernoulli's estimates; plan() does the rest.
+  // tile shares and bernoulli's estimates. plan() does the rest.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
   // Chooses the split kernel of a step and its grid.

@@ -97,7 +97,7 @@ struct MethodOptions {
   double local_share = 0;   // above 0: this share instead of `local`, rounded up
   double heavy = 0.05;      // share of the other keys read as the heaviest
   double pilot = 0.05;      // share of the rest sampled to estimate its spread
-  double epsilon = 0.05;    // relative error: of the output, or (the latter) of the denominator...
+  double epsilon = 0.05;    // relative error of the output (adaptive-denominator: denominator)...
   double delta = 0.05;      // ...exceeded with at most this probability
   uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
   // vattention: numerator and denominator have half of delta each, instead of the split that needs

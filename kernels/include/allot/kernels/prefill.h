@@ -105,7 +105,7 @@ class PrefillWorkspace {
 // Computes attention over a list; without one (null) dense attention, which equals a list of all
 // blocks of 64. Returns nothing, or one sentence that says what is refused; outputs are then
 // unspecified. Refuses
-// - queries and scores that are not finite;
+// - queries that are not finite; scores that are NaN or +inf;
 // - first, count or window below 0; skip outside of its range;
 // - positions beyond the page table; a page outside the pool;
 // - heads that are no multiple of the KV heads; a head_dim that is no multiple of 16 up to 1024;
@@ -129,11 +129,11 @@ struct BlockLists {
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
 
-// SampleAttention: the exact attention of the chunk's last `block` queries, or of all if there are
-// fewer, is summed by key block (columns) and by distance (slashes). All query blocks of the chunk
-// keep the fewest columns and slashes that hold these shares of the sums, and the diagonal. Sums
-// are integers, so that a list depends on no order. Promise: the sampled queries keep at least
-// max(alpha_column, alpha_slash) of their attention, on average. Other queries have no promise.
+// SampleAttention: the exact attention of the chunk's last queries, at most `block`, is summed by
+// key block (columns) and by distance (slashes). All query blocks of the chunk keep the fewest
+// columns and slashes that hold these shares of the sums, and the diagonal. Sums are integers, so
+// that a list depends on no order. Promise: the sampled queries keep at least max(alpha_column,
+// alpha_slash) of their attention, on average. Other queries have no promise.
 struct SampleAttentionOptions {
   double alpha_column = 0.95;  // above 0, at most 1: everything
   double alpha_slash = 0.95;
