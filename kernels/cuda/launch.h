@@ -69,7 +69,7 @@ StepKernel featuresKernelOf(int head_dim, Element element);
 
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
-// The kernels of an append.
+// The kernels of appendKv() and meanValues().
 struct AppendKernels {
   AppendKernel append = nullptr;
   AppendKernel mean_key = nullptr;
