@@ -3,7 +3,7 @@
 // pilots, the pilot's estimates, and the budgets of vattention and adaptive-denominator.
 // kernels/cpu/adaptive.h describes the algorithm.
 //
-// Private to kernels/. Pure functions, host and device, any thread.
+// Private to kernels/. Any thread.
 #include <cmath>
 #include <cstdint>
 

@@ -20,7 +20,7 @@ struct Parameter {
   std::function<std::string(const MethodOptions& options)> write;
 };
 
-// Returns "s2anta-prop, s2anta-flash".
+// Returns the names, such as "s2anta-prop, s2anta-flash".
 std::string namesOf(const std::vector<Method>& methods);
 
 // Returns all parameters, in the order of a method's text and of the documents.

@@ -255,7 +255,7 @@ class Bench {
                  (one.budget ? " S=" + std::to_string(*one.budget) : ""));
         bench.measure(one);
         ++done_;
-        // Between our own figures: right behind the first dense one.
+        // Between our own figures: right behind the first one.
         if (report.peers.empty()) askPeers(shape, &report);
       }
     }

@@ -267,7 +267,7 @@ std::optional<std::string> CudaCache::fill(const ScoreSource& source) {
   keys.need(bytes);
   values.need(bytes);
   starts.need(batch * sizeof(int32_t));
-  // appendKv() needs a workspace with any plan.
+  // appendKv() needs a workspace.
   kernels::cuda::Workspace workspace;
   if (auto refusal = workspace.plan(
           {}, kv_,

@@ -1,7 +1,6 @@
 #pragma once
-// What allot-bench's GPU part measures: options, the grid of cases, and for each case the fewest
-// bytes and operations, which its times are compared with. Pure functions, except parseOptions(),
-// which prints; any thread; no CUDA.
+// What allot-bench's GPU part measures: options, the grid of cases, and the fewest bytes and
+// operations of a case. Pure functions, except parseOptions(), which prints; any thread; no CUDA.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -97,11 +96,11 @@ bool readsBounds(const CudaOptions& options);
 // Returns the bytes of a cache of `sequences` sequences, 4-bit shadow included.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);
 
-// Returns how many copies of a shape's sequences steps take in turn, at least 1: so many that even
-// the case that reads least reads four times the L2 cache between two uses of a key.
+// Returns how many copies of a shape's sequences steps take in turn, at least 1. Even the case with
+// the least known floor then reads four times the L2 cache between two uses of a key.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
-// Returns the splits of a step.
+// Returns the splits of kSplitKeys keys of all rows and KV heads.
 int64_t splitsOf(const CudaOptions& options, Shape shape);
 
 // Order statistics of times in milliseconds, without interpolation: the median of an even number is

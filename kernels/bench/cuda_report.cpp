@@ -19,7 +19,7 @@ constexpr double kExponentialRate = 16;
 
 constexpr int kFigureWidth = 8;
 
-// Returns "-" for a number that is not finite.
+// Returns the number as text, "-" if it is not finite.
 std::string number(double value, int digits) {
   if (!std::isfinite(value)) return "-";
   char text[64];

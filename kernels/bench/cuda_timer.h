@@ -23,7 +23,7 @@ class CudaTimer {
                                                 const std::function<void()>& prepare,
                                                 Timing* timing);
 
-  // Sets how many bytes of other memory are read before each timed run; 0: none.
+  // Sets how many bytes of other memory are read before each run; 0: none.
   void flush(size_t bytes);
 
   // Return GB/s of a copy within the device (bytes read and written), and of reading alone.

@@ -1,5 +1,5 @@
 #pragma once
-// Dense decode attention with LibTorch, for comparison: the only file of kernels/ that needs
+// Dense decode attention with LibTorch, for comparison: the only unit of kernels/ that needs
 // LibTorch. Owned by one thread.
 #include <memory>
 #include <string>

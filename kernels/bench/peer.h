@@ -31,8 +31,9 @@ struct PeerLimits {
 
 class Peer {
  public:
-  // Starts the process and waits until it is ready or has said why not. `name` is torch,
-  // flashinfer, or the path of a program; `python` runs a path that ends with .py, through peer.py.
+  // Starts the process and waits for its first line, for limits.start at most. `name` is torch,
+  // flashinfer, or the path of a program; `python` runs the first two, and a path that ends with
+  // .py, through peer.py.
   Peer(const std::string& name, const std::string& python, PeerLimits limits = {});
   ~Peer();
   Peer(const Peer&) = delete;

@@ -171,7 +171,7 @@ class Layer {
   cuda::PrefillWorkspace workspace_;
 };
 
-// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 reads all.
+// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 most.
 MethodOptions atStrength(const MethodOptions& of, double strength, int keys, uint32_t* budget) {
   MethodOptions method = of;
   switch (method.method) {

@@ -5,9 +5,9 @@
 //
 // Keys that are not masked are split into
 //   I_f   always read: the first `sink`, the last `local`, and of the keys between them the
-//         ceil(heavy * count) with the largest scores. Keys are ranked by q.k, or by the score of
-//         their shadow if the options name one; ties go to the older key. Shares are rounded up;
-//         the authors' public code rounds sink and local down.
+//         ceil(heavy * count) with the largest scores. Keys are ranked by their scores, from the
+//         shadow if the options name one; ties go to the older key. Shares are rounded up; the
+//         authors' public code rounds sink and local down.
 //   tail  the other n_s keys
 // s_j is the exact score of key j, v_j its value, and m the largest score that was read. With
 // e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample:

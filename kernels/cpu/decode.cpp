@@ -144,7 +144,7 @@ struct Heads {
 };
 
 // The work of one item: one KV head of one row. Neighbouring query heads of one Way are processed
-// together, so that their keys and values are read once. No output bit depends on the other heads.
+// together. No output bit depends on the other heads.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -349,7 +349,7 @@ class GroupRun {
     return head;
   }
 
-  // Returns false if a score that the method computed is not finite.
+  // Returns false if the method's log-sum is NaN or +inf.
   bool chosenValues(int g, const Heads& heads, GroupCounts& counts) {
     const Head at = head(g, heads.base);
     if (at.scores && at.weight_total == 0) {

@@ -3,7 +3,7 @@
 namespace allot::kernels {
 namespace {
 
-// total < 2^62 and offsets below 2^24 S need more than 64 bits on the way.
+// A total below 2^62 times 2^24 needs more than 64 bits.
 __extension__ using Wide = unsigned __int128;
 
 // Adds key j if thresholds from *next on are below its prefix sum, and moves *next behind them.

@@ -31,8 +31,9 @@ ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
 }
 
 // Pages are scattered in memory, and the processor's own prefetching stops at the end of a page.
-// Loops over keys or values therefore prefetch the rows that they reach kAhead rows later, a few
-// cache lines at a time: many at once would only fill the processor's queue of requests.
+// Decode loops over consecutive keys or values therefore prefetch the rows that they reach kAhead
+// rows later, a few cache lines at a time: many at once would only fill the processor's queue of
+// requests.
 constexpr int kAhead = 32;
 // Prefetches `bytes` bytes.
 ALLOT_INLINE void fetch(const void* from, size_t bytes) {

@@ -4,8 +4,8 @@
 //
 // Each (query, key) is one sum in a fixed order. Results do not depend on page size, threads, the
 // group, or which keys are scored together. Exact scores are sums of fused multiply-adds if the
-// processor has them (x86-64-v3 and v4 give the same bits; others round twice). Shadow scores are
-// integer sums, equal everywhere.
+// processor has them (x86-64-v3 and v4 give the same bits). Shadow scores are integer sums, equal
+// everywhere.
 #include <bit>
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // Our method: systematic draws from the softmax of the shadow's scores s~, corrected by the exact
 // scores of the drawn rows alone. Importance weights exp(s - s~) are self-normalised. Keys cost
-// their shadow and the drawn rows.
+// their shadow and the drawn rows; weights=exact, for analysis, reads all.
 //
 // The shadow's scores leave out the mean key, one number for every key. The weights do not depend
 // on it, and the estimate of the normaliser includes it: sum_j a~_j exp(s_j - s~_j) = sum_j

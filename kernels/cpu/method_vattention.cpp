@@ -24,7 +24,7 @@ namespace allot::kernels {
 // below c_N.
 //
 // What the paper has not: where the pilot cannot tell N from 0 its estimate says nothing of |N|,
-// and every row is read (cancelling=all). cancelling=estimate takes the estimate, as the paper
+// and every row is wanted (cancelling=all). cancelling=estimate takes the estimate, as the paper
 // does, and the promise is then that of heads whose values do not cancel.
 //
 // For vectors the lemma on sums holds where z_N >= 1.24, up to delta_N = 0.215: among normal

@@ -15,14 +15,15 @@
 
 namespace allot::kernels {
 
-// The most draws of a head. Counts up to this number are exact in float32.
+// The most draws of a head with exactAbove=never. Counts up to this number are exact in float32.
 constexpr uint32_t kMostDraws = 1u << 24;
 
 // Keys of one block of integer weights; draws skip whole blocks by their sums.
 constexpr int kBlock = 32;
 
 // The inputs of one query head. Scores are scale * q.k + bias; for bernoulli an estimate of that,
-// and for methods that read a shadow with k~ in place of k. quest has neither scores nor weights.
+// and for methods that read a shadow with k~ less the mean key in place of k. quest has neither
+// scores nor weights.
 struct Head {
   // [n] scores, then -inf up to a multiple of kBlock; also -inf before `first`, back to a multiple.
   const float* scores = nullptr;
@@ -30,8 +31,8 @@ struct Head {
   const float* exp_weights = nullptr;
   double exp_weight_total = 0;  // their sum
   float top = 0;
-  // [n] round(exp_weights_j * 2^30). Sums of integers do not depend on order, so that draws are
-  // equal however keys are tiled. If all are zero (every key is masked), no method is called.
+  // [n] round(exp_weights_j * 2^30), not all 0. Sums of integers do not depend on order, so that
+  // draws are equal however keys are tiled.
   const uint32_t* weights = nullptr;
   const uint64_t* block_weights = nullptr;  // sums over keys b * kBlock .. (b + 1) * kBlock - 1
   uint64_t weight_total = 0;
@@ -85,8 +86,8 @@ struct Selection {
   uint64_t extra_value_rows = 0;  // value rows read and not in `rows`; all are in `bits`
   float finite_population = 1;    // 1 - b / n_s without replacement: scales the variance
   bool error_known = true;        // false: HeadStatistics::relative_error is -1
-  // If sets_lse: the head's log-sum, in place of that of `scores`. NaN or +inf if an exact score
-  // was not finite: the step is then refused.
+  // If sets_lse: the head's log-sum, in place of that of `scores`. If it is NaN or +inf, the step
+  // is refused.
   float lse = 0;
   bool sets_lse = false;
 

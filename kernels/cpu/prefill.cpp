@@ -1,10 +1,10 @@
 // Exact attention of blocks of queries over lists of key blocks.
 //
-// A block of keys is widened to float32 once for its 64 queries and laid out channel by channel, so
+// A block of keys is widened to float32 for a block of queries and laid out channel by channel, so
 // that 32 scores are sums side by side, each one chain over the channels; values are laid out key
 // by key, and each output is one chain over the keys. Neither depends on what else is computed
-// beside it. The softmax is online: sums and outputs are rescaled when a block brings a larger
-// maximum.
+// beside it. Except over sampled blocks the softmax is online: sums and outputs are rescaled when a
+// block brings a larger maximum.
 #include "allot/kernels/prefill.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at
   layOut(key, value, head_dim, at_key, keys, to);
 }
 
-// The largest of the scores from..to - 1.
+// Returns the largest of the scores from..to - 1.
 float largestOf(const float* scores, int from, int to) {
   float largest = kMinusInfinity;
   for (int j = from; j < to; ++j) largest = std::max(largest, scores[j]);

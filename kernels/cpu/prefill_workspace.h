@@ -1,6 +1,6 @@
 #pragma once
-// The scratch memory of a prefill, which its stages share. Private to kernels/cpu. The workspace's
-// one caller owns it; during a call each thread has its own PrefillScratch.
+// The threads and scratch memory of a prefill. Private to kernels/cpu. The workspace's one caller
+// owns it; during a call each thread has its own PrefillScratch.
 #include <cstdint>
 #include <optional>
 #include <string>

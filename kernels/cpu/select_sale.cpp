@@ -28,7 +28,7 @@ int localBlocks(int seen) { return std::min(seen, 4 + ((seen - 5) % 4 + 4) % 4);
 float scaleOf(float largest) { return largest / static_cast<float>(kLargestCode); }
 float codeOf(float x, float scale) { return scale > 0 ? std::nearbyint(x / scale) : 0.0f; }
 
-// One head: its keys and queries less their means, and their codes.
+// One head: its keys less their mean, its queries, and the codes of both.
 class SaleHead {
  public:
   SaleHead(const PagedKv& kv, const PrefillInputs& in, int head, const SaleOptions& options)

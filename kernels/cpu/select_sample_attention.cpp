@@ -19,7 +19,7 @@ namespace allot::kernels {
 namespace {
 
 // Returns true for the fewest bins that hold at least `share` of the total, largest first; ties go
-// to the lower bin.
+// to the lower bin. With a share of 1: for all bins.
 std::vector<bool> heaviest(const std::vector<uint64_t>& sums, double share) {
   std::vector<bool> chosen(sums.size(), share >= 1);
   if (share >= 1) return chosen;

@@ -281,7 +281,7 @@ float quantise(const PagedKv& kv, int64_t key, const float* mean_key, int bits, 
 
 // Puts the codes of one key into its tile; the other keys of the tile stay.
 void pack(const uint8_t* codes, int bits, int head_dim, int key, uint8_t* tile) {
-  const int step = bits == 8 ? 4 : bits == 4 ? 8 : 16;  // features of one vector
+  const int step = bits == 8 ? 4 : bits == 4 ? 8 : 16;  // features in 64 bytes
   for (int d = 0; d < head_dim; d += step) {
     uint8_t* vector = tile + d / step * kVector + 4 * key;
     if (bits == 8) {

@@ -13,7 +13,8 @@ typedef float Float8 __attribute__((vector_size(32)));
 typedef float Float4 __attribute__((vector_size(16)));
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Sanitized builds have one plain version: the sanitizer's runtime starts after the choice.
+// Builds with the address or thread sanitizer have one plain version: the sanitizer's runtime
+// starts after the choice.
 #define ALLOT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define ALLOT_CLONES

@@ -1,10 +1,10 @@
 #pragma once
 // Device code that writes keys and values into the cache, with the 4-bit shadow, the mean key, the
 // bounds and the sums of values. Results have the bits of kernels/cpu/paged_kv.cpp, shadow.cpp and
-// value_sums.cpp if meanKeyKernel's sums are exact. A vector with a wrong position, page or number
-// is reported and not written; the others are. A new sequence's mean key must be complete before
-// its shadow is written: an append of several positions launches appendKernel, meanKeyKernel and
-// shadowKernel.
+// value_sums.cpp if meanKeyKernel's sums are exact. A position with a wrong page or number is
+// reported, and its key and value are not written. A new sequence's mean key must be complete
+// before its shadow is written: an append of several positions launches appendKernel, then
+// meanKeyKernel, then shadowKernel.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {

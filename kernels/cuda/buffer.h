@@ -24,8 +24,8 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { cudaFree(data_); }
 
-  // Makes room for `bytes`; never shrinks. Growing waits for the device and loses the contents.
-  // Refuses what the GPU has no room for; the buffer is then empty.
+  // Makes room for `bytes`. Growing waits for the device and loses the contents. Refuses what the
+  // GPU has no room for; the buffer is then empty.
   Refusal grow(size_t bytes) {
     if (bytes <= bytes_) return std::nullopt;
     ++moves_;

@@ -119,7 +119,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   }
 
   // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does. If it draws a
-  // pilot, sets chosen->pilots, writes pilot_bits and lists the pilot behind the fixed keys.
+  // pilot, sets chosen->pilots, writes pilot_bits unless null, and lists the pilot behind the fixed
+  // keys.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
     const int most = min(step_.how.max_sample, n_s);
@@ -304,7 +305,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   // ---- Entries.
 
   // Returns sums over the `count` keys of the list from `first` on. With kRescores the sums have
-  // exact scores. These also replace the shadow's in Space::scores if statistics are wanted.
+  // exact scores. These also replace the shadow's in Space::scores unless Space::chosen is null.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();

@@ -85,7 +85,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                                        static_cast<unsigned>(launch.threads),
                                        static_cast<size_t>(launch.shared_bytes), stream, step);
   const auto heads = static_cast<unsigned>(in.rows * in.heads);
-  // The combine kernel alone writes zero_budget_values.
+  // The combine kernel alone reads zero_budget_values.
   const CombineKernel combine =
       combineKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.zero_budget_values,
                       impl.longSets(method, impl.bounds.max_length),

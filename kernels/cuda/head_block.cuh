@@ -77,9 +77,9 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
   };
 
   // Adds a warp's entries. Lane from + i has the position of entry i < count, and its s' or, with
-  // kRescores, the number to add to the exact s'. Other lanes have any entry of the pool, and
-  // -infinity, so that loads are unconditional and all in flight at once. All lanes of an entry
-  // call used(i, s') together, also for some i >= count.
+  // kRescores, the number to add to the exact s'. Lanes behind these, up to a whole round, have any
+  // entry of the pool, and -infinity, so that loads are unconditional and all in flight at once.
+  // All lanes of an entry call used(i, s') together, also for some i >= count.
   template <int kAhead, bool kPilot, typename Used>
   __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used,
                          int from = 0) const {

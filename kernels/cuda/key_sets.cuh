@@ -9,7 +9,8 @@
 // - of random words: those below a bound (keepBelow());
 // - of any numbers: found in two passes (keepLargest()). The first counts the numbers by bins. The
 //   second keeps the keys of bins above the last wanted one; that bin's keys are the candidates. It
-//   serves the cases that the others refuse, and adaptive methods with a bias, which may mask keys.
+//   serves quest, the cases that the others refuse, and adaptive methods with a bias, which may
+//   mask keys.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {

@@ -36,9 +36,9 @@ SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group
 SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
 SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
-// Returns a combine kernel; null for other shapes, and for SplitMode::kExact by head, for which
-// kWeights' kernel serves. heads_each: heads for each multiprocessor. If they are many, blocks have
-// fewer threads, except kFlash's.
+// Returns a combine kernel; null for other shapes, and for SplitMode::kExact and kJoined by head,
+// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. If they are many,
+// blocks have fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
@@ -69,7 +69,7 @@ StepKernel featuresKernelOf(int head_dim, Element element);
 
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
-// The kernels of an append.
+// The kernels of appendKv() and meanValues().
 struct AppendKernels {
   AppendKernel append = nullptr;
   AppendKernel mean_key = nullptr;

@@ -12,7 +12,7 @@
 namespace allot::kernels::cuda {
 
 constexpr int kQueryBlock = 64;
-constexpr int kWideQueries = 192;  // queries of a thread block without a list
+constexpr int kWideQueries = 192;  // queries of a thread block of attendBlocks() without a list
 constexpr int kTileGroups = 4;     // groups of 16 keys, each in one page
 constexpr int kSaleBlock = 32;     // keys of a block of SALE
 
@@ -72,7 +72,7 @@ struct SampledRows {
 // Scratch and lists of SALE.
 struct SaleChunk {
   const float* tau = nullptr;     // [heads]
-  bool all = false;               // keep everything: the prompt is short
+  bool all = false;               // keep everything: the chunk ends within dense_keys
   int splits = 0;                 // of sums over keys or queries
   double* partial = nullptr;      // [heads, splits, head_dim]
   float* key_means = nullptr;     // [kv_heads, head_dim]

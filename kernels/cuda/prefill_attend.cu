@@ -1,4 +1,4 @@
-// Exact attention of a chunk over lists of key blocks, or all keys.
+// Attention of a chunk over lists of key blocks or all keys, by skip-softmax if asked.
 #include "kernels/cuda/prefill_softmax.cuh"
 
 namespace allot::kernels::cuda {

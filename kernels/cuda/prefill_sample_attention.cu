@@ -1,6 +1,6 @@
 // SampleAttention's selection (kernels/cpu/select_sample_attention.cpp): the chunk's last 64
-// queries against all keys twice, once for their normalisers and once for their attention, which is
-// summed as integers; then the heaviest bins; then the bits.
+// queries against their keys twice, once for their normalisers and once for their attention, which
+// is summed as integers; then the heaviest bins; then the bits.
 #include "kernels/cuda/prefill_keys.cuh"
 
 namespace allot::kernels::cuda {
@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kSampleThreads)
 }
 
 // Returns log2 of the sum of exponentials of sampled query r; +infinity for queries that are not
-// there, so that all their weights are 0. Reports a sum that is not finite.
+// there, so that all their weights are 0. Reports scores of which the largest is not finite, or
+// whose sum relative to it is 0, infinite or NaN.
 __device__ float normaliserOf(const PromptChunk& chunk, const SampledRows& rows, int head, int r) {
   if (sampledBegin(chunk) + r >= chunkEnd(chunk)) return -minusInfinity();
   const float* tops = rows.tops + static_cast<int64_t>(head) * rows.splits * kQueryBlock + r;
@@ -162,7 +163,8 @@ __device__ uint64_t rankOf(uint64_t sum, int bin) {
   return sum << 16 | static_cast<uint64_t>(0xffff - bin);
 }
 
-// Writes the least chosen rank: bins of this rank or more are the fewest that hold the share.
+// Writes the least chosen rank: bins of this rank or more are the fewest that hold the share, or
+// all with a share of 1.
 __global__ void __launch_bounds__(256) findHeaviest(const SampledRows rows) {
   const int head = static_cast<int>(blockIdx.x), kind = static_cast<int>(blockIdx.y);
   const uint64_t* sums =

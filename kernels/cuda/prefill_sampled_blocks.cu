@@ -1,5 +1,6 @@
 // Sampled blocks (prefill.h): a thread block computes all scores of one head's 64 queries, draws
-// blocks of values by their weights, and computes the drawn blocks again.
+// blocks of values by their weights, and computes the drawn blocks again. With a budget of all
+// blocks it attends in order, with 0 it writes zeros.
 #include "kernels/cuda/prefill_keys.cuh"
 #include "kernels/cuda/prefill_softmax.cuh"
 #include "kernels/systematic.h"

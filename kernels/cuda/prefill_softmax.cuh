@@ -1,5 +1,5 @@
 #pragma once
-// Exact attention of queries over tiles of keys, in order, with a running maximum. Device code.
+// Attention of queries over tiles of keys, in order, with a running maximum. Device code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {

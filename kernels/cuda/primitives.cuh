@@ -15,7 +15,7 @@ constexpr float kLargest = 3.4028235e38f;
 __device__ inline float minusInfinity() { return __int_as_float(0xff800000); }
 __device__ inline float notANumber() { return __int_as_float(0x7fffffff); }
 
-// Returns 2^x, within 2 units of the last place; 0 for -infinity.
+// Returns 2^x, within 2 units of the last place; 0 below 2^-126.
 __device__ inline float power2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -27,8 +27,8 @@ struct BoundShared {
   float queries[kMostGroup][kDim];
 };
 
-// Scores the pages of kBoundTiles tiles of one KV head, for all of its query heads: each lane has a
-// page, each warp one head after another.
+// Scores the pages of kBoundTiles tiles of one KV head, for those of its query heads that read
+// pages: each lane has a page, each warp one head after another.
 template <int kDim, typename T>
 class BoundBlock {
   using Shared = BoundShared<kDim>;

@@ -205,7 +205,7 @@ class SplitWarp {
                          SplitSums<kDim, T, kExactHeadGroup>& sums) {
     constexpr int kOfLane = ExactHeadGroup::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
-    // The running maximum is raised only if a score exceeds it by more than 8, a factor of 2^8.
+    // Running maxima are raised only if a score exceeds its head's by more than 8, a factor of 2^8.
     auto& [running_max, sum, values] = sums;
     const int tiles = (to + kSubtileKeys - 1) / kSubtileKeys;
 #pragma unroll 1

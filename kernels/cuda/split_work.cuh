@@ -1,6 +1,6 @@
 #pragma once
 // The split kernel's work and its distribution (step.h). The splits of all rows are cut into
-// shares, one a warp. A warp visits the places of its share in order. Device code.
+// shares, one a team of warps. A warp visits its places of the share in order. Device code.
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"

@@ -166,8 +166,8 @@ class GroupCount {
     return (static_cast<int64_t>(row_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums every sampled head's list. Returns how many distinct keys the lists, and the pilots, have
-  // together. Keys are counted as bits, a long row range by range.
+  // Sums every sampled head's list. Returns how many distinct keys the lists have together, with
+  // the pilots if asked. Keys are counted as bits, a long row range by range.
   __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {

@@ -4,7 +4,7 @@
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
 // heads. The split kernel cuts a row's keys into splits, of kSplitKeys for sampled heads and of
 // exactSplitKeys() for exact ones. A warp processes one split of one KV head for one head group, or
-// up to kJoinedSplits exact splits. It writes for each split and head:
+// up to kJoinedSplits exact splits. It writes for each head:
 //   exact heads    the sum of exponentials and the weighted sum of values
 //   sampled heads  the weights and their sums, or the scores (choosesByScores()); the combine
 //                  kernel draws or chooses from these
@@ -12,9 +12,9 @@
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
-// with kByHead = true read Step::ByHead. A row with head budgets may have exact and sampled heads.
-// Its keys are then read once for each kind, by head groups with a head of that kind, and results
-// are written for the heads of that kind.
+// with kByHead = true read Step::ByHead, and serve both. A row with head budgets may have exact and
+// sampled heads. Its keys are then read once for each kind, by head groups with a head of that
+// kind, and results are written for the heads of that kind.
 //
 // Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh).
 // A step of `quest` scores pages (quest.cuh); its split kernel processes exact heads alone.
@@ -49,8 +49,8 @@
 
 namespace allot::kernels::cuda {
 
-// Sizes of head groups. SplitMode::kExact has the smallest that holds the query heads of a KV head,
-// kShadow 4 or 8, other modes 4 (headGroupSize() in method_step.cu says why).
+// Sizes of head groups. SplitMode::kExact and kJoined have the smallest that holds the query heads
+// of a KV head, kShadow 4 or 8, other modes 4 (headGroupSize() in method_step.cu says why).
 constexpr int kSmallHeadGroup = 4;
 constexpr int kMaxHeadGroup = 16;
 constexpr int kMaxShadowHeadGroup = 8;

@@ -1,7 +1,8 @@
 #pragma once
-// The layouts of the split kernel's shared memory, in which no access of a warp has bank conflicts.
-// Pure arithmetic on offsets, host and device; tests/kernels/swizzle_test.cpp checks every access
-// without a GPU. Private to kernels/cuda.
+// Layouts of tiles, codes and scores in the split kernel's shared memory. A warp's copies, matrix
+// loads, reads of codes and writes of scores have no bank conflicts. Pure arithmetic on offsets,
+// host and device; tests/kernels/swizzle_test.cpp checks these accesses without a GPU. Private to
+// kernels/cuda.
 //
 // Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served for eight lanes at
 // a time, and matrix loads for eight matrix rows at a time. Both are free of conflicts if the eight

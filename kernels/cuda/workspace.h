@@ -43,12 +43,13 @@ struct Workspace::Impl {
 
   Refusal prepare();
 
-  // Loads the kernels into device memory and sets their shared memory, before the first launch: a
-  // graph's capture allows neither.
+  // Loads the kernels into device memory, which a graph's capture does not allow, and sets their
+  // shared memory for the plan's rows. A step of another number of rows sets its split kernel's
+  // again (configure()).
   Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int splits);
 
-  // Returns true if the loaded kernel waits for its predecessor. Code for an older architecture,
-  // which the driver compiled for a newer GPU, does not.
+  // Returns true if the loaded kernel waits for its predecessor. Code for an architecture below
+  // ALLOT_OVERLAP_ARCH does not, even where the driver compiled it for a newer GPU.
   template <typename Argument>
   bool waits(void (*kernel)(Argument)) {
     const auto* name = reinterpret_cast<const void*>(kernel);
@@ -100,7 +101,8 @@ struct Workspace::Impl {
   Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
                        cudaStream_t stream) const;
 
-  // Makes room for the arrays that only some methods have.
+  // Makes room for the key sets and counts of methods that choose by scores or bounds, page scores,
+  // tile shares and bernoulli's estimates. plan() does the rest.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
   // Chooses the split kernel of a step and its grid.

@@ -32,7 +32,7 @@ struct DecodeInputs {
   const int32_t* lengths = nullptr;     // [rows] keys in the cache, this step's own included
   const uint32_t* budgets = nullptr;    // [rows] or [rows, heads] draws per head in this layer
   const uint32_t* sequences = nullptr;  // [rows] names of the rows' random streams
-  const uint32_t* steps = nullptr;      // [rows] decode step within the sequence
+  const uint32_t* steps = nullptr;      // [rows] decode step, or kPromptBit | position of a prompt
   int rows = 0;
   int heads = 0;  // a multiple of kv.kv_heads, at most kStreamHeads (2^16)
   int max_pages = 0;
@@ -43,8 +43,8 @@ struct DecodeInputs {
   const float* bias = nullptr;  // [rows, bias_stride] or null: added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
   bool head_budgets = false;    // budgets are [rows, heads]
-  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0, whatever the method. No
-  // value is counted as read. On the CPU keys are, if DecodeOutputs::lse is wanted.
+  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0 in rows with keys. No
+  // value is counted as read. Keys are, by group and row, if DecodeOutputs::lse is wanted.
   const float* zero_budget_values = nullptr;
   // Above 0: a head with budget 0 attends exactly to this many newest keys, which are counted as
   // read, and zero_budget_values is ignored. On the CPU only.
@@ -59,7 +59,7 @@ struct DecodeInputs {
 
 // What one query head read in one step, as if it had read alone.
 struct HeadStatistics {
-  uint32_t draws = 0;        // draws of value rows (exact attention: the keys attended to)
+  uint32_t draws = 0;        // draws, and value rows that are always read; or all keys attended to
   uint32_t unique_rows = 0;  // distinct value rows read
   uint64_t key_bytes = 0;    // keys, shadows, scales and bounds read
   uint64_t value_bytes = 0;  // unique_rows * head_dim * element size
@@ -67,11 +67,11 @@ struct HeadStatistics {
   // keys.
   float effective_sample_size = 0;
   // An estimate of |out - o| / |out| from the draws alone: the standard error of a self-normalised
-  // mean of independent draws. Stratified and systematic draws err less, on average. Small values
-  // also estimate |out - o| / |o|. Large errors read low (0.85 as about 0.6), because |out| holds
-  // the error too. 0 if nothing was sampled; 1 if `out` is 0 and the drawn values are not. Negative
-  // if the error cannot be known: one draw, top-k, quest, skip-softmax, bernoulli's scores, largest
-  // remainders.
+  // mean of independent draws. (vattention, adaptive-denominator: without replacement.) Stratified
+  // and systematic draws usually err less. Small values also estimate |out - o| / |o|. Large errors
+  // read low (0.85 as about 0.6), because |out| holds the error too. 0 if nothing was sampled; 1 if
+  // `out` is 0 and the drawn values are not. Negative if the error cannot be known: one draw,
+  // top-k, quest, skip-softmax, bernoulli's scores, largest remainders.
   float relative_error = 0;
 };
 
@@ -90,7 +90,7 @@ struct RowStatistics {
   uint64_t unique_rows = 0;  // per query head
   uint64_t group_rows = 0;   // per KV head: the union over its query heads
   uint64_t dense_rows = 0;   // n a query head
-  uint64_t key_bytes = 0;    // each key once a KV head
+  uint64_t key_bytes = 0;    // by KV head, as in GroupStatistics
   uint64_t value_bytes = 0;
   uint64_t dense_bytes = 0;  // keys and values once a KV head: what exact attention reads
 };
@@ -99,16 +99,18 @@ struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
   // [rows, heads, head_dim] or null, on a GPU alone: `out` rounded to the cache's element.
   void* rounded = nullptr;
-  // [rows, heads] or null: log sum_j exp(s_j); -inf without keys. An estimate with s2anta-q4
-  // (unless weights=exact), bernoulli, vattention and adaptive-denominator. Over the keys kept with
-  // quest, skip-softmax, top-k through a shadow, and for a head with budget 0 that has a window.
+  // [rows, heads] or null: log sum_j exp(s_j); -inf without keys, or if all are masked. An estimate
+  // with s2anta-q4 (unless weights=exact), bernoulli, vattention and adaptive-denominator. Over the
+  // keys kept with quest, skip-softmax, top-k through a shadow, and for a head with budget 0 that
+  // has a window.
   float* lse = nullptr;
   RowStatistics* statistics = nullptr;          // [rows] or null, added to
   HeadStatistics* head_statistics = nullptr;    // [rows, heads] or null, overwritten
   GroupStatistics* group_statistics = nullptr;  // [rows, kv_heads] or null, overwritten
   double* sampling_seconds = nullptr;  // or null, added to: time to choose entries, all threads
-  // [heads, value_row_words] or null, a bit a position: set for each value row that the head reads
-  // for any row of the batch, which are then rows of one sequence. Other bits stay as they are.
+  // On the CPU alone: [heads, value_row_words] or null, a bit a position. Set for each value row
+  // that the head reads for any row of the batch, which are then rows of one sequence. Other bits
+  // stay as they are.
   uint64_t* value_rows = nullptr;
   int value_row_words = 0;  // more than the longest length / 64
 };
@@ -140,7 +142,7 @@ class DecodeWorkspace {
 // - a length below 0, beyond the page table, the plan or bias_stride; a page outside the pool;
 // - a layer or heads beyond the counters' bits; heads that are no multiple of the KV heads;
 // - a head_dim that is no multiple of 16 up to 1024; a window below 0;
-// - scores that are not finite (keys are checked when they are written; a product may overflow);
+// - scores that are NaN or +inf (keys are checked when they are written; a product may overflow);
 // - a method for prompts alone, or whose shadow or bounds the cache does not hold;
 // - a budget above 2^24 with a method that draws by weight and exactAbove=never;
 // - a float16 cache, and DecodeOutputs::rounded.

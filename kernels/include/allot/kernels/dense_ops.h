@@ -6,7 +6,7 @@
 // the same bits however its rows were batched. Here every output of a projection is one chain of
 // multiply-adds over the inputs, in order.
 //
-// Any thread. Only PackedWeights' constructors allocate.
+// Any thread. The functions do not allocate.
 #include <cstddef>
 #include <cstdint>
 #include <vector>

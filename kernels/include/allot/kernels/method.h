@@ -50,7 +50,7 @@ constexpr bool includes(Phases phases, Phase phase) {
   const Phases one = phase == Phase::kPrefill ? Phases::kPrefill : Phases::kDecode;
   return (static_cast<int>(phases) & static_cast<int>(one)) != 0;
 }
-// Return the words of the documents: "prefill, decode", "error bound".
+// Return the words of the documents, such as "prefill, decode" and "error bound".
 std::string_view wordsOf(Phases phases);
 std::string_view wordsOf(Promise promise);
 
@@ -97,14 +97,14 @@ struct MethodOptions {
   double local_share = 0;   // above 0: this share instead of `local`, rounded up
   double heavy = 0.05;      // share of the other keys read as the heaviest
   double pilot = 0.05;      // share of the rest sampled to estimate its spread
-  double epsilon = 0.05;    // relative error of the output...
+  double epsilon = 0.05;    // relative error of the output (adaptive-denominator: denominator)...
   double delta = 0.05;      // ...exceeded with at most this probability
   uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
   // vattention: numerator and denominator have half of delta each, instead of the split that needs
   // the fewest rows.
   bool half_delta = false;
   // vattention: uses the pilot's estimate also of a numerator that may be 0. Otherwise that
-  // numerator counts as 0, and every row is read.
+  // numerator counts as 0, and all rows are wanted.
   bool trusts_numerator = false;
 
   // quest: keys in one of its pages: 16, 32 or 64.

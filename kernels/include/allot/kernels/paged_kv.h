@@ -1,12 +1,13 @@
 #pragma once
-// The paged KV cache of one layer, and the functions that write it.
+// The paged KV cache of one layer, and the CPU's functions for it.
 //
 // A page holds page_size positions of every KV head. A cache may also hold shadows of the keys (3,
 // 4 or 8 bits a channel, for methods that rank or propose keys), bounds (minimum and maximum of
-// each channel over 16 keys, for quest) and running sums of values. appendKv() writes all of them
-// with the keys; a decode step only reads.
+// each channel over 16 keys, for quest), mean keys and running sums of values. appendKv() writes
+// them with the keys; a decode step only reads.
 //
-// Pages are borrowed memory. Any thread; a page has one writer at a time.
+// Pages are borrowed memory. Any thread; a page has one writer at a time, and none while others
+// read it.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

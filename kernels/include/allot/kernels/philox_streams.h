@@ -2,11 +2,11 @@
 // Lists the sets of Philox counters ("domains") that a run uses; static_asserts prove that they are
 // disjoint. Code that needs random numbers under a run's key adds a domain here.
 //
-// A counter has four words: (sequence, step, stream, block). Layer l and head h of attention have
-// stream l << 16 | h, below kFirstReservedStream. Later streams belong to core/random_stream.h and
-// to the choice of tokens.
+// A counter has four words: (sequence, step, stream, block). core/random_stream.h has an index in
+// place of the first two. Layer l and head h of attention have stream l << 16 | h, below
+// kFirstReservedStream. Later streams belong to core/random_stream.h and to the choice of tokens.
 //
-// Constants and pure functions: host and device, any thread, no dependency but philox.h.
+// Constants and pure functions: any thread, no dependency but philox.h.
 #include <array>
 #include <cstddef>
 #include <cstdint>

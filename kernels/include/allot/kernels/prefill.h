@@ -2,10 +2,10 @@
 // Prefill attention over a paged KV cache: one call is one chunk of a prompt's queries in one
 // layer.
 //
-// Prefill has two stages with a list between them. A selection chooses for each query head and
-// block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks() computes exact
-// causal softmax attention over any list, and over all keys without one. SampleAttention, SALE and
-// skip-softmax (BLASST, arXiv 2512.12087) are here, and our sampled blocks.
+// SampleAttention and SALE have two stages with a list between them. A selection chooses for each
+// query head and block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks()
+// computes causal softmax attention over a list, or over all keys without one. skip-softmax
+// (BLASST, arXiv 2512.12087), our sampled blocks and decode methods have no list.
 //
 // Queries and outputs are float32, whatever the elements of the cache. Blocks are counted from
 // position 0. A query's output does not depend on the page size, on the other heads or on the
@@ -70,11 +70,11 @@ struct KeyBlocks {
 // Sums over heads of what was computed and read. Calls add to them, so that they sum over chunks
 // and layers.
 struct PrefillStatistics {
-  uint64_t blocks = 0;        // computed pairs of a query block and a key block
-  uint64_t dense_blocks = 0;  // pairs that causality and the window leave
-  uint64_t key_bytes = 0;     // of the computed pairs' keys, once a pair; twice for a sampled block
-  uint64_t value_bytes = 0;   // of their values, without those of skipped blocks
-  uint64_t dense_bytes = 0;   // keys and values of dense_blocks
+  uint64_t blocks = 0;          // computed pairs of a query block and a key block
+  uint64_t dense_blocks = 0;    // pairs that causality and the window leave
+  uint64_t key_bytes = 0;       // of the computed pairs' keys, once a pair; twice for a drawn block
+  uint64_t value_bytes = 0;     // of their values, without those of skipped blocks
+  uint64_t dense_bytes = 0;     // keys and values of dense_blocks
   uint64_t skipped_blocks = 0;  // computed pairs whose values were skipped
 };
 
@@ -85,8 +85,8 @@ struct PrefillOutputs {
   PrefillStatistics* statistics = nullptr;  // or null, added to
 };
 
-// Threads and scratch memory. Only sampled blocks take more for a longer prompt. One caller at a
-// time.
+// Threads and scratch memory, of which sampled blocks take more for a longer prompt. One caller at
+// a time.
 class PrefillWorkspace {
  public:
   // Starts threads - 1 threads, which sleep between calls; the caller works, too.
@@ -105,7 +105,7 @@ class PrefillWorkspace {
 // Computes attention over a list; without one (null) dense attention, which equals a list of all
 // blocks of 64. Returns nothing, or one sentence that says what is refused; outputs are then
 // unspecified. Refuses
-// - queries and scores that are not finite;
+// - queries that are not finite; scores that are NaN or +inf;
 // - first, count or window below 0; skip outside of its range;
 // - positions beyond the page table; a page outside the pool;
 // - heads that are no multiple of the KV heads; a head_dim that is no multiple of 16 up to 1024;
@@ -129,11 +129,11 @@ struct BlockLists {
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
 
-// SampleAttention: the exact attention of the chunk's last `block` queries is summed by key block
-// (columns) and by distance (slashes). All query blocks of the chunk keep the fewest columns and
-// slashes that hold these shares of the sums, and the diagonal. Sums are integers, so that a list
-// depends on no order. Promise: the sampled queries keep at least max(alpha_column, alpha_slash) of
-// their attention, on average. Other queries have no promise.
+// SampleAttention: the exact attention of the chunk's last queries, at most `block`, is summed by
+// key block (columns) and by distance (slashes). All query blocks of the chunk keep the fewest
+// columns and slashes that hold these shares of the sums, and the diagonal. Sums are integers, so
+// that a list depends on no order. Promise: the sampled queries keep at least max(alpha_column,
+// alpha_slash) of their attention, on average. Other queries have no promise.
 struct SampleAttentionOptions {
   double alpha_column = 0.95;  // above 0, at most 1: everything
   double alpha_slash = 0.95;
@@ -154,8 +154,8 @@ struct SaleOptions {
 
 // Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention's sampled queries and
 // SALE's mean query are the chunk's. SALE's mean key is over the keys that any query of the chunk
-// attends to. Refuse inputs that attendBlocks() refuses, options out of range, and exact scores
-// that are not finite.
+// attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of range,
+// and scores of their exact softmax that are not finite.
 [[nodiscard]] std::optional<std::string> selectSampleAttention(
     const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
     PrefillWorkspace* workspace, BlockLists* lists);
@@ -183,9 +183,10 @@ struct QueryDraws {
 // and S the budget, E[c_b] = S w_b / W, and out = sum_b (c_b W / (S w_b)) A_b V_b has the mean
 // sum_b A_b V_b. Denominators are exact, since all keys are read. A block whose weight is below
 // 2^-31 is never drawn. A budget of all blocks is dense attention bit for bit; budget 0 outputs
-// zeros. Queries of one block that are in two chunks have two draws. Draws are of (seed, sequence,
-// kPromptBit | position of the block's first query in the chunk, attentionStream(layer, head)).
-// `skip` is ignored. Refuses what attendBlocks() refuses.
+// zeros, and -inf for lse. Queries of one block that are in two chunks have two draws. Draws are of
+// (seed, sequence, kPromptBit | position of the block's first query in the chunk,
+// attentionStream(layer, head)). `skip` is ignored. Refuses the other inputs that attendBlocks()
+// refuses.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,
                                                              const QueryDraws& draws,
@@ -198,9 +199,9 @@ struct QueryDraws {
 // head_dim] and so on. `statistics` is one entry, summed over the queries, with the bytes of a
 // kernel that shares reads as attendBlocks() does: for each head and block of 64 positions every
 // key or its shadow once, and every value row (with a shadow: the key, too) that a query of the
-// block wants. bernoulli and quest count whole keys. `skip` has no effect. Refuses what
-// attendBlocks() or decodeAttention() refuses. It takes as long as `count` decode steps: for
-// accuracy, not for speed.
+// block wants. A head whose queries want no value counts no key. bernoulli and quest count whole
+// keys. `skip` has no effect. Refuses what attendBlocks() or decodeAttention() refuses. It takes as
+// long as `count` decode steps: for accuracy, not for speed.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,
