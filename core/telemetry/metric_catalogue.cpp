@@ -211,12 +211,8 @@ std::string metricsMarkdown() {
   std::string table =
       "| metric | type | of | labels | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const MetricInfo& metric : metricCatalogue()) {
-    std::string labels;
-    for (const std::string_view label : metric.labels) {
-      labels += (labels.empty() ? "" : ", ") + std::string(label);
-    }
     table += "| `" + std::string(metric.name) + "` | " + std::string(metricKindName(metric.kind)) +
-             " | " + std::string(metric.process) + " | " + labels + " | " +
+             " | " + std::string(metric.process) + " | " + joined(metric.labels) + " | " +
              std::string(metric.help) + " |\n";
   }
   return table;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/words.h"
 #include "worker/tasks/python_random.h"
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/ruler_words.h"
@@ -70,15 +71,6 @@ Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& s
 
 constexpr const char* kNoise =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
-
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += between;
-    text += part;
-  }
-  return text;
-}
 
 // `count` different positions of 0..n-1 (all, if there are no more), in order.
 std::vector<size_t> positions(PythonRandom& random, size_t n, size_t count) {
