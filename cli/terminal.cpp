@@ -187,12 +187,6 @@ std::string formatted(const char* format, ...) {
   return text;
 }
 
-uint64_t unixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
-
 void LongTask::show(uint64_t done, uint64_t all) {
   const bool terminal = isatty(STDERR_FILENO) == 1;
   const auto now = Clock::now();

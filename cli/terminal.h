@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/clocks.h"          // unixMs
 #include "core/printable.h"       // printable, duration, ago
 #include "core/spec/spec_yaml.h"  // counted
 
@@ -52,8 +53,6 @@ std::string toned(const std::string& text, Tone tone, bool colour);
 
 // Formats as printf into a string.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
-
-uint64_t unixMs();
 
 // Shows the progress of a task on stderr once it has taken two seconds. On a terminal it is one
 // line that is removed at the end, elsewhere a line every ten seconds.

@@ -15,15 +15,7 @@ constexpr std::string_view wordOf(Desired value) {
 
 // Returns true if no work is done until a person lets the run go on.
 constexpr bool isOver(Desired desired) {
-  switch (desired) {
-    case Desired::kRunning:
-    case Desired::kPaused:
-      return false;
-    case Desired::kStopped:
-    case Desired::kFinished:
-      return true;
-  }
-  return false;
+  return desired == Desired::kStopped || desired == Desired::kFinished;
 }
 
 // The activity of the run's aggregator (AggregatorStatus.phase).

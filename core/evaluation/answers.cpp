@@ -116,15 +116,9 @@ v1::Answer answerOf(const GivenAnswer& given) {
 }
 
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score) {
-  switch (keptAnswersOf(evaluation)) {
-    case KeptAnswers::kNone:
-      return false;
-    case KeptAnswers::kWrong:
-      return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
-    case KeptAnswers::kAll:
-      return true;
-  }
-  return false;
+  const KeptAnswers kept = keptAnswersOf(evaluation);
+  if (kept != KeptAnswers::kWrong) return kept == KeptAnswers::kAll;
+  return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
 }
 
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers) {

@@ -74,7 +74,7 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place);
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
 // Returns deterministic bytes of the experiment: equal files, equal bytes.
-std::string canonicalBytes(const v1::Experiment& experiment);
+std::string canonicalBytes(const google::protobuf::Message& message);
 // Returns the SHA-256 of canonicalBytes(), in hex.
 std::string specDigest(const v1::Experiment& experiment);
 

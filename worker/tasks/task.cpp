@@ -8,6 +8,7 @@
 #include "core/digest.h"
 #include "core/spec/task_catalogue.h"
 #include "core/words.h"
+#include "worker/tasks/answer_text.h"
 #include "worker/tasks/generated_dataset.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
@@ -25,7 +26,7 @@ std::string normalised(const std::string& text) {
     if (c == ' ' || (c >= '\t' && c <= '\r')) {
       if (!plain.empty() && plain.back() != ' ') plain += ' ';
     } else {
-      plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+      plain += asciiLower(c);
     }
   }
   if (plain.ends_with(' ')) plain.pop_back();
