@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/digest.h"
+#include "core/json_text.h"
 #include "worker/model/gguf_blocks.h"
 #include "worker/model/tensor_parts.h"
 

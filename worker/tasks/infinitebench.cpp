@@ -89,13 +89,13 @@ std::string listQuestion(std::string_view input) {
 }
 
 // The wording of a task; {input}, {options}, {question}, {call} and {function} are the question's.
-struct Wording {
+struct TaskWording {
   std::string_view task;
   std::string_view before;  // the context
   std::string_view behind;
   std::string_view answer_prefix = "";
 };
-constexpr auto kWordings = std::to_array<Wording>(
+constexpr auto kTaskWordings = std::to_array<TaskWording>(
     {{"passkey",
       "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
       "I will quiz you about the important information.\n\n",
@@ -146,7 +146,7 @@ Result<std::string> partOf(const JsonRecord& json, std::string_view name) {
 }
 
 // Returns the answers; where one of the options is asked for, it and its letter.
-Result<std::vector<std::string>> answersOf(const JsonRecord& json, const Wording& wording) {
+Result<std::vector<std::string>> answersOf(const JsonRecord& json, const TaskWording& wording) {
   if (wording.behind.find("{options}") == std::string_view::npos) return json.texts("answer");
   ALLOT_ASSIGN(const auto options, optionsOf(json));
   return choiceOf(json, options);
@@ -165,8 +165,9 @@ Result<std::string> filled(const JsonRecord& json, std::string_view wording) {
 
 Result<Record> infinitebenchRecord(const std::string& task, const JsonRecord& json) {
   ALLOT_ASSIGN(const std::string context, json.text("context"));
-  const Wording& wording = *std::find_if(kWordings.begin(), kWordings.end(),
-                                         [&](const Wording& one) { return one.task == task; });
+  const TaskWording& wording =
+      *std::find_if(kTaskWordings.begin(), kTaskWordings.end(),
+                    [&](const TaskWording& one) { return one.task == task; });
   ALLOT_ASSIGN(const std::string before, filled(json, wording.before));
   ALLOT_ASSIGN(const std::string behind, filled(json, wording.behind));
   Record record = recordAbout(task, before, context, behind);
