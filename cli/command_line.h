@@ -22,7 +22,7 @@ std::string commandName(const CLI::App* command);
 int explainParseError(const CLI::App& app, const CLI::ParseError& error);
 
 // Returns the command of these words, like {"show", "question"}. kUsage: "no command 'statsu' (did
-// you mean status?)".
+// you mean status?)". No words: `app`.
 Result<const CLI::App*> findCommand(const CLI::App& app, const std::vector<std::string>& words);
 
 // Returns the command's --help.
@@ -31,7 +31,7 @@ std::string helpText(const CLI::App* command);
 // Returns the text that docs/reference/commands.md has between its marks.
 std::string commandsMarkdown(const CLI::App& app);
 
-// Returns a completion script for bash, zsh or fish.
+// Returns a completion script for `shell`: zsh, fish, else bash.
 std::string completionScript(const CLI::App& app, const std::string& shell);
 
 }  // namespace allot

@@ -44,7 +44,7 @@ int exitCodeOf(const Status& done);
 // `with_folder`.
 void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true);
 
-// Add --set of a key of the experiment file, and --workers of a machine.
+// Add --set and --workers.
 void addSettings(CLI::App* command, std::vector<std::string>* set);
 void addWorkers(CLI::App* command, unsigned* workers);
 

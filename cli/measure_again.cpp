@@ -8,7 +8,6 @@
 
 #include "cli/child_process.h"
 #include "cli/preflight.h"
-#include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/files.h"
 #include "core/spec/task_catalogue.h"
@@ -47,7 +46,7 @@ class Scratch {
   std::string path_;
 };
 
-// What a worker process is asked, and how far it is.
+// The results that one worker process answers again, and its files.
 struct Part {
   std::string asked;  // file
   std::vector<const Item*> items;
@@ -62,7 +61,7 @@ Result<std::string> lineOf(const Item& item) {
     ALLOT_ASSIGN(const std::string unit, exactJson(item.evaluation->unit()));
     return "{\"unit\": " + unit + "}\n";
   }
-  // Without what the worker need not know.
+  // The worker needs only these.
   episode.set_ticket(item.episode->ticket());
   *episode.mutable_schedule() = item.episode->schedule();
   for (const v1::QuestionScore& score : item.episode->scores()) {
@@ -110,7 +109,7 @@ std::vector<Part> partsOf(const std::vector<Item>& items, unsigned workers,
   return parts;
 }
 
-// kv_mib: 0: the worker's own share of its device.
+// kv_mib: memory for keys and values; 0: the worker decides.
 Status start(Part* part, uint64_t kv_mib, const MeasureAgainOptions& options) {
   Command command{siblingProgram("allot-worker"),
                   {"--measure", part->asked, "--beside", options.beside},
@@ -158,7 +157,7 @@ Status awaitAll(std::vector<Part>* parts) {
   return {};
 }
 
-// The first line of the answers: which model answered.
+// What the first line of the answers says of the program that answered.
 struct Answering {
   std::string build;
   std::string arithmetic;
@@ -281,7 +280,7 @@ Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
   const v1::Experiment& experiment = head.image.spec.experiment;
   ALLOT_ASSIGN(const Scratch scratch, Scratch::make());
   auto parts = partsOf(items, workersFor(experiment, options.workers), scratch.path());
-  // Workers on a CPU share half of the free memory.
+  // Workers on a CPU share half of the free memory, and have 64 MiB at least.
   const uint64_t kv_mib =
       mayUseGpu(experiment) ? 0 : std::max<uint64_t>(64, availableMib() / 2 / parts.size());
   for (Part& part : parts) {

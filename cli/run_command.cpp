@@ -1,10 +1,8 @@
 #include "cli/run_command.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,7 +25,6 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
-#include "core/result.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
@@ -42,8 +39,8 @@ using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
 
-// Until there is a folder a signal ends `allot run` at once, and the worker that looks at the model
-// with it: it may take minutes, and leaves nothing.
+// Counts signals from now on. Earlier ones end `allot run` at once, and with it the worker that
+// checks the model: nothing has been written yet.
 void endInGoodOrder() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupts = interrupts + 1; };
@@ -68,7 +65,7 @@ Status checkPort(int wanted) {
                   " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
 }
 
-// How long workers wait for the aggregator to have taken the experiment file up.
+// How long the start of workers waits for the aggregator to apply the experiment file.
 constexpr auto kTakeUpPatience = std::chrono::seconds(30);
 // How long `allot run` waits for another command at work in its folder.
 constexpr auto kCommandPatience = std::chrono::seconds(60);
@@ -137,7 +134,7 @@ class RunFolder {
   const std::string& runId() const { return note_.run_id; }
   const RunNote& note() const { return note_; }
 
-  // A run that was refused leaves nothing behind.
+  // Removes the files of a refused run, unless the folder had others before.
   void discard() const {
     if (!is_ours_) return;
     std::error_code ignored;
@@ -162,11 +159,11 @@ class RunFolder {
   std::string path_;
   RunNote note_;
   bool is_new_;
-  bool is_ours_;  // new, or empty when we came
+  bool is_ours_;  // new, or empty before this run
   FolderLock lock_;
 };
 
-// Whether the run is as its experiment file is now.
+// Returns true if the aggregator has applied the experiment file as it is now.
 bool hasTakenUp(RunReader* store, const RunOptions& options) {
   const auto spec = store->readSpec();
   const auto control = store->readControl();
@@ -175,7 +172,7 @@ bool hasTakenUp(RunReader* store, const RunOptions& options) {
   return experiment && specChanges((*control)->file, *experiment).empty();
 }
 
-// Watches until the end; true if it is the run's own.
+// Watches until the run ends (true) or a signal comes (false).
 Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder,
                         const RunOptions& options) {
   bool noted = false;
@@ -207,7 +204,7 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
   return false;
 }
 
-// What --resume takes from the run's folder unless the command line says otherwise.
+// With --resume and no experiment file, sets file, settings and model by the run's note.
 Status fillFromFolder(RunOptions* options) {
   if (!options->resume || !options->experiment_file.empty()) return {};
   const std::string folder = options->dir.empty() ? kLatestRun : options->dir;
@@ -221,7 +218,7 @@ Status fillFromFolder(RunOptions* options) {
   return {};
 }
 
-// Paths as they are from anywhere: the run may be resumed from another folder.
+// Makes paths absolute: the run may be resumed from another folder.
 void makeAbsolute(RunOptions* options) {
   options->experiment_file = fs::absolute(options->experiment_file).string();
   if (!options->model.empty()) options->model = fs::absolute(options->model).string();
@@ -242,7 +239,7 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const Pr
   }
   plan.workers = sizes.workers;
   plan.kv_mib = sizes.kv_mib;
-  // As a worker sees it: a container may have less than its machine.
+  // By the worker that checked: a container may have less than its machine.
   const uint64_t host_mib = checked.onGpu() ? facts.value("host_memory_mib", uint64_t{0}) : 0;
   plan.host_mib = options.host_mib.value_or(host_mib / 2 / sizes.workers);
   if (checked.onGpu()) {
@@ -254,7 +251,7 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const Pr
   return plan;
 }
 
-// What a person wants of the run, as far as the store knows it.
+// Returns the desired state of the run; nothing if the store has none.
 std::optional<Desired> desiredOf(RunReader* store) {
   const auto control = store->readControl();
   if (!control || !*control) return std::nullopt;
@@ -269,8 +266,8 @@ uint64_t exportedUpdates(const std::string& folder) {
   return head && head->image.state ? head->image.state->policy().version() : 0;
 }
 
-// Refuses to go on with a run that its store has lost, or a part of it: another one would begin
-// under its id, and overwrite its files.
+// Refuses a run that its store has lost in whole or in part: another run would begin under its id,
+// and overwrite its files.
 Status checkStillStored(RunReader* store, const RunFolder& folder) {
   ALLOT_ASSIGN(const auto spec, store->readSpec());
   ALLOT_ASSIGN(const auto policy, store->readPolicy());
@@ -289,7 +286,7 @@ Status checkStillStored(RunReader* store, const RunFolder& folder) {
                   ": nothing was changed; " + mend);
 }
 
-// Starts everything; a run that was stopped goes on.
+// Starts all processes; a run that was stopped goes on.
 Status startRun(LocalRun* local, const RunOptions& options, const RunFolder& folder) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
@@ -349,7 +346,7 @@ Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunF
   return {};
 }
 
-// Talk goes to stderr: stdout has the result alone.
+// Writes to stderr: stdout has the result alone.
 void tellStart(const RunOptions& options, const Preflight& checked, const LocalRunPlan& plan) {
   const json& facts = checked.facts;
   const std::string device = facts.value("device", std::string("cpu"));
@@ -396,8 +393,8 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // What is refused before there are results is as good as found before the start. Anything else
-    // leaves data and logs, which the sentence names.
+    // A run that is refused before any result leaves nothing. Other errors leave data and logs,
+    // which the sentence names.
     if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }

@@ -111,7 +111,7 @@ Result<std::optional<FolderLock>> FolderLock::tryLock(const std::string& folder,
   }
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
   const std::string text = who == Holder::kRun ? "run\n" : "command\n";
-  // Only for holderOf(); that it cannot be written changes nothing else.
+  // Only holderOf() reads the text: an error of writing it is ignored.
   if (ftruncate(file.get(), 0) == 0) (void)!pwrite(file.get(), text.data(), text.size(), 0);
   return FolderLock(std::move(file));
 }

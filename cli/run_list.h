@@ -28,8 +28,9 @@ struct RunRow {
 // folders: runs/. kUsage for one that does not exist.
 Result<std::vector<std::string>> runFolders(const std::vector<std::string>& folders);
 
+// Reads a row, except `bytes` and, without a folder, `where`.
 Result<RunRow> readRunRow(RunAccess* access);
-// Returns the bytes of all files below a folder.
+// Returns the bytes of all files below a folder, without links.
 uint64_t bytesBelow(const std::string& folder);
 
 // Sorts by age, the newest first.

@@ -29,12 +29,12 @@ class ExperimentFile {
  public:
   explicit ExperimentFile(ExperimentFileOptions options) : options_(std::move(options)) {}
 
-  // The run that the file asks for. kUsage names the file and the mend.
+  // Returns the run that the file asks for. kUsage names the file and the remedy.
   Result<RunSpec> read();
 
-  // The run of this store as the file has it: created, or taken up with the edits that it can take.
-  // With `stay` a file that cannot be taken is no error as long as there is a run: that goes on as
-  // it is stored, and refused() says why.
+  // Creates the run of this store by the file, or continues it with the edits of the file. With
+  // `stay` a refused file (kUsage) is no error if there is a run: that is returned as it is stored,
+  // and refused() says why.
   Result<RunSpec> begin(Store* store, bool stay);
 
   // Applies the file as begin() with `stay` does, if its content has changed since it was last
@@ -46,7 +46,7 @@ class ExperimentFile {
   const std::string& refused() const { return refused_; }
 
  private:
-  // The file's bytes; nothing if it cannot be read.
+  // Returns the file's bytes; nothing if it cannot be read.
   std::optional<std::string> content() const;
   Result<RunSpec> parse(const std::optional<std::string>& content, uint32_t schema) const;
   Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
@@ -57,9 +57,9 @@ class ExperimentFile {
   std::string run_sha256_;  // of the run as it was last taken up
 };
 
-// The id of the run that this aggregator leads: `run_id` if it is given; else the newest run of the
-// experiment in the file, or one that begins now. A file that cannot be read leaves the only run of
-// the store, if there is just one; its own error otherwise.
+// Returns the id of the run that this aggregator leads: `run_id` if it is given; else the newest
+// run of the experiment in the file, or `fresh_id` if there is none. Without a readable file: the
+// only run of the store, or the error of the file if there is not exactly one.
 Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,
                               const Result<RunSpec>& file, const std::string& fresh_id);
 

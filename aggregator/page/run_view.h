@@ -20,8 +20,7 @@ struct RunView {
   std::string decode = {};    // the method that the run decodes with; selects the headline
 };
 
-// Builds the view. now: Unix time, ms. It has at most about 1000 points of the history, evenly
-// thinned.
+// Builds the view. Its history is evenly thinned to about 1000 points.
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
 // Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;

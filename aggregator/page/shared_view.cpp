@@ -8,7 +8,7 @@ namespace allot {
 
 namespace {
 
-// Names come from workers and may hold anything.
+// Replaces bytes that are not UTF-8: names come from workers.
 std::string jsonText(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

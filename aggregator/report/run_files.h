@@ -24,13 +24,14 @@ class RunFiles {
   // dir: "" writes nothing. open: a store connection for the thread that writes.
   RunFiles(std::string dir, std::string run_id, Open open);
 
-  // Starts to write report and export. Returns false, and does nothing, while a write goes on. The
-  // export is left out for 20 times the duration of the last one, unless at_end is set.
+  // Starts to write report and export. Returns false, and does nothing, until the outcome of the
+  // write before has been taken. The export is left out for 20 times the duration of the last one,
+  // unless at_end is set.
   bool write(RunSnapshot snapshot, bool at_end);
   // Returns the outcome of a write once, after it has ended; nothing before that.
   std::optional<Status> outcome();
   bool isBusy() const { return writing_.valid(); }
-  // Waits for the end of the last write.
+  // Waits for a write whose outcome has not been taken, and returns that. Success if there is none.
   Status wait();
 
  private:
@@ -49,11 +50,12 @@ class EndFiles {
 
   explicit EndFiles(RunFiles* files) : files_(*files) {}
 
-  // One look, some times a second: what became of a try, once, when it has ended. A store that is
-  // away is asked again at once. now: monotonic, ms; snapshot: the run at its end.
+  // Called a few times a second: starts a write if none has succeeded, and returns the outcome of
+  // each write once. After a failure it waits kAgainMs, unless that was kUnavailable. now:
+  // monotonic, ms; snapshot: the run at its end.
   std::optional<Status> look(uint64_t now, const std::function<RunSnapshot()>& snapshot);
   bool written() const { return written_; }
-  // The run goes on: its next end has files of its own.
+  // Called when the run goes on: its next end has files of its own.
   void leave() { begun_ = written_ = false; }
 
  private:

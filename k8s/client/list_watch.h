@@ -87,14 +87,14 @@ class ListWatch {
 
   void listed(std::string resource_version);
   void listFailed(TimePoint now, const ApiError& error);
-  // Notes an event or a bookmark of a watch: keeps its resourceVersion, and ends the failures in a
-  // row.
+  // Notes an event or a bookmark of a watch: keeps its resourceVersion, and ends the row of failed
+  // watches.
   void saw(const WatchEvent& event);
-  // Notes the end of a watch. ended: no error if the server ended it in good order; that too is a
-  // failure if no event came within a second.
+  // Notes the end of a watch. ended: no error if the server ended it in good order; that is a
+  // failure, too, within a second and without an event.
   void watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended);
 
-  // Returns the failures in a row, of lists or of watches.
+  // Returns the failures in a row: of lists, plus of watches.
   int failures() const { return list_failures_ + watch_failures_; }
 
  private:

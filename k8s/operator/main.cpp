@@ -51,7 +51,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// The document of /api/status, by the aggregator's Service, or where --status-url says.
+// Returns the document of /api/status, from the address by --status-url; nothing without an answer.
 std::optional<nlohmann::json> ask(const std::string& url, const std::string& space,
                                   const std::string& name) {
   const auto access = kube::accessOf(replaced(replaced(url, "{name}", name), "{namespace}", space));
@@ -102,13 +102,13 @@ Status lead(const Options& options, const kube::ServerAccess& access, Telemetry*
       spdlog::info("leads as {}", elected->identity());
       controller = std::make_unique<Controller>(access, controlling);
     }
-    // Who has lost the lease writes no more, though it was told only later.
+    // leads() is false before `lost` is set: nothing is written in between.
     if (elected->leads()) controller->turn(kTurn);
     if (const std::string why = controller->problem(); why != told) {
       if (!why.empty()) spdlog::error("{}", why);
       told = why;
     }
-    // Of an operator the API server is the store.
+    // The API server has the part of the store in the health of an operator.
     if (told.empty()) {
       telemetry->health().storeAnswered();
       telemetry->health().ready();

@@ -36,7 +36,7 @@ struct RenderOptions {
   std::string name_space;  // of the objects; empty: they have none, and kubectl's holds
   std::string registry;    // empty: spec.cluster.image.registry
   std::string tag;         // empty: spec.cluster.image.tag, or the version
-  std::vector<std::string> components;  // in this order
+  std::vector<std::string> components;  // in this order; repetitions are ignored
   AccountsSecret accounts = AccountsSecret::kStamped;
   // With the Job that exports the run to the claim of spec.cluster.results.
   bool exports = false;
@@ -66,7 +66,8 @@ void applyCluster(const v1::Cluster& cluster, KubeObjects* objects);
 // Mounts the claim that the component smollm2 fetches its model into, with the memory for it.
 void mountFetchedModel(const std::string& experiment, KubeObjects* objects);
 
-// Returns the Deployment or StatefulSet of worker, aggregator or store.
+// Returns the Deployment or StatefulSet of worker, aggregator or store. Throws std::logic_error if
+// there is none.
 nlohmann::json& workloadOf(const char* component, KubeObjects* objects);
 
 }  // namespace allot

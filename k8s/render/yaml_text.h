@@ -11,12 +11,13 @@
 
 namespace allot {
 
-// One document, ends with a line break.
+// Returns one document, with a final line break.
 std::string yamlText(const nlohmann::json& value);
-// Several, each after "---".
+// Returns several documents, each after "---".
 std::string yamlText(const std::vector<nlohmann::json>& documents);
 
-// The documents of a text that are not empty. Throws YAML::Exception if the text is no YAML.
+// Returns the documents of a text that are not empty. Throws YAML::Exception if the text is no
+// YAML.
 std::vector<nlohmann::json> yamlObjects(const std::string& text);
 
 }  // namespace allot

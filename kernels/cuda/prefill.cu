@@ -195,26 +195,22 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
                  .count = std::max(bounds.count, impl.bounds.count),
                  .keys = std::max(bounds.keys, impl.bounds.keys)};
   impl.method = method;
-  switch (method.method) {
-    case Method::kSampleAttention:
-      return impl.growSampleAttention();
-    case Method::kSale:
-      return impl.growSale(kv);
-    case Method::kSampledBlocks:
-      return impl.growSampledBlocks(kv);
-    default:
-      return std::nullopt;
-  }
+  Refusal why;
+  if (method.method == Method::kSampleAttention) why = impl.growSampleAttention();
+  if (method.method == Method::kSale) why = impl.growSale(kv);
+  if (method.method == Method::kSampledBlocks) why = impl.growSampledBlocks(kv);
+  if (why) impl.bounds = {};  // a buffer that cannot grow is gone
+  return why;
 }
 
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
   size_t sum = 0;
   for (const Buffer* buffer :
-       {&impl.bits, &impl.tops, &impl.sums, &impl.columns, &impl.slashes, &impl.partial,
-        &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales, &impl.mean_scores,
-        &impl.most_means, &impl.query_codes, &impl.query_scales, &impl.thresholds, &impl.lse,
-        &impl.weights, &impl.factors}) {
+       {&impl.bits, &impl.tops, &impl.sums, &impl.least, &impl.columns, &impl.slashes,
+        &impl.partial, &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales,
+        &impl.mean_scores, &impl.most_means, &impl.query_codes, &impl.query_scales,
+        &impl.thresholds, &impl.lse, &impl.weights, &impl.factors}) {
     sum += buffer->bytes();
   }
   return sum;

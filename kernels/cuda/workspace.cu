@@ -223,6 +223,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (static_cast<size_t>(max_splits) > most) {
     return "the GPU takes rows of up to " + std::to_string(most * kSplitKeys) + " keys";
   }
+  impl.bounds = {};  // a plan that fails leaves none: a buffer that cannot grow is gone
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
   const size_t entries = heads * max_splits;
   if (auto why = impl.splits.grow(entries * sizeof(Split))) return why;

@@ -125,6 +125,23 @@ TEST_P(Failures, ShortBiasesLayersAndWindows) {
   EXPECT_EQ(said(in), "window = -1 is below 0");
 }
 
+// No GPU has the memory of the second plan.
+TEST_P(Failures, APlanThatFailsLeavesNone) {
+  Gpu gpu(fourRows(kLayouts[0]), kLayouts[0].element);
+  const cuda::StepBounds bounds = gpu.bounds(method);
+  cuda::StepBounds large = bounds;
+  large.rows = 1 << 24;
+  const auto step = [&] {
+    return cuda::decodeAttention(method, gpu.pool.kv, gpu.inputs(), &gpu.workspace, {}, gpu.stream)
+        .value_or("");
+  };
+  ASSERT_EQ(gpu.workspace.plan(method, gpu.pool.kv, bounds), std::nullopt);
+  EXPECT_NE(gpu.workspace.plan(method, gpu.pool.kv, large), std::nullopt);
+  EXPECT_THAT(step(), HasSubstr("the workspace was planned for"));
+  ASSERT_EQ(gpu.workspace.plan(method, gpu.pool.kv, bounds), std::nullopt);
+  EXPECT_NE(gpu.run(method).out.size(), 0u);
+}
+
 TEST_P(Failures, LengthsPagesAndBudgets) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));

@@ -2,6 +2,8 @@
 // the rounding of queries and weights to bfloat16.
 #include "allot/kernels/cuda_prefill.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <string>
 
@@ -233,6 +235,25 @@ TEST_F(Prefill, AnyListIsTheCpus) {
       // The CPU takes no block that is wholly before the window.
       expectSameCounts(made.statistics, wanted.statistics);
     }
+  }
+}
+
+// No GPU has the memory of the second plan.
+TEST_F(Prefill, APlanThatFailsLeavesNone) {
+  const Prompt prompt = promptOf(kCases[0], 1);
+  for (const char* method : {"sale", "sample-attention"}) {
+    GpuPrompt gpu(prompt);
+    gpu.plan(method);
+    EXPECT_THAT(gpu.workspace
+                    .plan(GpuPrompt::methodIn(method), gpu.pool.kv,
+                          {.heads = 1 << 14, .count = 1 << 22, .keys = 1 << 22})
+                    .value_or(""),
+                testing::HasSubstr("MiB left"));
+    EXPECT_THAT(cuda::attendBlocks(gpu.pool.kv, gpu.inputs(), {}, &gpu.workspace, {}, gpu.stream)
+                    .value_or(""),
+                testing::HasSubstr("the workspace was planned for"));
+    gpu.plan(method);
+    expectClose(gpu.attend(gpu.inputs()), onCpu(prompt, prompt.inputs(), nullptr));
   }
 }
 

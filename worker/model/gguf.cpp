@@ -14,12 +14,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata, of tensors
+constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata; also of tensors
 constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of an array
 constexpr uint64_t kMostText = uint64_t{1} << 24;      // bytes of a text
 constexpr uint64_t kMostDimensions = 4;
 
-// What types of the format's metadata take.
+// The types of metadata, by the numbers of the format.
 enum MetadataType : uint32_t {
   kU8,
   kI8,
@@ -140,7 +140,7 @@ class Gguf::Reader {
   Result<double> realOf(uint32_t type) {
     return type == kFloat ? as<double>(number<float>()) : number<double>();
   }
-  // Reads consecutive elements. Each takes at least a byte of the file, so that a count cannot
+  // Reads an array. Each element takes at least a byte of the file, so that its count cannot
   // request more memory than a few times the file.
   Result<Value> array(const std::string& key) {
     ALLOT_ASSIGN(const auto type, number<uint32_t>());
@@ -232,7 +232,7 @@ Status Gguf::readTensor(Reader& reader) {
   return {};
 }
 
-// Sizes and places of all tensors whose type is known; others are never handed out.
+// Checks the sizes and places of all tensors whose type is supported. tensor() refuses the others.
 Status Gguf::checkTensors() const {
   struct Span {
     uint64_t begin, end;

@@ -1,6 +1,6 @@
 #pragma once
-// Reads the JSON files of a model folder, whose content is hostile until checked. Pure functions
-// apart from the read; any thread. Private to worker/model/ and to the readers of questions.
+// Reads the JSON files of a model folder, whose content is hostile until checked. Any thread.
+// Private to worker/model/ and to the readers of questions.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

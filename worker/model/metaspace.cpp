@@ -23,14 +23,14 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out;
 }
 
-// A Replace of exactly one text by another.
+// Returns true if a normalizer or decoder step replaces the text `from` by `to`.
 bool isReplace(const nlohmann::json& step, std::string_view from, std::string_view to) {
   const nlohmann::json* pattern = member(step, "pattern");
   return memberIs(step, "type", "Replace") && pattern != nullptr &&
          memberIs(*pattern, "String", from) && memberIs(step, "content", to);
 }
 
-// A Sequence's steps in `list`, or the value alone.
+// Returns the steps of a Sequence, its member `list`, or the value alone.
 std::vector<nlohmann::json> stepsOf(const nlohmann::json& value, const char* list) {
   const nlohmann::json* steps = member(value, list);
   if (steps == nullptr || !steps->is_array()) return {value};
@@ -87,7 +87,7 @@ Status Metaspace::readPreTokenizer(const nlohmann::json& value, const std::strin
   }
   replaces_ = true;
   ALLOT_ASSIGN(splits_, boolMember(value, "split", true, where));
-  // Older files have add_prefix_space in the scheme's place.
+  // Older files have add_prefix_space instead of prepend_scheme.
   ALLOT_ASSIGN(const bool prefix, boolMember(value, "add_prefix_space", true, where));
   const nlohmann::json* scheme = member(value, "prepend_scheme");
   if (scheme == nullptr) {

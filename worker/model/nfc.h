@@ -15,7 +15,7 @@ namespace allot {
 // Returns true if this build has the tables (libutf8proc). Without them nfc() must not be called.
 bool nfcAvailable();
 
-// Returns false if NFC certainly keeps the text: all characters are below U+0300.
+// Returns false if all characters are below U+0300: NFC keeps such a text.
 bool mayChangeInNfc(std::string_view text);
 
 // Returns the text in NFC. Bytes that are not UTF-8 are kept, and nothing composes across them.
@@ -28,8 +28,9 @@ std::string nfc(std::string_view text);
 // tables lowers only ASCII.
 std::string lowerCase(std::string_view text);
 
-// Returns true if a code point beyond ASCII is a letter or a number for Python's str.isalnum(). A
-// build without the tables returns true for all.
+// Returns true if a code point is a letter or a number for Python's str.isalnum(). A build without
+// the tables returns true for all.
+// Requires: the code point is beyond ASCII.
 bool isLetterOrNumber(uint32_t character);
 
 }  // namespace allot

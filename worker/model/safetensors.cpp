@@ -67,7 +67,7 @@ Status readShape(const nlohmann::json& value, const std::string& where, Entry& e
   return {};
 }
 
-// One tensor of a header; data begins where data_offsets count from and has data_bytes bytes.
+// Reads one tensor of a header. data: data_bytes bytes, from which data_offsets count.
 Result<Entry> readEntry(const nlohmann::json& value, const std::string& where,
                         const std::byte* data, uint64_t data_bytes) {
   Entry entry;
@@ -127,7 +127,7 @@ Status refuseOverlaps(const Entries& entries, const std::string& path) {
   return {};
 }
 
-// The tensors of one file, every entry checked.
+// Reads and checks the tensors of one file.
 Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
   if (file.size() < 8) {
     return badInput(path + " has " + std::to_string(file.size()) +
@@ -159,7 +159,7 @@ Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
   return entries;
 }
 
-// Tensor name -> shard, from the index; a shard is a plain name, so that it stays in the folder.
+// Returns the shard of each tensor, from the index: a plain file name, so that it is in the folder.
 Result<std::map<std::string, std::string>> readIndex(const std::string& path) {
   ALLOT_ASSIGN(const nlohmann::json index, readJsonFile(path, kMaxHeaderBytes));
   const nlohmann::json* weights = member(index, "weight_map");

@@ -28,7 +28,8 @@ using Bos = std::optional<int32_t>;
 
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
-// "single" lists what a text becomes: special tokens and, as Sequence A, the text itself.
+// Returns the special token in front of the text, a Sequence, in the list `single`; none if there
+// is none.
 Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, int64_t vocab_size) {
   const nlohmann::json* single = member(step, "single");
   if (single == nullptr || !single->is_array()) return badInput(where + " lacks single, a list");
@@ -78,7 +79,8 @@ Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, i
   return bos;
 }
 
-// A token as tokenizer_config.json writes one: its text, or an object that holds it.
+// Returns the text of a token of tokenizer_config.json, which is a string or an object with
+// `content`; null: it has none.
 const std::string* tokenText(const nlohmann::json* value) {
   if (value == nullptr) return nullptr;
   const nlohmann::json* content = value->is_object() ? member(*value, "content") : value;
@@ -158,7 +160,8 @@ class AddedTokenMatcher {
     same_start.insert(std::find_if(same_start.begin(), same_start.end(), shorter), token);
   }
 
-  // Calls plain for the text between matches (never empty) and match for an added token's id.
+  // Calls plain for each text between matches that is not empty, and match for the id of each
+  // match.
   template <typename Plain, typename Match>
   void split(std::string_view text, Specials specials, const Plain& plain,
              const Match& match) const {
@@ -263,7 +266,7 @@ struct Tokenizer::Impl {
   std::optional<int32_t> addedIdOf(std::string_view token) const;
 
   Bpe bpe;
-  // One of these.
+  // Exactly one of these is set.
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
@@ -303,7 +306,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!added.emplace(token.content, token.id).second) {
     return badInput(entry + " is there twice; remove one");
   }
-  // An added token may be in the vocab too, and then it has one id.
+  // An added token may be in the vocab too, with the same id.
   const std::optional<int32_t> vocab_id = bpe.idOf(token.content);
   if (vocab_id.has_value() && *vocab_id != token.id) {
     return badInput(entry + " has id " + std::to_string(token.id) + ", but " +
@@ -312,7 +315,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
-  // With ignore_merges a piece that is a token whole becomes it: text must not become a control.
+  // With ignore_merges a piece that equals a token becomes it, which must not be a control token.
   if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),

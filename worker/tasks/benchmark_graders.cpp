@@ -21,7 +21,7 @@ double best(const Expected& expected, std::string_view completion,
   return score;
 }
 
-// LongBench's prediction.lstrip("\n").split("\n")[0].
+// Returns LongBench's prediction.lstrip("\n").split("\n")[0].
 std::string_view firstWrittenLine(std::string_view completion) {
   completion.remove_prefix(std::min(completion.find_first_not_of('\n'), completion.size()));
   return completion.substr(0, completion.find('\n'));
@@ -71,7 +71,7 @@ double classScore(const std::vector<std::string>& classes, std::string_view line
   return right ? 1.0 / static_cast<double>(named.size()) : 0;
 }
 
-// Each of `marks` becomes a blank.
+// Returns the text with a blank for each of `marks`.
 std::string blanked(std::string_view text, std::span<const std::string_view> marks) {
   std::string plain(text);
   for (const std::string_view mark : marks) {

@@ -152,7 +152,8 @@ std::optional<GivenNumber> numberForLlama(std::string_view completion) {
   return givenIn(tail, findNumber(tail));
 }
 
-// Behind the last equals sign, if there is one; several numbers, or a formula, are no answer.
+// Returns the number behind the last equals sign, if any; several numbers, or a formula, are no
+// answer.
 std::optional<GivenNumber> boxedNumber(std::string_view boxed) {
   std::string text = plainMath(boxed);
   text = text.substr(text.rfind('=') + 1);
@@ -166,7 +167,7 @@ std::optional<GivenNumber> numberForDeepseek(std::string_view completion) {
   if (const auto boxed = lastBoxed(completion)) return boxedNumber(*boxed);
   const size_t from = lastCharacters(completion, 200);
   std::optional<TextNumber> last;
-  // In the whole text, so that a number that the 200 characters cut is not read as its end.
+  // Searches the whole text, so that of a number cut by the 200 characters no part is read.
   for (const TextNumber& number : findNumbers(completion)) {
     if (number.begin >= from) last = number;
   }
@@ -178,7 +179,7 @@ std::optional<GivenNumber> numberForDeepseek(std::string_view completion) {
 constexpr std::string_view kCapitals = "ABCD";
 constexpr std::string_view kSmall = "abcd";
 
-// The first or last letter of `letters` that is no part of a word; upper case.
+// Returns the first or last letter of `letters` that is no part of a word, in upper case.
 std::optional<char> letterIn(std::string_view text, std::string_view letters, bool last) {
   std::optional<char> found;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -252,7 +253,7 @@ std::string takenIntegers(std::string_view completion) { return joined(firstInte
 
 using Taken = std::string (*)(std::string_view completion);
 
-// A grader that needs only the answers.
+// Makes a Grader of a function that needs only the answers.
 template <double (*grade)(const References&, std::string_view)>
 double byAnswers(const Expected& expected, std::string_view completion) {
   return grade(expected.answers, completion);

@@ -27,8 +27,8 @@ using Grader = double (*)(const Expected& expected, std::string_view completion)
 // (worker/tasks/python_tests.h).
 Grader findGrader(std::string_view name);
 // Returns the answer that the grader takes from a completion: letters of choices in upper case,
-// integers without leading zeros; "" if it finds none. Returns nothing for an unknown name, and for
-// a grader that takes the whole text or a part that is not recorded.
+// santa-niah's integers without leading zeros; "" if it finds none. Returns nothing for an unknown
+// name, and for a grader that takes the whole text or a part that is not recorded.
 std::optional<std::string> extractedAnswer(std::string_view name, std::string_view completion);
 std::vector<std::string> implementedGraders();
 

@@ -3,8 +3,8 @@
 //
 // The wording of the prompts is part of the benchmark. It is from its src/prompt.py for open models
 // ("yarn-mistral"), whose last words begin the answer. Without a chat template
-// (spec.model.chatTemplate: none), as its script for these models asks, they follow the prompt;
-// with one they begin the model's turn. A prompt that is too long loses its middle, as there.
+// (spec.model.chatTemplate: none), as its script for these models asks, these words follow the
+// prompt; with one they begin the model's turn. Too long a prompt loses its middle, as there.
 #include <algorithm>
 #include <array>
 
@@ -34,7 +34,7 @@ std::string listed(const std::vector<std::string>& options) {
   return text;
 }
 
-// Returns the right answer and its letter: as in the file, or the letter by the options.
+// Returns the right answer and its letter: of the file, or by its place among the options.
 Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
                                           const std::vector<std::string>& options) {
   ALLOT_ASSIGN(auto answer, json.texts("answer"));
@@ -54,7 +54,7 @@ Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
   return answer;
 }
 
-// The call func_12(-3) in a question of code_run; "" if there is none.
+// Returns the first call like func_12(-3) in a question of code_run; "" if there is none.
 std::string callIn(std::string_view input) {
   constexpr std::string_view kName = "func_";
   for (size_t at = input.find(kName); at != std::string_view::npos;
@@ -73,8 +73,8 @@ std::string callIn(std::string_view input) {
   return "";
 }
 
-// "What is the largest number in the following list?", of a question that has "The largest number
-// of"; "" if it has no such words.
+// Returns "What is the largest number in the following list?" for a question that has "The largest
+// number of"; "" if it has no such words.
 std::string listQuestion(std::string_view input) {
   constexpr std::string_view kThe = "The ", kOf = " of";
   for (size_t at = input.find(kThe); at != std::string_view::npos; at = input.find(kThe, at + 1)) {

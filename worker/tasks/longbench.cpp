@@ -1,6 +1,6 @@
 // Suite longbench-v2: long documents with four choices (Bai et al. 2025), a JSON array as published
-// or JSON lines. The prompt is from the zero-shot run of its repository; documents that do not fit
-// lose their middle, as there.
+// or JSON lines. The prompt is from the zero-shot run of its repository; a prompt that does not fit
+// loses the middle of its document (there of the whole prompt).
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/suite.h"
 

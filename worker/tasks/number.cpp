@@ -78,7 +78,7 @@ class NumberReader {
     *digits += run();
   }
 
-  // "/4" behind a whole number; but 12/25/2020 is no fraction.
+  // Reads "/4" behind a whole number; but 12/25/2020 is no fraction.
   bool fraction(double* value) {
     if (peek() != '/' || !isAsciiDigit(peek(1))) return false;
     const size_t start = at_++;
@@ -91,7 +91,7 @@ class NumberReader {
     return true;
   }
 
-  // " 1/2" behind a whole number.
+  // Reads " 1/2" behind a whole number.
   void mixed(double* value) {
     if (peek() != ' ' || !isAsciiDigit(peek(1))) return;
     const size_t start = at_++;
@@ -115,9 +115,8 @@ class NumberReader {
   size_t at_;
 };
 
-// Returns the real beginning of a number whose digits begin at `digit`: before a currency sign and
-// a minus that is no hyphen ("-5", "-$5", but not the 5 of "x-5" or "3-5"). The second is true for
-// a minus.
+// Returns where a number whose digits begin at `digit` begins, and true if it has a minus. Currency
+// signs belong to it, and a minus that is no hyphen ("-5", "-$5", not "x-5" or "3-5").
 std::pair<size_t, bool> withSign(std::string_view text, size_t digit) {
   size_t begin = digit;
   for (const std::string_view sign : {"$", "\xe2\x82\xac", "\xc2\xa3"}) {
@@ -149,7 +148,7 @@ void replaceAll(std::string* text, std::string_view what, std::string_view with)
   }
 }
 
-// One argument of \frac at `at`: {...} without braces inside, or a single character.
+// Reads an argument of \frac at `at`: {...} without braces inside, or a single character.
 std::optional<std::string> argument(const std::string& text, size_t* at) {
   if (*at >= text.size()) return std::nullopt;
   if (text[*at] != '{') return std::string(1, text[(*at)++]);

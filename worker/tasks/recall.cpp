@@ -250,7 +250,7 @@ std::optional<Draft> recallDraft(const DraftRequest& request) {
   return std::nullopt;
 }
 
-// Every answer ends its line.
+// An answer is one line.
 bool recallComplete(const std::string& completion) {
   return completion.find('\n') != std::string::npos;
 }

@@ -56,8 +56,9 @@ Result<std::string> readWhole(const std::string& file) {
 // The only field of an object that stands for a number, which has the number's text.
 constexpr const char* kNumber = "\x01number";
 
-// Returns JSON in which each number that a double may not hold to its last digit is an object of
-// kNumber. Requires: text is JSON.
+// Returns JSON in which each number but short integers is an object of kNumber, since a double may
+// not hold its last digit.
+// Requires: text is JSON.
 std::string withNumbersAsText(std::string_view text) {
   std::string out;
   bool in_string = false;

@@ -19,7 +19,7 @@
 namespace allot {
 namespace {
 
-// Lower case (ASCII), blanks collapsed.
+// Returns the text in lower case (ASCII), with single spaces for runs of blanks, trimmed.
 std::string normalised(const std::string& text) {
   std::string plain;
   for (const char c : text) {
@@ -33,7 +33,7 @@ std::string normalised(const std::string& text) {
   return plain;
 }
 
-// Selects half of all questions, by their content alone.
+// Selects half of all questions, by the digest of their identity.
 bool fallsToTraining(const std::string& digest) {
   return std::string_view("02468ace").find(digest[0]) != std::string_view::npos;
 }
@@ -95,7 +95,7 @@ class FileDataset {
     return badInput(message);
   }
 
-  // A repeated question would count twice.
+  // Adds the record's draft, unless a record of an equal prompt was added before, to either side.
   void add(const Record& record, Pools* pools) {
     const std::string prompt = record.task + "\n" + normalised(record.draft.prompt);
     if (seen_.insert(sha256Hex(prompt)).second) {
@@ -103,7 +103,7 @@ class FileDataset {
     }
   }
 
-  // Questions of all tasks in turn.
+  // Chooses questions of all tasks in turn.
   Result<std::vector<Question>> choose(const Pools& pools, Split split, const std::string& file) {
     const uint32_t count =
         split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();
@@ -186,7 +186,6 @@ Result<Dataset> readDataset(const v1::Task& spec, const Suite& suite, uint64_t s
       .make(path, placed(options.held_out_path, spec.held_out_path()));
 }
 
-// The registry: one entry a suite.
 const std::vector<Suite>& suites() {
 #define ALLOT_CALL_SUITE(function) function(),
   static const std::vector<Suite> all = {ALLOT_SUITES(ALLOT_CALL_SUITE)};

@@ -3,8 +3,8 @@
 //
 // Each is 0..1 and equals the result of its well-known Python implementation, up to the rounding of
 // doubles (compared by tests/golden/make_grader_cases.py). Bytes that are not UTF-8 count as
-// characters. The time is at worst the product of the lengths. The rest of a text behind kMostUnits
-// words (editSimilarity: characters) is ignored.
+// characters. The time is at worst the product of the lengths. All but tokenF1 ignore the rest of a
+// text behind kMostUnits words (editSimilarity: characters).
 #include <cstddef>
 #include <string_view>
 

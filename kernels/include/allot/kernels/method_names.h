@@ -1,7 +1,6 @@
 #pragma once
 // The table of methods, one row each, and the only list of them. Parsing, refusals, `allot
-// methods`, the documents, the CPU's dispatch, the GPU's kernels, the benchmark's counts and the
-// tests use it.
+// methods`, the documents, both dispatches, the benchmark's counts and the tests use it.
 //
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
 // promise, gpu, select, reads):
@@ -58,7 +57,7 @@ enum class Draws {
 // works with bernoulli's scores (`bernoulli values=`). kKeys: keys or positions, too.
 enum class Needs { kScores, kKeys };
 
-// Tells if a method estimates the relative error of its output.
+// Says if a method estimates the relative error of its output.
 enum class OwnError { kEstimated, kUnknown };
 
 // The promise about the output.
