@@ -6,10 +6,10 @@
 #include <random>
 #include <thread>
 
-#include "aggregator/clocks.h"
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/report/run_files.h"
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/ulid.h"
 
 namespace allot {

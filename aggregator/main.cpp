@@ -7,11 +7,11 @@
 #include <random>
 #include <thread>
 
-#include "aggregator/clocks.h"
 #include "aggregator/leader.h"
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/report/report.h"
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/files/files.h"
 #include "core/spec/choices.h"
 #include "core/telemetry/process.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aggregator/clocks.h"    // unixMs
+#include "core/clocks.h"          // unixMs
 #include "core/printable.h"       // printable, duration, ago
 #include "core/spec/spec_yaml.h"  // counted
 

@@ -16,15 +16,7 @@ constexpr std::string_view wordOf(Desired value) {
 // Returns true if the run has ended, by a stop or because it finished: workers leave, or wait with
 // --stay. False for a paused run, where they wait.
 constexpr bool isOver(Desired desired) {
-  switch (desired) {
-    case Desired::kRunning:
-    case Desired::kPaused:
-      return false;
-    case Desired::kStopped:
-    case Desired::kFinished:
-      return true;
-  }
-  return false;
+  return desired == Desired::kStopped || desired == Desired::kFinished;
 }
 
 // The activity of the run's aggregator (AggregatorStatus.phase).

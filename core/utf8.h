@@ -29,6 +29,9 @@ inline size_t utf8Length(std::string_view text) {
   return continues(1, lowest, highest) && continues(2) && continues(3) ? 4 : 0;
 }
 
+// Returns true for a byte that is not the first of its character.
+inline bool continuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
+
 // Returns the code point of one character.
 // Requires: utf8Length() of it is its size and above 1.
 inline uint32_t utf8Code(std::string_view character) {

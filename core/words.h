@@ -1,5 +1,6 @@
 #pragma once
 // Words for the values of an enum: code has an enum class; people, files and the store have words.
+// Lists of words.
 // Pure functions, any thread.
 //
 // The table of an enum is its list of words:
@@ -63,6 +64,14 @@ constexpr std::optional<Enum> fromWord(std::string_view word) {
     if (wordOf(value) == word) return value;
   }
   return std::nullopt;
+}
+
+// Returns "a, b, c" for a list of texts.
+template <typename Texts = std::vector<std::string>>
+std::string joined(const Texts& texts, std::string_view between = ", ") {
+  std::string all;
+  for (const auto& text : texts) all.append(all.empty() ? "" : between).append(text);
+  return all;
 }
 
 }  // namespace allot

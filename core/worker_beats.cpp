@@ -21,18 +21,7 @@ std::string loadedText(const v1::WorkerBeat& beat) {
 
 bool isAtWork(const v1::WorkerBeat& beat) {
   const auto state = stateOf(beat);
-  if (!state) return false;
-  switch (*state) {
-    case WorkerState::kRollout:
-    case WorkerState::kEvaluation:
-      return true;
-    case WorkerState::kLoading:
-    case WorkerState::kIdle:
-    case WorkerState::kDraining:
-    case WorkerState::kFailed:
-      return false;
-  }
-  return false;
+  return state == WorkerState::kRollout || state == WorkerState::kEvaluation;
 }
 
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats) {

@@ -23,6 +23,8 @@ inline std::optional<WorkerState> stateOf(const v1::WorkerBeat& beat) {
   return fromWord<WorkerState>(beat.state());
 }
 
+// The time after its last beat for which a worker counts as alive.
+inline constexpr uint64_t kBeatTtlMs = 45'000;
 // The time for which the last beat (kFailed) of a worker that ended with an error is kept.
 inline constexpr uint64_t kFailureKeptMs = 600'000;
 

@@ -15,10 +15,12 @@
 namespace allot::store {
 namespace {
 
-bool isNumber(std::string_view text) {
+std::optional<uint64_t> numberIn(std::string_view text) {
   uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return value;
 }
 
 std::string padded(uint64_t number, size_t width) {
@@ -63,8 +65,8 @@ Status checkRunId(std::string_view run_id) {
 
 Status checkEntryId(std::string_view entry_id) {
   const size_t dash = entry_id.find('-');
-  if (dash == std::string_view::npos || !isNumber(entry_id.substr(0, dash)) ||
-      !isNumber(entry_id.substr(dash + 1)))
+  if (dash == std::string_view::npos || !numberIn(entry_id.substr(0, dash)) ||
+      !numberIn(entry_id.substr(dash + 1)))
     return badInput("\"" + escaped(entry_id, 64) +
                     "\" is no entry id: pass one that the store gave out, like 12-0");
   return {};
@@ -221,12 +223,9 @@ void completeStored(Control* control) {
 }
 
 Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
-  uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    return fail(ErrorCode::kData,
-                "the store's " + what + " is no number: it was written by another program");
-  return value;
+  if (const auto value = numberIn(text)) return *value;
+  return fail(ErrorCode::kData,
+              "the store's " + what + " is no number: it was written by another program");
 }
 
 Result<uint64_t> toCount(std::string_view text, const std::string& what) {

@@ -2,6 +2,8 @@
 // WorkerProbe: exports the metrics of one worker, and feeds the progress that its health needs.
 //
 // Owned by main(); called by the loop and the engine on their thread.
+#include <array>
+
 #include "core/telemetry/health.h"
 #include "core/telemetry/registry.h"
 #include "worker/loop/worker_events.h"
@@ -26,13 +28,11 @@ class WorkerProbe final : public WorkerEvents {
  private:
   using Counter = prometheus::Counter;
   using Gauge = prometheus::Gauge;
-  struct Outcomes {
-    Outcomes(MetricRegistry* metrics, const char* name);
-    Counter& of(WorkOutcome outcome) const;
-    Counter& pushed;
-    Counter& aborted;
-    Counter& failed;
-  };
+  using Outcomes = std::array<Counter*, 3>;  // by WorkOutcome
+  static Outcomes outcomesOf(MetricRegistry* metrics, const char* name);
+  static Counter& counterOf(const Outcomes& outcomes, WorkOutcome outcome) {
+    return *outcomes[static_cast<size_t>(outcome)];
+  }
 
   void addReads(const v1::DecodeCounts& counts);
 

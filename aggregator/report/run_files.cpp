@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "aggregator/clocks.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/report/report.h"
+#include "core/clocks.h"
 #include "core/files/files.h"
 #include "core/spec/spec_change.h"
 #include "store/archive/archive.h"

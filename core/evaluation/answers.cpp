@@ -23,18 +23,16 @@ std::string asUtf8(std::string_view bytes) {
   return text;
 }
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
-
 // Return the longest beginning and end of whole characters with at most `most` bytes.
 std::string_view beginning(std::string_view text, size_t most) {
   if (text.size() <= most) return text;
-  while (most > 0 && continues(text[most])) --most;
+  while (most > 0 && continuesCharacter(text[most])) --most;
   return text.substr(0, most);
 }
 
 std::string_view ending(std::string_view text, size_t most) {
   size_t from = text.size() - std::min(most, text.size());
-  while (from < text.size() && continues(text[from])) ++from;
+  while (from < text.size() && continuesCharacter(text[from])) ++from;
   return text.substr(from);
 }
 
@@ -116,15 +114,9 @@ v1::Answer answerOf(const GivenAnswer& given) {
 }
 
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score) {
-  switch (keptAnswersOf(evaluation)) {
-    case KeptAnswers::kNone:
-      return false;
-    case KeptAnswers::kWrong:
-      return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
-    case KeptAnswers::kAll:
-      return true;
-  }
-  return false;
+  const KeptAnswers kept = keptAnswersOf(evaluation);
+  if (kept != KeptAnswers::kWrong) return kept == KeptAnswers::kAll;
+  return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
 }
 
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers) {

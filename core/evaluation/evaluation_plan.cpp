@@ -82,16 +82,8 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
 
 // Returns the most cells of one pair of methods under a schedule.
 uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
-  switch (kind) {
-    case ScheduleKind::kUniform:
-    case ScheduleKind::kLearned:
-      return budgets;
-    case ScheduleKind::kOneHot:
-      return budgets * layers;
-    case ScheduleKind::kExplicit:
-      return 1;
-  }
-  return 0;
+  if (kind == ScheduleKind::kExplicit) return 1;
+  return kind == ScheduleKind::kOneHot ? budgets * layers : budgets;
 }
 
 // Returns true if a method of the pair draws by a budget. Text that is no method counts as such;

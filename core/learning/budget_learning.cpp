@@ -33,10 +33,6 @@ constexpr double kInterval = 1.96;
 // Random streams of a version, one for each of at most 64 total budgets (kMaxListEntries).
 constexpr uint64_t kStreamsOfVersion = 64;
 
-SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
-  return {samples.begin(), samples.end()};
-}
-
 // One total budget within an update.
 class BudgetUpdate {
  public:

@@ -13,36 +13,13 @@ constexpr double kAdamDecay1 = 0.9;
 constexpr double kAdamDecay2 = 0.999;
 constexpr double kAdamEpsilon = 1e-8;
 
-// Returns true if a step is scaled by the gradient's moments (Adam); else it is the gradient.
-bool stepsByMoments(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kAdam:
-      return true;
-    case Optimizer::kSgd:
-      return false;
-  }
-  return false;
-}
-
 // Returns the share of a constant gradient that Adam's moment holds after `steps` steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
-
-// Returns true if results are weighted by how likely the present policy is to draw their schedules.
-bool weighsResults(StalenessMode mode) {
-  switch (mode) {
-    case StalenessMode::kTruncatedIs:
-      return true;
-    case StalenessMode::kNone:
-    case StalenessMode::kDrop:
-      return false;
-  }
-  return false;
-}
 
 // Returns the weight of a result under the present `logits`.
 double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
                         const v1::EpisodeResult& result) {
-  if (!weighsResults(modeOf(spec.staleness()))) return 1.0;
+  if (modeOf(spec.staleness()) != StalenessMode::kTruncatedIs) return 1.0;
   const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
   const double log_ratio =
       logProbability(schedule, {logits.begin(), logits.end()}, spec.policy().min_per_layer()) -
@@ -111,7 +88,7 @@ double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedRe
   }
   const std::vector<double> gradient = policyGradient(spec, *of.logits, of.total, terms);
   const double rate = spec.update().learning_rate();
-  const bool by_moments = stepsByMoments(optimizerOf(spec.update()));
+  const bool by_moments = optimizerOf(spec.update()) == Optimizer::kAdam;
   const double gathered1 = gathered(kAdamDecay1, steps);
   const double gathered2 = gathered(kAdamDecay2, steps);
   double squares = 0;

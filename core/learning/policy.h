@@ -16,6 +16,10 @@
 
 namespace allot {
 
+inline SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
+  return {samples.begin(), samples.end()};
+}
+
 // Returns the entries of a layer in the schedules of the policy's total budgets; 1 without budgets.
 uint32_t entriesPerLayer(const v1::PolicySnapshot& policy);
 

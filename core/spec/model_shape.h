@@ -27,15 +27,10 @@ inline ModelShape shapeOf(const v1::ModelFacts& facts) {
 // Returns the entries of a layer in the schedules that the experiment learns, by
 // spec.policy.granularity; at least 1.
 inline uint32_t entriesPerLayer(const v1::Policy& policy, const ModelShape& shape) {
-  switch (granularityOf(policy)) {
-    case Granularity::kLayer:
-      return 1;
-    case Granularity::kKvHead:
-      return std::max(1u, shape.kv_heads);  // 0 in a damaged store
-    case Granularity::kHead:
-      return std::max(1u, shape.heads);
-  }
-  return 1;
+  const Granularity granularity = granularityOf(policy);
+  if (granularity == Granularity::kLayer) return 1;
+  // 0 in a damaged store.
+  return std::max(1u, granularity == Granularity::kKvHead ? shape.kv_heads : shape.heads);
 }
 
 }  // namespace allot

@@ -73,8 +73,8 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place);
 // budget below the layers, or more entries by heads than a schedule or a surrogate may have.
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
-// Returns deterministic bytes of the experiment: equal files, equal bytes.
-std::string canonicalBytes(const v1::Experiment& experiment);
+// Returns deterministic bytes of a message: equal files, equal bytes.
+std::string canonicalBytes(const google::protobuf::Message& message);
 // Returns the SHA-256 of canonicalBytes(), in hex.
 std::string specDigest(const v1::Experiment& experiment);
 

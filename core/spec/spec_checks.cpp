@@ -277,13 +277,13 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
   return {};
 }
 
-std::string canonicalBytes(const v1::Experiment& experiment) {
+std::string canonicalBytes(const google::protobuf::Message& message) {
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    experiment.SerializeToCodedStream(&coded);
+    message.SerializeToCodedStream(&coded);
   }
   return bytes;
 }

@@ -19,14 +19,8 @@ struct StepDefaults {
 };
 
 StepDefaults stepDefaultsOf(Learner learner) {
-  switch (learner) {
-    case Learner::kAdditive:
-    case Learner::kReinforce:
-      return {};
-    case Learner::kSanta:
-      return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
-  }
-  return {};
+  if (learner != Learner::kSanta) return {};
+  return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
 }
 
 std::string orElse(const std::string& given, std::string_view value) {

@@ -149,10 +149,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return found;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 }  // namespace allot

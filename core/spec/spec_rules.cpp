@@ -84,10 +84,14 @@ SpecRule measured(SpecRule rule) {
   return rule;
 }
 
-SpecRule derived(SpecRule rule, SpecType type) {
-  rule.type = type;
+SpecRule derived(SpecRule rule) {
   rule.when_missing = SpecDefault::kDerived;
   return rule;
+}
+
+SpecRule derived(SpecRule rule, SpecType type) {
+  rule.type = type;
+  return derived(std::move(rule));
 }
 
 SpecRule orEmpty(SpecRule rule) {
@@ -116,8 +120,7 @@ std::vector<SpecRule> taskRules() {
       derived(allowing("tasks of the suite (`allot tasks`)",
                        base("task.tasks", SpecType::kTexts,
                             "required; the only task of spec.task.suite, if it has one",
-                            "Kinds of question asked, in equal shares.")),
-              SpecType::kTexts),
+                            "Kinds of question asked, in equal shares."))),
       integer("task.contextTokens", "512", 16, 1048576,
               "Room for each prompt in tokens (suite ruler: for prompt and answer); more context "
               "means more KV-cache rows to choose from. Prompt and answer must fit the model."),
@@ -140,25 +143,21 @@ std::vector<SpecRule> taskRules() {
                    "Second file that held-out questions come from, less those that the first has "
                    "too. Empty: the file is split by a hash of each question's text.")),
       derived(orEmpty(allowing("any name", text("task.promptField", "prompt",
-                                                "Suite jsonl: the field with the prompt."))),
-              SpecType::kText),
+                                                "Suite jsonl: the field with the prompt.")))),
       derived(orEmpty(allowing("any name", text("task.answersField", "answers",
                                                 "Suite jsonl: the field with the answer (a string "
-                                                "or a number) or several (a list of strings)."))),
-              SpecType::kText),
+                                                "or a number) or several (a list of strings).")))),
       derived(orEmpty(choice("task.promptStyle", PromptStyle::kLlama,
                              "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find "
                              "the answer for Llama (a system prompt, the answer in the last line) "
-                             "or DeepSeek (a sentence at the end, the answer in \\boxed{}).")),
-              SpecType::kChoice),
+                             "or DeepSeek (a sentence at the end, the answer in \\boxed{})."))),
       orEmpty(choice("task.grader", "\"\"", graderChoices(),
                      "How an answer is scored; santa: each task as the SANTA paper does. Empty: "
                      "each task's own grader.")),
-      derived(orEmpty(choice(
-                  "task.split", TaskSplit::kTest,
-                  "Suite mmlu, where spec.task.path is a folder as published: the questions of its "
-                  "folder test, or of val (validation), which the SANTA paper asks.")),
-              SpecType::kChoice),
+      derived(orEmpty(
+          choice("task.split", TaskSplit::kTest,
+                 "Suite mmlu, where spec.task.path is a folder as published: the questions of its "
+                 "folder test, or of val (validation), which the SANTA paper asks."))),
   };
 }
 
@@ -235,8 +234,7 @@ std::vector<SpecRule> learningRules() {
       derived(integer("policy.totalBudget",
                       "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
                       "Reads per head and decoded token, value rows, summed over all layers; the "
-                      "policy learns which layers get them. 8 over 8 layers is one read a layer."),
-              SpecType::kInteger),
+                      "policy learns which layers get them. 8 over 8 layers is one read a layer.")),
       orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
                    "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
                    "together. Empty: spec.policy.totalBudget alone.",
@@ -265,8 +263,7 @@ std::vector<SpecRule> learningRules() {
                       "for learner reinforce with one budget of layers and for santa",
                       1, 10000,
                       "Episodes in a row that answer the same questions, so that schedules are "
-                      "compared and not questions; they go round the total budgets."),
-              SpecType::kInteger),
+                      "compared and not questions; they go round the total budgets.")),
   };
 }
 
@@ -278,8 +275,7 @@ std::vector<SpecRule> updateRules() {
                      wordsOf<Learner>(),
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
-                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter."),
-              SpecType::kChoice),
+                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter.")),
       live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
                    "Episodes averaged into one policy step; learner santa takes all that are there "
                    "once they are this many. Leave out the whole section update to learn nothing "
@@ -288,30 +284,25 @@ std::vector<SpecRule> updateRules() {
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
-                     "recent size, sgd takes it as it is. Learner additive has none."),
-              SpecType::kChoice),
+                     "recent size, sgd takes it as it is. Learner additive has none.")),
       derived(live(number("update.learningRate", "0.05; 0.02 where spec.update.learner is santa",
                           {.above_low = true, .high = 10},
-                          "Step size on the layers' logits. Learner additive has none.")),
-              SpecType::kNumber),
-      derived(
-          choice(
-              "update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
-              wordsOf<Baseline>(),
-              "Reward that an episode is compared with: the mean of the update's other episodes, "
-              "of all of them, or a moving average of earlier updates. Learners reinforce and "
-              "santa alone; among the episodes of a question set it is the mean of the others."),
-          SpecType::kChoice),
+                          "Step size on the layers' logits. Learner additive has none."))),
+      derived(choice(
+          "update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
+          wordsOf<Baseline>(),
+          "Reward that an episode is compared with: the mean of the update's other episodes, "
+          "of all of them, or a moving average of earlier updates. Learners reinforce and "
+          "santa alone; among the episodes of a question set it is the mean of the others.")),
       live(number("update.entropyBonus", "0", {.high = 10},
                   "Reward per nat of policy entropy; above 0 it keeps the policy from settling "
                   "early. Learner reinforce alone.")),
-      derived(
-          live(choice("staleness.mode", "truncated-is; none where spec.update.learner is santa",
-                      wordsOf<StalenessMode>(),
-                      "What is done about results of an older policy: truncated-is weights each by "
-                      "how likely the present policy is to draw its schedule, none takes them as "
-                      "fresh, drop refuses those beyond maxLag (biased against what takes long).")),
-          SpecType::kChoice),
+      derived(live(
+          choice("staleness.mode", "truncated-is; none where spec.update.learner is santa",
+                 wordsOf<StalenessMode>(),
+                 "What is done about results of an older policy: truncated-is weights each by "
+                 "how likely the present policy is to draw its schedule, none takes them as "
+                 "fresh, drop refuses those beyond maxLag (biased against what takes long)."))),
       live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
                   "Largest such weight; higher is less biased and noisier.")),
       live(integer("staleness.maxLag", "4", 0, 1000000,
@@ -337,11 +328,9 @@ std::vector<SpecRule> measuringRules() {
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
                    "(dense, vattention, bernoulli in front of dense) are measured once, without "
-                   "schedule or budget."),
-              SpecType::kMethods),
+                   "schedule or budget.")),
       derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
-                           "Ways to read the prompts: the whole grid is measured with each.")),
-              SpecType::kMethods),
+                           "Ways to read the prompts: the whole grid is measured with each."))),
       measured(
           choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
                  "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy "
@@ -358,8 +347,7 @@ std::vector<SpecRule> measuringRules() {
                       "262144 tokens",
                       1, kMostChunkQuestions,
                       "Held-out questions that a worker answers together, by all methods and "
-                      "schedules in a row: their prompts should fit its memory."),
-              SpecType::kInteger),
+                      "schedules in a row: their prompts should fit its memory.")),
       integer("evaluation.repeats", "1", 1, kMostRepeats,
               "How often every cell of the grid is answered, on the same questions with other "
               "draws and, above spec.generation.temperature 0, other tokens. Methods that draw "

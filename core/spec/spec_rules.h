@@ -13,6 +13,7 @@
 #include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/words.h"
 
 namespace allot {
 
@@ -107,8 +108,5 @@ std::vector<std::string> knownKeys(const std::string& parent);
 // Returns the candidate with the least edit distance to `word`, which is at most 2 and less than
 // the candidate's length. Returns "" if there is none.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// Returns "a, b, c".
-std::string joined(const std::vector<std::string>& words);
 
 }  // namespace allot

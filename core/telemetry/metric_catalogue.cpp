@@ -34,6 +34,7 @@ const std::vector<double> kStepSeconds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025
                                           0.025,  0.05,    0.1,    0.25,  0.5,    1};
 const std::vector<double> kLongSeconds = {0.1, 0.25, 0.5, 1,    2.5,  5,   10,
                                           30,  60,   300, 1200, 3600, 7200};
+const Labels kCell = {"method", "schedule", "total_budget"};
 const std::vector<double> kLags = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 }  // namespace
@@ -138,38 +139,35 @@ const std::vector<MetricInfo>& metricCatalogue() {
           {"device"}),
       // --- aggregator: held-out evaluation
       gauge("allot_evaluation_accuracy_ratio", "aggregator",
-            "Held-out accuracy of the newest complete evaluation of the cell.",
-            {"method", "schedule", "total_budget"}),
+            "Held-out accuracy of the newest complete evaluation of the cell.", kCell),
       gauge("allot_evaluation_accuracy_low_ratio", "aggregator", "Lower end of its 95 % interval.",
-            {"method", "schedule", "total_budget"}),
+            kCell),
       gauge("allot_evaluation_accuracy_high_ratio", "aggregator", "Upper end of its 95 % interval.",
-            {"method", "schedule", "total_budget"}),
-      gauge("allot_evaluation_questions", "aggregator", "Questions behind that accuracy.",
-            {"method", "schedule", "total_budget"}),
+            kCell),
+      gauge("allot_evaluation_questions", "aggregator", "Questions behind that accuracy.", kCell),
       gauge(
           "allot_evaluation_decode_seconds_per_token", "aggregator",
           "Decode time of the same evaluation over the tokens decoded, on whatever workers did it.",
-          {"method", "schedule", "total_budget"}),
+          kCell),
       gauge("allot_evaluation_kv_read_ratio", "aggregator",
-            "Bytes of keys and values read over those that dense attention reads.",
-            {"method", "schedule", "total_budget"}),
+            "Bytes of keys and values read over those that dense attention reads.", kCell),
       gauge("allot_evaluation_prefill_seconds", "aggregator",
             "Time to the first token of the same evaluation's prompts, mean of a prompt, on "
             "whatever workers read them.",
-            {"method", "schedule", "total_budget"}),
+            kCell),
       gauge("allot_evaluation_prefill_selection_seconds", "aggregator",
-            "Of that, choosing blocks of keys.", {"method", "schedule", "total_budget"}),
+            "Of that, choosing blocks of keys.", kCell),
       gauge("allot_evaluation_prefill_density_ratio", "aggregator",
             "Blocks of keys whose values were read in the prefill, over those of dense attention; "
             "where each query is sampled for itself, value rows.",
-            {"method", "schedule", "total_budget"}),
+            kCell),
       gauge("allot_evaluation_prefill_kept_mass_ratio", "aggregator",
             "Share of a query's exact attention that is on the blocks kept in the prefill "
             "(cumulative residual attention), mean over queries, heads and layers of the first 32 "
             "questions.",
-            {"method", "schedule", "total_budget"}),
+            kCell),
       gauge("allot_evaluation_prefill_least_kept_mass_ratio", "aggregator",
-            "The least of these shares.", {"method", "schedule", "total_budget"}),
+            "The least of these shares.", kCell),
       gauge("allot_evaluation_units", "aggregator", "Evaluation units planned and not done."),
       // --- worker
       counter("allot_worker_episodes_total", "worker",
@@ -211,12 +209,8 @@ std::string metricsMarkdown() {
   std::string table =
       "| metric | type | of | labels | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const MetricInfo& metric : metricCatalogue()) {
-    std::string labels;
-    for (const std::string_view label : metric.labels) {
-      labels += (labels.empty() ? "" : ", ") + std::string(label);
-    }
     table += "| `" + std::string(metric.name) + "` | " + std::string(metricKindName(metric.kind)) +
-             " | " + std::string(metric.process) + " | " + labels + " | " +
+             " | " + std::string(metric.process) + " | " + joined(metric.labels) + " | " +
              std::string(metric.help) + " |\n";
   }
   return table;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/telemetry/process.h"
 #include "core/telemetry/telemetry.h"
 #include "k8s/client/leader_election.h"
@@ -34,11 +35,6 @@ struct Options {
   ControllerOptions controller;
   TelemetryFlags telemetry{.options = {.port = 9464}};
 };
-
-uint64_t unixMs() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(since).count());
-}
 
 Result<kube::ServerAccess> accessOf(const Options& options) {
   if (options.api.empty()) return kube::inCluster();

@@ -106,6 +106,14 @@ tl::unexpected<Error> RedisStore::unexpectedReply(std::string_view what) const {
                                         " gave an answer of unknown form to " + std::string(what));
 }
 
+Status RedisStore::runFenced(const RedisScript& script, uint64_t epoch,
+                             RedisConnection::Arguments arguments) {
+  const std::string held = std::to_string(epoch);
+  arguments.insert(arguments.begin(), held);
+  ALLOT_ASSIGN(const RedisReply reply, run(script, arguments));
+  return fencedStatus(reply, epoch);
+}
+
 Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
   const std::string_view word = reply.view()[0].text();
   if (word == "OK") return {};

@@ -93,6 +93,8 @@ class RedisStore final : public Store {
                          const RedisConnection::Arguments& arguments);
   // Returns the error for a reply that none of our scripts returns.
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
+  // Runs a script that takes the epoch first and replies OK or FENCED.
+  Status runFenced(const RedisScript& script, uint64_t epoch, RedisConnection::Arguments arguments);
   // Translates the reply OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
   // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written

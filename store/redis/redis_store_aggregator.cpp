@@ -58,10 +58,8 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
                                   const v1::AggregatorState& state) {
   ALLOT_TRY(store::checkInitial(policy, state));
   const std::string bytes = policy.SerializeAsString();
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::publish_initial,
-                   {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::publish_initial, epoch,
+                   {bytes, sha256Hex(bytes), state.SerializeAsString()});
 }
 
 Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
@@ -84,9 +82,7 @@ Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) 
 }
 
 Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::write_status, {std::to_string(epoch), status.SerializeAsString()}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::write_status, epoch, {status.SerializeAsString()});
 }
 
 Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
@@ -211,12 +207,10 @@ Status RedisStore::reopenInbox() {
 Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::reject, {std::to_string(epoch), entry.entry_id, entry.result_id, wordOf(kind),
-                        reason, std::string_view(entry.payload).substr(0, kRefusedBytes),
-                        std::to_string(store::kRefusedKept)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reject, epoch,
+                   {entry.entry_id, entry.result_id, wordOf(kind), reason,
+                    std::string_view(entry.payload).substr(0, kRefusedBytes),
+                    std::to_string(store::kRefusedKept)});
 }
 
 Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
@@ -225,14 +219,12 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   const std::string payload = evaluation.result.SerializeAsString();
   const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reject_evaluation,
-                   {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
-                    wordOf(kind), reason, std::string_view(payload).substr(0, kRefusedBytes),
-                    std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
-                    again ? reopen->SerializeAsString() : "",
-                    std::to_string(std::min(hold_ms, store::kLongestClaimMs))}));
-  return fencedStatus(reply, epoch);
+  return runFenced(
+      lua::reject_evaluation, epoch,
+      {evaluation.entry_id, evaluation.result.unit().unit_id(), wordOf(kind), reason,
+       std::string_view(payload).substr(0, kRefusedBytes), std::to_string(store::kRefusedKept),
+       again ? store::groupOf(*reopen) : "", again ? reopen->SerializeAsString() : "",
+       std::to_string(std::min(hold_ms, store::kLongestClaimMs))});
 }
 
 Result<uint64_t> RedisStore::inboxSize() {
@@ -242,16 +234,12 @@ Result<uint64_t> RedisStore::inboxSize() {
 
 Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reissue_ticket, {std::to_string(epoch), std::to_string(ticket)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reissue_ticket, epoch, {std::to_string(ticket)});
 }
 
 Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reset_tickets, {std::to_string(epoch), std::to_string(next)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reset_tickets, epoch, {std::to_string(next)});
 }
 
 Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
@@ -273,8 +261,7 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
 }
 
 Status RedisStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units, {std::to_string(epoch)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::withdraw_units, epoch, {});
 }
 
 Result<std::vector<MendedKey>> RedisStore::repair(uint64_t epoch) {

@@ -164,6 +164,8 @@ class Engine final : public EpisodeEngine {
   }
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
+  Result<std::vector<Grades>> gradesOf(std::span<const Row> rows,
+                                       const std::vector<Generated>& generated) const;
   // Answers rows that fit the pool together, and appends to `answered`.
   Status answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered);
   // Measures the accuracy of units with equal methods. `rows` has the units' questions in order.

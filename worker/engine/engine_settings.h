@@ -44,7 +44,7 @@ Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
 
 // Adds the reads of `steps` decode steps of a row.
 void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts);
-// Adds the reads of one prompt.
-void addCounts(const Prompt& prompt, v1::PrefillCounts* counts);
+// Returns the reads of one prompt.
+v1::PrefillCounts countsOf(const Prompt& prompt);
 
 }  // namespace allot

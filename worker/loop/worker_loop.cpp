@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kBeatTtlMs = 45'000;
 constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
 // During work: often enough to renew a claim several times, while a store that hangs costs about 1

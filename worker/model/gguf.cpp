@@ -7,6 +7,7 @@
 #include "core/digest.h"
 #include "core/json_text.h"
 #include "worker/model/gguf_blocks.h"
+#include "worker/model/tensor_parts.h"
 
 namespace allot {
 namespace {
@@ -34,12 +35,6 @@ enum MetadataType : uint32_t {
   kI64,
   kDouble
 };
-
-std::string shapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "[" : ", ") + std::to_string(size);
-  return text + "]";
-}
 
 }  // namespace
 
@@ -151,26 +146,19 @@ class Gguf::Reader {
     ALLOT_ASSIGN(const auto type, number<uint32_t>());
     ALLOT_ASSIGN(const uint64_t size, count("entries of an array", kMostElements));
     if (size > file_.size() - at_) return cut();
-    if (type == kString) {
-      std::vector<std::string> list;
-      for (uint64_t i = 0; i < size; ++i) {
-        ALLOT_ASSIGN(std::string entry, text());
-        list.push_back(std::move(entry));
-      }
-      return Value(std::move(list));
-    }
+    if (type == kString) return listOf<std::string>(size, [&] { return text(); });
     if (type == kFloat || type == kDouble) {
-      std::vector<double> list;
-      for (uint64_t i = 0; i < size; ++i) {
-        ALLOT_ASSIGN(const double entry, realOf(type));
-        list.push_back(entry);
-      }
-      return Value(std::move(list));
+      return listOf<double>(size, [&] { return realOf(type); });
     }
-    std::vector<int64_t> list;
+    return listOf<int64_t>(size, [&] { return integerOf(type, key); });
+  }
+
+  template <typename T, typename Read>
+  static Result<Value> listOf(uint64_t size, const Read& read) {
+    std::vector<T> list;
     for (uint64_t i = 0; i < size; ++i) {
-      ALLOT_ASSIGN(const int64_t entry, integerOf(type, key));
-      list.push_back(entry);
+      ALLOT_ASSIGN(T entry, read());
+      list.push_back(std::move(entry));
     }
     return Value(std::move(list));
   }
@@ -302,10 +290,6 @@ std::string Gguf::digest() const {
   return sha256Hex({reinterpret_cast<const char*>(file_.data()), file_.size()});
 }
 
-int64_t GgufTensor::elements() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
+int64_t GgufTensor::elements() const { return elementsOf(shape); }
 
 }  // namespace allot

@@ -1,11 +1,12 @@
 #include "worker/model/gguf_blocks.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 #include <thread>
 #include <vector>
+
+#include "worker/model/tensor_parts.h"
 
 namespace allot {
 namespace {
@@ -17,22 +18,13 @@ T load(const std::byte* from) {
   return value;
 }
 
-float half(const std::byte* from) {
-  // Exact: exponents are rebiased by a product.
-  const uint32_t bits = load<uint16_t>(from);
-  const uint32_t sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
-  const float value = std::bit_cast<float>(rest) * 0x1p112f;
-  const uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000u | (bits & 0x3ff) << 13 : 0;
-  return std::bit_cast<float>(sign | (special ? special : std::bit_cast<uint32_t>(value)));
-}
+float half(const std::byte* from) { return halfToFloat(load<uint16_t>(from)); }
 
 uint8_t byteAt(const std::byte* from, size_t i) { return static_cast<uint8_t>(from[i]); }
 
 void decodeF32(const std::byte* block, float* out) { *out = load<float>(block); }
 void decodeF16(const std::byte* block, float* out) { *out = half(block); }
-void decodeBF16(const std::byte* block, float* out) {
-  *out = std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(block)) << 16);
-}
+void decodeBF16(const std::byte* block, float* out) { *out = bfloatToFloat(load<uint16_t>(block)); }
 
 // The low nibbles are the block's first half.
 void decodeQ4_0(const std::byte* block, float* out) {

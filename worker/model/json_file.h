@@ -21,6 +21,13 @@ Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes);
 // Returns the member of an object; nullptr if it is missing or null.
 const nlohmann::json* member(const nlohmann::json& object, const char* key);
 
+// Returns true if the object has the member, with this value.
+template <typename T>
+bool memberIs(const nlohmann::json& object, const char* key, const T& value) {
+  const nlohmann::json* found = member(object, key);
+  return found != nullptr && *found == value;
+}
+
 // Returns a boolean member, or `fallback` if it is missing. Error: it is not a boolean.
 Result<bool> boolMember(const nlohmann::json& object, const char* key, bool fallback,
                         const std::string& where);
@@ -30,5 +37,8 @@ bool integerIn(const nlohmann::json& value, int64_t lowest, int64_t highest, int
 
 // Describes a JSON value for a message: a scalar as written, "an object", "an array".
 std::string described(const nlohmann::json& value);
+
+// Describes the member "type" of an object: "(missing)" without one.
+std::string describedType(const nlohmann::json& object);
 
 }  // namespace allot

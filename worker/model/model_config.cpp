@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/spec/model_catalogue.h"
+#include "core/words.h"
 #include "worker/model/gguf_model.h"
 #include "worker/model/json_file.h"
 
@@ -16,12 +17,6 @@ constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 constexpr const char* kQwen3 = "Qwen3ForCausalLM";
 constexpr int64_t kQwen3HeadDim = 128;  // if config.json does not say
 constexpr const char* kMistral = "MistralForCausalLM";
-
-std::string supportedText() {
-  std::string text;
-  for (const std::string& name : architectureNames()) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr size_t kMostEosTokens = 64;
@@ -83,13 +78,13 @@ Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
   if (names == nullptr) return Reader::missing("architectures");
   if (!names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
     return badInput("config.json: architectures must be a list of one name; supported: " +
-                    supportedText());
+                    joined(architectureNames()));
   }
   const std::vector<std::string> known = architectureNames();
   const auto found = std::find(known.begin(), known.end(), (*names)[0].get<std::string>());
   if (found == known.end()) {
     return badInput("config.json: architecture " + described((*names)[0]) +
-                    " is not supported; supported: " + supportedText());
+                    " is not supported; supported: " + joined(architectureNames()));
   }
   config.architecture = *found;
   config.qkv_bias = config.architecture == kQwen2;

@@ -57,9 +57,8 @@ Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, in
 
 Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, int64_t vocab_size) {
   const std::string where = path + ": post_processor";
-  const nlohmann::json* type = member(value, "type");
   std::vector<const nlohmann::json*> steps = {&value};
-  if (type != nullptr && *type == "Sequence") {
+  if (memberIs(value, "type", "Sequence")) {
     const nlohmann::json* list = member(value, "processors");
     if (list == nullptr || !list->is_array()) return badInput(where + " lacks processors, a list");
     steps.clear();
@@ -67,10 +66,9 @@ Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, i
   }
   Bos bos;
   for (const nlohmann::json* step : steps) {
-    const nlohmann::json* kind = member(*step, "type");
-    if (kind != nullptr && *kind == "ByteLevel") continue;
-    if (kind == nullptr || *kind != "TemplateProcessing") {
-      return badInput(where + " type " + (kind == nullptr ? "(missing)" : described(*kind)) +
+    if (memberIs(*step, "type", "ByteLevel")) continue;
+    if (!memberIs(*step, "type", "TemplateProcessing")) {
+      return badInput(where + " type " + describedType(*step) +
                       " is not supported; supported: TemplateProcessing, ByteLevel, a Sequence of "
                       "those");
     }
@@ -226,9 +224,7 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
 
 Error notSupported(const std::string& file, const char* part, const nlohmann::json& value,
                    const char* supported) {
-  const nlohmann::json* type = member(value, "type");
-  return {ErrorCode::kUsage, file + ": " + part + " type " +
-                                 (type == nullptr ? "(missing)" : described(*type)) +
+  return {ErrorCode::kUsage, file + ": " + part + " type " + describedType(value) +
                                  " is not supported; supported: none, " + supported};
 }
 
@@ -237,13 +233,11 @@ Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file)
   const nlohmann::json* value = member(root, "normalizer");
   if (value == nullptr) return false;
   const nlohmann::json* steps = member(*value, "normalizers");
-  const nlohmann::json* type = member(*value, "type");
   const bool sequence =
-      type != nullptr && *type == "Sequence" && steps != nullptr && steps->is_array();
+      memberIs(*value, "type", "Sequence") && steps != nullptr && steps->is_array();
   const nlohmann::json list = sequence ? *steps : nlohmann::json::array({*value});
   for (const nlohmann::json& step : list) {
-    const nlohmann::json* kind = member(step, "type");
-    if (kind == nullptr || *kind != "NFC") {
+    if (!memberIs(step, "type", "NFC")) {
       return tl::unexpected(notSupported(file, "normalizer", step, "NFC"));
     }
   }
@@ -258,8 +252,7 @@ Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file)
 Status checkDecoder(const nlohmann::json& root, const std::string& file) {
   const nlohmann::json* value = member(root, "decoder");
   if (value == nullptr) return {};
-  const nlohmann::json* type = member(*value, "type");
-  if (type != nullptr && *type == "ByteLevel") return {};
+  if (memberIs(*value, "type", "ByteLevel")) return {};
   return tl::unexpected(notSupported(file, "decoder", *value, "ByteLevel"));
 }
 

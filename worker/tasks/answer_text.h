@@ -13,6 +13,9 @@ namespace allot {
 inline constexpr std::string_view kTextBlanks = " \t\n\r\v\f";
 
 inline bool isAsciiDigit(char c) { return c >= '0' && c <= '9'; }
+inline char asciiLower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 std::string_view stripped(std::string_view text, std::string_view blanks = kTextBlanks);
 

@@ -36,14 +36,7 @@ Result<Record> recordOf(const JsonRecord& json) {
 }
 
 Result<std::vector<Record>> readLongbench(const std::string& path, const v1::Task& /*spec*/) {
-  std::vector<Record> records;
-  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
-    ALLOT_ASSIGN(Record record, recordOf(json));
-    records.push_back(std::move(record));
-    return {};
-  });
-  ALLOT_TRY(done);
-  return records;
+  return readRecords(path, recordOf);
 }
 
 }  // namespace

@@ -204,26 +204,26 @@ class CsvRow {
 
 }  // namespace
 
-Result<std::vector<Record>> readTaskFolder(
-    const std::string& path, const v1::Task& spec, std::string_view suite,
-    const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>&
-        recordOf) {
+Result<std::vector<Record>> readTasks(const std::string& path, const v1::Task& spec,
+                                      std::string_view ending, const TaskRecordOf& recordOf) {
+  std::vector<Record> records;
+  for (const std::string& task : spec.tasks()) {
+    ALLOT_ASSIGN(auto more,
+                 readRecords(std::string(path).append("/").append(task).append(ending),
+                             [&](const JsonRecord& json) { return recordOf(task, json); }));
+    std::move(more.begin(), more.end(), std::back_inserter(records));
+  }
+  return records;
+}
+
+Result<std::vector<Record>> readTaskFolder(const std::string& path, const v1::Task& spec,
+                                           std::string_view suite, const TaskRecordOf& recordOf) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     return badInput(path + ": is no folder; suite " + std::string(suite) +
                     " reads the one that has TASK.jsonl in it for each task");
   }
-  std::vector<Record> records;
-  for (const std::string& task : spec.tasks()) {
-    const Status done =
-        readJson(path + "/" + task + ".jsonl", [&](const JsonRecord& json) -> Status {
-          ALLOT_ASSIGN(Record record, recordOf(task, json));
-          records.push_back(std::move(record));
-          return {};
-        });
-    ALLOT_TRY(done);
-  }
-  return records;
+  return readTasks(path, spec, ".jsonl", recordOf);
 }
 
 Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
@@ -261,19 +261,28 @@ Result<std::string> JsonRecord::text(const std::string& field) const {
   return text;
 }
 
-Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
-                                                   bool may_be_blank) const {
+Result<std::vector<std::string>> JsonRecord::writtenTexts(const std::string& field) const {
   ALLOT_ASSIGN(const json* found, value(field));
   const json all = found->is_array() ? *found : json::array({*found});
   std::vector<std::string> texts;
   for (const json& one : all) {
-    const auto text = answerText(one);
+    auto text = answerText(one);
     if (!text) {
       return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
     }
-    texts.push_back(trimmed(*text));
-    if (texts.back().empty() && !may_be_blank)
+    texts.push_back(std::move(*text));
+  }
+  return texts;
+}
+
+Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
+                                                   bool may_be_blank) const {
+  ALLOT_ASSIGN(auto texts, writtenTexts(field));
+  for (std::string& text : texts) {
+    text = trimmed(text);
+    if (text.empty() && !may_be_blank) {
       return place_.refuse("field \"" + field + "\" has a blank entry");
+    }
   }
   if (texts.empty()) return place_.refuse("field \"" + field + "\" is an empty list");
   return texts;
@@ -287,18 +296,22 @@ Result<std::string> JsonRecord::textOrNone(const std::string& field) const {
 }
 
 Result<std::vector<std::string>> JsonRecord::verbatimAnswers(const std::string& field) const {
-  ALLOT_ASSIGN(const json* found, value(field));
-  const json all = found->is_array() ? *found : json::array({*found});
-  std::vector<std::string> texts;
-  for (const json& one : all) {
-    auto text = answerText(one);
-    if (!text) {
-      return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
-    }
-    if (!trimmed(*text).empty()) texts.push_back(std::move(*text));
-  }
+  ALLOT_ASSIGN(auto texts, writtenTexts(field));
+  std::erase_if(texts, [](const std::string& text) { return trimmed(text).empty(); });
   if (texts.empty()) return place_.refuse("field \"" + field + "\" has no answer");
   return texts;
+}
+
+Result<std::vector<Record>> readRecords(
+    const std::string& file, const std::function<Result<Record>(const JsonRecord&)>& recordOf) {
+  std::vector<Record> records;
+  const Status done = readJson(file, [&](const JsonRecord& json) -> Status {
+    ALLOT_ASSIGN(Record record, recordOf(json));
+    records.push_back(std::move(record));
+    return {};
+  });
+  ALLOT_TRY(done);
+  return records;
 }
 
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use) {

@@ -47,6 +47,9 @@ class JsonRecord {
   Result<const nlohmann::json*> value(const std::string& field) const;
 
  private:
+  // Returns a string, a number, or a list of them, as written.
+  Result<std::vector<std::string>> writtenTexts(const std::string& field) const;
+
   RecordPlace place_;
   nlohmann::json object_;
 };
@@ -56,6 +59,10 @@ class JsonRecord {
 // 8 GiB or is malformed; kIo if it cannot be read to its end.
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use);
 
+// Returns what `recordOf` makes of every object of such a file; the errors of readJson() and of it.
+Result<std::vector<Record>> readRecords(
+    const std::string& file, const std::function<Result<Record>(const JsonRecord&)>& recordOf);
+
 // Calls `use` with every row of a CSV file (RFC 4180), the first included: it has no header. Blank
 // lines are skipped. kUsage if a row has another number of fields than `columns`, and readJson()'s
 // errors.
@@ -63,12 +70,16 @@ Status readCsv(
     const std::string& file, size_t columns,
     const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use);
 
-// Reads the folder `path`, which has a file TASK.jsonl for each task, and makes each record by
-// `recordOf`. kUsage if the path is no folder; the errors of readJson() and recordOf. `suite` is
-// named in messages.
-Result<std::vector<Record>> readTaskFolder(
-    const std::string& path, const v1::Task& spec, std::string_view suite,
-    const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>& recordOf);
+using TaskRecordOf = std::function<Result<Record>(const std::string& task, const JsonRecord& json)>;
+
+// Returns the records of the file PATH/TASK and `ending` of each task, as readRecords() does.
+Result<std::vector<Record>> readTasks(const std::string& path, const v1::Task& spec,
+                                      std::string_view ending, const TaskRecordOf& recordOf);
+
+// Reads the folder `path`, which has a file TASK.jsonl for each task. kUsage if the path is no
+// folder; the errors of readTasks(). `suite` is named in messages.
+Result<std::vector<Record>> readTaskFolder(const std::string& path, const v1::Task& spec,
+                                           std::string_view suite, const TaskRecordOf& recordOf);
 
 // Makes a record whose prompt is the text before the context, the context and the text behind it. A
 // prompt that is too long loses its middle, wherever that falls. The record's identity is the

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/words.h"
 #include "worker/tasks/python_random.h"
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/ruler_words.h"
@@ -39,46 +40,32 @@ Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& s
                     ": is no folder; suite ruler reads the one that RULER's scripts made, with "
                     "TASK/validation.jsonl in it");
   }
-  std::vector<Record> records;
-  for (const std::string& task : spec.tasks()) {
-    const std::string file = path + "/" + task + "/validation.jsonl";
-    const Status done = readJson(file, [&](const JsonRecord& json) -> Status {
-      Record record{.task = task, .draft = {}, .identity = {}};
-      Draft& draft = record.draft;
-      ALLOT_ASSIGN(draft.prompt, json.text("input"));
-      ALLOT_ASSIGN(draft.answers, json.texts("outputs"));
-      if (json.has("answer_prefix")) {
-        ALLOT_ASSIGN(const nlohmann::json* prefix, json.value("answer_prefix"));
-        if (!prefix->is_string()) {
-          return json.place().refuse("field \"answer_prefix\" is not a string");
-        }
-        draft.answer_prefix = prefix->get<std::string>();
-      }
-      draft.bare = true;
-      draft.question_start = questionStart(draft.prompt);
-      // A question of SQuAD is the same among other paragraphs; elsewhere the whole prompt is the
-      // identity.
-      record.identity =
-          task.starts_with("qa_") ? draft.prompt.substr(draft.question_start) : draft.prompt;
-      records.push_back(std::move(record));
-      return {};
-    });
-    ALLOT_TRY(done);
-  }
-  return records;
+  return readTasks(path, spec, "/validation.jsonl",
+                   [](const std::string& task, const JsonRecord& json) -> Result<Record> {
+                     Record record{.task = task, .draft = {}, .identity = {}};
+                     Draft& draft = record.draft;
+                     ALLOT_ASSIGN(draft.prompt, json.text("input"));
+                     ALLOT_ASSIGN(draft.answers, json.texts("outputs"));
+                     if (json.has("answer_prefix")) {
+                       ALLOT_ASSIGN(const nlohmann::json* prefix, json.value("answer_prefix"));
+                       if (!prefix->is_string()) {
+                         return json.place().refuse("field \"answer_prefix\" is not a string");
+                       }
+                       draft.answer_prefix = prefix->get<std::string>();
+                     }
+                     draft.bare = true;
+                     draft.question_start = questionStart(draft.prompt);
+                     // A question of SQuAD is the same among other paragraphs; elsewhere the whole
+                     // prompt is the identity.
+                     record.identity = task.starts_with("qa_")
+                                           ? draft.prompt.substr(draft.question_start)
+                                           : draft.prompt;
+                     return record;
+                   });
 }
 
 constexpr const char* kNoise =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
-
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += between;
-    text += part;
-  }
-  return text;
-}
 
 // Returns `count` different positions of 0..n-1 (all, if there are no more), in order.
 std::vector<size_t> positions(PythonRandom& random, size_t n, size_t count) {
@@ -273,14 +260,15 @@ struct WordList {
 std::pair<std::string, std::vector<std::string>> wordList(PythonRandom& random,
                                                           const WordList& kind) {
   constexpr size_t kCommon = 10;
-  const std::vector<std::string>& single = ruler_words::singleWords();
+  const ruler_words::Words& single = ruler_words::kSingleWords;
   const size_t most = kind.pairs ? 50'000 : single.size() * 9 / 10;
   const size_t words = std::clamp(kind.words, kCommon + 1, most);
   std::vector<std::string> chosen;
   std::set<std::string> used;
   while (chosen.size() < words) {
-    chosen.push_back(
-        fresh(&used, [&] { return kind.pairs ? pairedWord(random) : random.choice(single); }));
+    chosen.push_back(fresh(&used, [&] {
+      return kind.pairs ? pairedWord(random) : std::string(random.choice(single));
+    }));
   }
   std::vector<std::string> list;
   for (size_t i = 0; i < words; ++i) {

@@ -7,6 +7,8 @@
 
 #include "core/digest.h"
 #include "core/spec/task_catalogue.h"
+#include "core/words.h"
+#include "worker/tasks/answer_text.h"
 #include "worker/tasks/generated_dataset.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
@@ -24,7 +26,7 @@ std::string normalised(const std::string& text) {
     if (c == ' ' || (c >= '\t' && c <= '\r')) {
       if (!plain.empty() && plain.back() != ' ') plain += ' ';
     } else {
-      plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+      plain += asciiLower(c);
     }
   }
   if (plain.ends_with(' ')) plain.pop_back();
@@ -194,17 +196,11 @@ const std::vector<Suite>& suites() {
 constexpr uint64_t kMaxContextTokens = uint64_t{1} << 20;
 constexpr uint64_t kMaxDatasetTokens = uint64_t{1} << 28;
 
-std::string quotedList(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 Status checkSpec(const v1::Task& spec, const Suite& suite) {
   const std::vector<std::string> known = spec.path().empty() && suite.draft != nullptr
                                              ? suite.generated
                                              : findSuiteInfo(suite.name)->taskNames();
-  const std::string allowed = "; allowed for suite " + suite.name + ": " + quotedList(known);
+  const std::string allowed = "; allowed for suite " + suite.name + ": " + joined(known);
   if (spec.tasks_size() == 0) return badInput("spec.task.tasks: is empty" + allowed);
   for (int i = 0; i < spec.tasks_size(); ++i) {
     if (std::find(known.begin(), known.end(), spec.tasks(i)) == known.end()) {
@@ -248,7 +244,7 @@ Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer
   const Suite* suite = findSuite(task.suite());
   if (suite == nullptr) {
     return badInput("spec.task.suite: \"" + task.suite() +
-                    "\" is not known; allowed: " + quotedList(suiteNames()));
+                    "\" is not known; allowed: " + joined(suiteNames()));
   }
   ALLOT_TRY(checkSpec(task, *suite));
   const PromptTokens tokens(task, tokenizer, options);
