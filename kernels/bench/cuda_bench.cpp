@@ -137,9 +137,7 @@ class Bench {
     measureDevice(&timer_, stream_, &device_);
     progress("");
     printDevice(options_, device_);
-    for (const int rows : options_.rows) {
-      for (const int keys : options_.keys) printFloors(options_, device_, {rows, keys});
-    }
+    for (const Shape shape : shapesOf(options_)) printFloors(options_, device_, shape);
   }
 
   nlohmann::json json() const {
@@ -192,20 +190,18 @@ class Bench {
         refused_.push_back(text);
       }
     }
-    for (const int rows : options_.rows) {
-      for (const int keys : options_.keys) {
-        const double gib = cacheBytes(options_, rows, keys) / kGib;
-        if (gib > options_.memory_gib) {
-          char sentence[160];
-          std::snprintf(sentence, sizeof sentence,
-                        "%d rows of %d keys: their caches take %.0f GiB, --memory-gib is %.0f",
-                        rows, keys, gib, options_.memory_gib);
-          leaveOut(sentence);
-          continue;
-        }
-        shapes_.push_back({rows, keys});
-        figures_ += cases(keys).size() * options_.scores.size();
+    for (const Shape shape : shapesOf(options_)) {
+      const double gib = cacheBytes(options_, shape.rows, shape.keys) / kGib;
+      if (gib > options_.memory_gib) {
+        char sentence[160];
+        std::snprintf(sentence, sizeof sentence,
+                      "%d rows of %d keys: their caches take %.0f GiB, --memory-gib is %.0f",
+                      shape.rows, shape.keys, gib, options_.memory_gib);
+        leaveOut(sentence);
+        continue;
       }
+      shapes_.push_back(shape);
+      figures_ += cases(shape.keys).size() * options_.scores.size();
     }
     if (isatty(STDERR_FILENO)) {
       std::fprintf(stderr, "%zu figures of %zu shapes\n", figures_, shapes_.size());
@@ -291,10 +287,8 @@ std::string builtInStates() {
 
 bool tryPeersOf(const CudaOptions& options) {
   std::vector<PeerQuestion> questions;
-  for (const int rows : options.rows) {
-    for (const int keys : options.keys) {
-      questions.push_back(questionOf(options, {rows, keys}, int64_t{256} << 20));
-    }
+  for (const Shape shape : shapesOf(options)) {
+    questions.push_back(questionOf(options, shape, int64_t{256} << 20));
   }
   return tryPeers(options.peers, options.python, questions);
 }
@@ -310,9 +304,7 @@ int decodeOnGpu(int argc, char** argv) {
   if (options.try_peers) return tryPeersOf(options) ? 0 : kUnavailable;
   const auto absent = cuda::unavailable();
   if (options.two_floors && absent) {
-    for (const int rows : options.rows) {
-      for (const int keys : options.keys) printFloors(options, {}, {rows, keys});
-    }
+    for (const Shape shape : shapesOf(options)) printFloors(options, {}, shape);
     return 0;
   }
   if (absent) return refuse(*absent, kUnavailable);

@@ -74,10 +74,8 @@ struct Asked {
 class FidelityCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
+    requireGpu(cudaUnavailable());
+    if (IsSkipped() || HasFatalFailure()) return;
     cpu_ = std::make_unique<Asked>(Device::kCpu);
     gpu_ = std::make_unique<Asked>(Device::kCuda);
   }

@@ -135,21 +135,6 @@ const char* const kDrawing[] = {"santa",
 
 MethodOptions neverExact(const std::string& text) { return methodOf(text + " exactAbove=never"); }
 
-SelectFunction selectOf(Method method) {
-  switch (method) {
-    case Method::kSanta:
-      return selectSanta;
-    case Method::kS2antaStrat:
-      return selectS2antaStrat;
-    case Method::kS2antaSys:
-      return selectS2antaSys;
-    case Method::kS2antaProp:
-      return selectS2antaProp;
-    default:
-      return selectS2antaFlash;
-  }
-}
-
 // Rows of n keys, one for each of S = 0, 1, n - 1, n, n + 1 and 4 n.
 Cache rowsAround(int n) {
   std::vector<uint32_t> budgets = {0};
