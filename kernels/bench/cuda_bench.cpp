@@ -141,6 +141,8 @@ class Bench {
   }
 
   nlohmann::json json() const {
+    const nlohmann::json texts = peerTexts();
+    const std::string not_asked = "left out (--peers)";
     return {{"device", deviceJson(device_)},
             {"heads", options_.heads},
             {"kvHeads", options_.kv_heads},
@@ -151,9 +153,9 @@ class Bench {
             {"budgetsBy", options_.budgets_by},
             {"warmUp", options_.warm_up},
             {"peaked", peaked_text_},
-            {"sdpa", peerText("torch")},
-            {"flashInfer", peerText("flashinfer")},
-            {"peers", peerTexts()},
+            {"sdpa", texts.value("torch", not_asked)},
+            {"flashInfer", texts.value("flashinfer", not_asked)},
+            {"peers", texts},
             {"leftOut", left_out_},
             {"shapes", reports_}};
   }
@@ -162,13 +164,6 @@ class Bench {
   static std::string textOf(const Peer& peer) {
     return peer.version().empty() ? "left out, " + peer.absence() : peer.version();
   }
-  std::string peerText(const std::string& name) const {
-    for (const auto& peer : peers_) {
-      if (peer->label() == name) return textOf(*peer);
-    }
-    return "left out (--peers)";
-  }
-
   nlohmann::json peerTexts() const {
     nlohmann::json texts = nlohmann::json::object();
     for (const auto& peer : peers_) texts[peer->label()] = textOf(*peer);

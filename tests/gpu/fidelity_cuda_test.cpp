@@ -1,7 +1,5 @@
 // Fidelity and variance on a GPU beside the CPU's: the same states, errors of the same size, and
 // agreement of the method in all layers, the last and each. Skipped where there is no GPU.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <map>
 #include <set>

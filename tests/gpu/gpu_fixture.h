@@ -156,7 +156,10 @@ class Gpu {
 
   cuda::StepBounds bounds(const MethodOptions& method) const;
   // Fails the test if the step is refused or fails.
-  GpuResult run(const MethodOptions& method) { return run(method, bounds(method), inputs()); }
+  GpuResult run(const MethodOptions& method) { return run(method, inputs()); }
+  GpuResult run(const MethodOptions& method, const DecodeInputs& in) {
+    return run(method, bounds(method), in);
+  }
   GpuResult run(const MethodOptions& method, const cuda::StepBounds& planned,
                 const DecodeInputs& in);
   // What Workspace::failure() says after the step, which is not to be refused; `result` gets the

@@ -3,7 +3,6 @@
 #include "allot/kernels/cuda_prefill.h"
 
 #include <cmath>
-#include <string>
 
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/kernels/prompt.h"
@@ -74,16 +73,13 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  void plan(const std::string& method) {
+  void plan(const std::string& text) {
+    MethodOptions method;
+    EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
+    const int heads = prompt_.cache.shape.heads;
     EXPECT_EQ(
-        workspace.plan(methodIn(method), pool.kv,
-                       {.heads = prompt_.cache.shape.heads, .count = prompt_.n, .keys = prompt_.n}),
+        workspace.plan(method, pool.kv, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}),
         std::nullopt);
-  }
-  static MethodOptions methodIn(const std::string& text) {
-    MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options, Phase::kPrefill), std::nullopt);
-    return options;
   }
 
   // `attend` is given the chunk and where its outputs go.

@@ -31,7 +31,7 @@ Cache::Result onCpu(const MethodOptions& method, const Cache& cache, int window)
 }
 
 GpuResult onGpu(const MethodOptions& method, Gpu* gpu, int window) {
-  return gpu->run(method, gpu->bounds(method), within(*gpu, window));
+  return gpu->run(method, within(*gpu, window));
 }
 
 // Runs both with a budget for all rows. Where weights are powers of two every number is the CPU's:
@@ -145,12 +145,10 @@ TEST_P(Window, LongWindowsAreNone) {
 // vattention with budgets that no pilot decides: a pilot's sums round as they may.
 std::vector<std::string> windowTexts() {
   std::vector<std::string> list = sampledMethodTexts();
-  for (const char* text :
-       {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
-        "vattention sink=70 local=70 heavy=1", "vattention sink=0.1 maxBudget=20",
-        "adaptive-denominator maxBudget=20", "skip-softmax threshold=0.4", "bernoulli"}) {
-    list.emplace_back(text);
-  }
+  list.insert(list.end(),
+              {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
+               "vattention sink=70 local=70 heavy=1", "vattention sink=0.1 maxBudget=20",
+               "adaptive-denominator maxBudget=20", "skip-softmax threshold=0.4", "bernoulli"});
   return list;
 }
 

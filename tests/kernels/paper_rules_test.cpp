@@ -1,8 +1,6 @@
 // The papers' own rules where this library's defaults are others, exactly: draws where there are as
 // many as keys or more, tiles' draws by largest remainders, tiles by the row's length, sinks and
 // newest keys by share. What these cost is in paper_costs_test.cpp.
-#include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "allot/kernels/philox.h"
