@@ -42,7 +42,7 @@ inline std::vector<int32_t> goldenPrompt(size_t i = 0) {
 
 // Returns a step of one row with exact attention, whose pages are these. `schedule` is borrowed.
 inline StepBatch oneRow(const std::vector<int32_t>& pages, int32_t token, int32_t length,
-                        const SampleSchedule& schedule) {
+                        ScheduleView schedule) {
   StepBatch batch;
   batch.tokens = {token};
   batch.lengths = {length};
