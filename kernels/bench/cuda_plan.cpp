@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/bench/benches.h"
@@ -208,18 +207,18 @@ std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
   return std::nullopt;
 }
 
+std::vector<Shape> shapesOf(const CudaOptions& options) {
+  std::vector<Shape> shapes;
+  for (const int rows : options.rows) {
+    for (const int keys : options.keys) shapes.push_back({rows, keys});
+  }
+  return shapes;
+}
+
 PeerQuestion questionOf(const CudaOptions& options, Shape shape, int64_t flush_bytes) {
-  PeerQuestion question;
-  question.rows = shape.rows;
-  question.keys = shape.keys;
-  question.heads = options.heads;
-  question.kv_heads = options.kv_heads;
-  question.dim = options.head_dim;
-  question.page_size = options.page_size;
+  PeerQuestion question = questionOf(options, PeerQuestion::Phase::kDecode, shape.rows, shape.keys);
   question.element = options.element;
   question.flush_bytes = flush_bytes;
-  question.warm_up = options.warm_up;
-  question.samples = options.samples;
   return question;
 }
 

@@ -12,7 +12,7 @@
 
 namespace allot::bench {
 
-struct CudaOptions {
+struct CudaOptions : LayerOptions {
   std::vector<int> rows = {1, 4, 16, 64};
   std::vector<int> keys = {4096, 8192, 32768, 131072};
   std::vector<uint32_t> budgets = {64, 128, 256, 2048};
@@ -32,19 +32,9 @@ struct CudaOptions {
   // row: one budget a row; head: one a head, all equal; half: one a head, 0 for the heads of every
   // second KV head.
   std::string budgets_by = "row";
-  int heads = 32;
-  int kv_heads = 8;
-  int head_dim = 128;
-  int page_size = 16;
   std::string element = "bf16";
   double memory_gib = 100;
-  int warm_up = 10;
-  int samples = 40;
-  uint64_t seed = 1;
   std::string states;  // recorded attention states; "": none
-  std::string python = "python3";
-  std::vector<std::string> peers = {"torch"};  // as Peer names them
-  bool try_peers = false;
   bool two_floors = false;
   std::string json;
 
@@ -62,6 +52,8 @@ struct Shape {
   int rows = 0;
   int keys = 0;
 };
+// Returns the shapes of --rows and --keys.
+std::vector<Shape> shapesOf(const CudaOptions& options);
 
 // Returns the question about a shape for a peer. flush_bytes: bytes to read between two uses of a
 // key.

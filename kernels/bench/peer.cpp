@@ -102,6 +102,19 @@ json checkAnswer(const json& said) {
 
 }  // namespace
 
+PeerQuestion questionOf(const LayerOptions& options, PeerQuestion::Phase phase, int rows,
+                        int keys) {
+  return {.phase = phase,
+          .rows = rows,
+          .keys = keys,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .dim = options.head_dim,
+          .page_size = options.page_size,
+          .warm_up = options.warm_up,
+          .samples = options.samples};
+}
+
 std::string peerLabel(const std::string& name) {
   return name.find('/') == std::string::npos && !isPython(name)
              ? name

@@ -11,6 +11,16 @@
 
 namespace allot::bench {
 
+// The options of every part that measures on a GPU: the layer, the samples and the peers.
+struct LayerOptions {
+  int heads = 32, kv_heads = 8, head_dim = 128, page_size = 16;
+  int warm_up = 10, samples = 40;
+  uint64_t seed = 1;
+  std::string python = "python3";
+  std::vector<std::string> peers = {"torch"};  // as Peer names them
+  bool try_peers = false;
+};
+
 // One layer's attention to time: a decode step of a batch, or a whole prompt.
 struct PeerQuestion {
   enum class Phase { kDecode, kPrefill };
@@ -22,6 +32,8 @@ struct PeerQuestion {
   int64_t flush_bytes = 0;  // bytes to read between two uses of a key
   int warm_up = 0, samples = 1;
 };
+// Returns a question about rows of this layer with `keys` keys each.
+PeerQuestion questionOf(const LayerOptions& options, PeerQuestion::Phase phase, int rows, int keys);
 
 // Time limits: of the first line, and of an answer.
 struct PeerLimits {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,34 +26,16 @@ using kernels::Method;
 using kernels::MethodOptions;
 using Refusal = std::optional<std::string>;
 
-struct Options {
+struct Options : LayerOptions {
+  Options() { warm_up = 1, samples = 5; }
   std::vector<int> keys = {8192, 32768, 131072};
   std::vector<std::string> methods = {"sample-attention", "sale", "skip-softmax", "sampled-blocks"};
   double density = 0.25;
-  int heads = 32;
-  int kv_heads = 8;
-  int head_dim = 128;
-  int page_size = 16;
   int chunk = 4096;
-  int warm_up = 1;
-  int samples = 5;
-  uint64_t seed = 1;
-  std::string python = "python3";
-  std::vector<std::string> peers = {"torch"};
-  bool try_peers = false;
 };
 
 PeerQuestion questionOf(const Options& options, int keys) {
-  PeerQuestion question;
-  question.phase = PeerQuestion::Phase::kPrefill;
-  question.keys = keys;
-  question.heads = options.heads;
-  question.kv_heads = options.kv_heads;
-  question.dim = options.head_dim;
-  question.page_size = options.page_size;
-  question.warm_up = options.warm_up;
-  question.samples = options.samples;
-  return question;
+  return questionOf(options, PeerQuestion::Phase::kPrefill, 1, keys);
 }
 
 // One layer's prompt on the device, and how it is read.
@@ -69,7 +52,7 @@ class Layer {
     out_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     statistics_.need(sizeof(kernels::PrefillStatistics));
     std::vector<int32_t> table(pages);
-    for (int i = 0; i < pages; ++i) table[i] = i;
+    std::iota(table.begin(), table.end(), 0);
     table_.upload(table);
     kv_ = {.element = kernels::Element::kBFloat16,
            .keys = keys_memory_.as<void>(),

@@ -1,7 +1,6 @@
 #include "kernels/cpu/adaptive.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 

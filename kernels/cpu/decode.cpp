@@ -20,15 +20,18 @@ namespace allot::kernels {
 
 void noSelect(const Head& /*head*/, Selection* /*selection*/) {}
 
-namespace {
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 #define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
                      promise, gpu, select, reads)                                             \
   select,
-constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+SelectFunction selectOf(Method method) {
+  static constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+  return kSelect[static_cast<size_t>(method)];
+}
 #undef ALLOT_SELECT
+
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // One thread's scratch, for one KV head of one row at a time.
 struct Scratch {
@@ -156,7 +159,7 @@ class GroupRun {
     stride_ = paddedLength(n_);
     first_head_ = kv_head * group_;
     const Method chooser = options.method == Method::kBernoulli ? options.values : options.method;
-    select_ = kSelect[static_cast<size_t>(chooser)];
+    select_ = selectOf(chooser);
     draws_ = traitsOf(chooser).draws;
     exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
   }

@@ -13,7 +13,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
@@ -28,7 +27,7 @@ constexpr uint64_t kBoundBytes = 2;
 // Returns sum_i max(q_i min_i, q_i max_i). A page's bounds are the minima and maxima of its tiles'
 // bounds, each [2, head_dim].
 template <typename T>
-ALLOT_INLINE float pageBound(const float* query, const T* const* tiles, int count, int head_dim) {
+ALLOT_INLINE float pageBoundAs(const float* query, const T* const* tiles, int count, int head_dim) {
   Float16 total = {};
   for (int d = 0; d < head_dim; d += 16) {
     Float16 low = loadElements(tiles[0] + d), high = loadElements(tiles[0] + head_dim + d);
@@ -45,12 +44,12 @@ ALLOT_INLINE float pageBound(const float* query, const T* const* tiles, int coun
 }
 
 ALLOT_CLONES
-float pageBoundFloat32(const float* query, const float* const* tiles, int count, int head_dim) {
-  return pageBound(query, tiles, count, head_dim);
+float pageBound(const float* query, const float* const* tiles, int count, int head_dim) {
+  return pageBoundAs(query, tiles, count, head_dim);
 }
 ALLOT_CLONES
-float pageBoundBFloat16(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
-  return pageBound(query, tiles, count, head_dim);
+float pageBound(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
+  return pageBoundAs(query, tiles, count, head_dim);
 }
 
 // Returns an upper bound of the scores of the page's keys.
@@ -65,12 +64,7 @@ float pageScore(const Head& head, int page, int page_keys) {
     const int64_t at = kv.offset(head.pages[j / kv.page_size], head.kv_head, j % kv.page_size);
     tiles[count++] = static_cast<const T*>(kv.bounds) + at / kTileKeys * 2;
   }
-  float bound = head.scale;
-  if constexpr (std::is_same_v<T, float>) {
-    bound *= pageBoundFloat32(head.query, tiles, count, kv.head_dim);
-  } else {
-    bound *= pageBoundBFloat16(head.query, tiles, count, kv.head_dim);
-  }
+  const float bound = head.scale * pageBound(head.query, tiles, count, kv.head_dim);
   return head.bias ? bound + *std::max_element(head.bias + first, head.bias + end) : bound;
 }
 

@@ -118,4 +118,7 @@ using SelectFunction = Select*;
 ALLOT_METHODS(ALLOT_DECLARE_SELECT)
 #undef ALLOT_DECLARE_SELECT
 
+// Returns the method's function.
+SelectFunction selectOf(Method method);
+
 }  // namespace allot::kernels

@@ -25,9 +25,10 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 template <typename T>
-ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key, float* keys,
-                         float* to) {
-  for (int d = 0; d < head_dim; d += 16) {
+ALLOT_INLINE void layOutAs(const PagedKv& kv, int64_t offset, int at_key, float* keys, float* to) {
+  const T* key = static_cast<const T*>(kv.keys) + offset;
+  const T* value = static_cast<const T*>(kv.values) + offset;
+  for (int d = 0; d < kv.head_dim; d += 16) {
     const Float16 k = loadElements(key + d);
     for (int i = 0; i < 16; ++i) keys[(d + i) * kBlockKeys + at_key] = k[i];
     at(to + d) = loadElements(value + d);
@@ -35,14 +36,12 @@ ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key,
 }
 
 ALLOT_CLONES
-void layOutFloat(const float* key, const float* value, int head_dim, int at_key, float* keys,
-                 float* to) {
-  layOut(key, value, head_dim, at_key, keys, to);
-}
-ALLOT_CLONES
-void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at_key, float* keys,
-                float* to) {
-  layOut(key, value, head_dim, at_key, keys, to);
+void layOut(const PagedKv& kv, int64_t offset, int at_key, float* keys, float* to) {
+  if (kv.element == Element::kFloat32) {
+    layOutAs<float>(kv, offset, at_key, keys, to);
+  } else {
+    layOutAs<uint16_t>(kv, offset, at_key, keys, to);
+  }
 }
 
 // Returns the largest of the scores from..to - 1.
@@ -408,16 +407,8 @@ class BlockRun {
     for (int j = from; j < to; ++j) {
       const int64_t offset =
           kv_.offset(in_.page_table[j / kv_.page_size], kv_head_, j % kv_.page_size);
-      float* to_value = s_.values.data() + static_cast<int64_t>(j - start) * channels_;
-      if (kv_.element == Element::kFloat32) {
-        layOutFloat(static_cast<const float*>(kv_.keys) + offset,
-                    static_cast<const float*>(kv_.values) + offset, d, j - start, s_.keys.data(),
-                    to_value);
-      } else {
-        layOutHalf(static_cast<const uint16_t*>(kv_.keys) + offset,
-                   static_cast<const uint16_t*>(kv_.values) + offset, d, j - start, s_.keys.data(),
-                   to_value);
-      }
+      layOut(kv_, offset, j - start, s_.keys.data(),
+             s_.values.data() + static_cast<int64_t>(j - start) * channels_);
     }
   }
 

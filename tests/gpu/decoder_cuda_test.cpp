@@ -1,11 +1,8 @@
 // The decoder on a GPU beside the one on the CPU: the same model gives the same logits, and a row's
 // bits do not depend on its batch.
 #include <cuda_runtime_api.h>
-#include <gmock/gmock.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "allot/kernels/cuda_decode.h"

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,10 +30,8 @@ constexpr float kChosenTolerance = 2.5e-1f;
 using Ids = std::vector<int32_t>;
 
 inline std::vector<std::pair<Ids, Ids>> goldenCases() {
-  std::ifstream file(kRecall7m + "/golden.json");
-  const auto golden = nlohmann::json::parse(file);
   std::vector<std::pair<Ids, Ids>> cases;
-  for (const auto& one : golden["logits"]) {
+  for (const auto& one : goldenLogits()) {
     cases.emplace_back(one["prompt_ids"].get<Ids>(), one["answer_ids"].get<Ids>());
   }
   return cases;
@@ -148,10 +144,8 @@ inline void expectSameSteps(
 class DecoderCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
+    requireGpu(cudaUnavailable());
+    if (IsSkipped() || HasFatalFailure()) return;
     gpu_ = load(Device::kCuda);
     ASSERT_TRUE(gpu_);
   }

@@ -1,7 +1,6 @@
 // Exact attention on the GPU, against double precision and against what a kernel that keeps one
 // 16-bit number where these keep two would make of the same inputs.
 #include <cmath>
-#include <cstdlib>
 
 #include "tests/gpu/reference.h"
 #include "tests/kernels/recall_states.h"

@@ -1,6 +1,4 @@
 // The worker's engine on a GPU.
-#include <string>
-#include <vector>
 
 #include "core/learning/update.h"
 #include "tests/gpu/decoder_fixture.h"

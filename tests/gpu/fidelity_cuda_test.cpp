@@ -1,7 +1,5 @@
 // Fidelity and variance on a GPU beside the CPU's: the same states, errors of the same size, and
 // agreement of the method in all layers, the last and each. Skipped where there is no GPU.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <map>
 #include <set>
@@ -74,10 +72,8 @@ struct Asked {
 class FidelityCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
+    requireGpu(cudaUnavailable());
+    if (IsSkipped() || HasFatalFailure()) return;
     cpu_ = std::make_unique<Asked>(Device::kCpu);
     gpu_ = std::make_unique<Asked>(Device::kCuda);
   }

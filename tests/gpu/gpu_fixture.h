@@ -18,12 +18,7 @@ namespace allot::kernels {
 template <typename Base>
 class OnGpu : public Base {
  protected:
-  void SetUp() override {
-    if (const auto why = cuda::unavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
-  }
+  void SetUp() override { requireGpu(cuda::unavailable()); }
 };
 using GpuTest = OnGpu<testing::Test>;
 
@@ -161,13 +156,18 @@ class Gpu {
 
   cuda::StepBounds bounds(const MethodOptions& method) const;
   // Fails the test if the step is refused or fails.
-  GpuResult run(const MethodOptions& method) { return run(method, bounds(method), inputs()); }
+  GpuResult run(const MethodOptions& method) { return run(method, inputs()); }
+  GpuResult run(const MethodOptions& method, const DecodeInputs& in) {
+    return run(method, bounds(method), in);
+  }
   GpuResult run(const MethodOptions& method, const cuda::StepBounds& planned,
                 const DecodeInputs& in);
   // What Workspace::failure() says after the step, which is not to be refused; `result` gets the
   // outputs without the draws.
   std::string failureOf(const MethodOptions& method, const cuda::StepBounds& planned,
-                        Cache::Result* result);
+                        Cache::Result* result) {
+    return step(method, planned, inputs(), result);
+  }
 
   // Pointers to device memory.
   DecodeInputs inputs() const;
@@ -185,6 +185,8 @@ class Gpu {
  private:
   std::vector<HeadDraws> readDraws(const MethodOptions& method, const DecodeInputs& in,
                                    const std::vector<HeadStatistics>& heads) const;
+  std::string step(const MethodOptions& method, const cuda::StepBounds& planned,
+                   const DecodeInputs& in, Cache::Result* result);
 
   const Cache& cache_;
 };

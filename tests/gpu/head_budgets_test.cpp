@@ -205,13 +205,11 @@ std::vector<std::string> headTexts() {
   std::vector<std::string> list = sampledMethodTexts();
   // Of budgets for all keys, which are some heads' here, these make no draws.
   std::erase_if(list, [](const std::string& text) { return !exactFromAllKeys(methodOf(text)); });
-  for (const char* text :
-       {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
-        "vattention sink=70 local=70 heavy=1", "adaptive-denominator maxBudget=20",
-        "adaptive-denominator scores=q4 maxBudget=20", "skip-softmax", "skip-softmax threshold=0.4",
-        "bernoulli meanGroupQuery=true"}) {
-    list.emplace_back(text);
-  }
+  list.insert(list.end(),
+              {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
+               "vattention sink=70 local=70 heavy=1", "adaptive-denominator maxBudget=20",
+               "adaptive-denominator scores=q4 maxBudget=20", "skip-softmax",
+               "skip-softmax threshold=0.4", "bernoulli meanGroupQuery=true"});
   return list;
 }
 

@@ -161,9 +161,7 @@ TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
       SCOPED_TRACE(textOf(layout) + ", window " + std::to_string(window));
       DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
       few_in.window = many_in.window = window;
-      const GpuResult alone = gpu.run(dense, gpu.bounds(dense), few_in);
-      const GpuResult run = other.run(dense, other.bounds(dense), many_in);
-      expectReordered(alone, run, order);
+      expectReordered(gpu.run(dense, few_in), other.run(dense, many_in), order);
       if (HasFailure()) return;
     }
   }
@@ -199,9 +197,7 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
           few_in.window = many_in.window = window;
           few_in.head_budgets = many_in.head_budgets = by_head;
           if (by_head) few_in.budgets = few_heads.get(), many_in.budgets = many_heads.get();
-          const GpuResult alone = gpu.run(method, gpu.bounds(method), few_in);
-          const GpuResult run = other.run(method, other.bounds(method), many_in);
-          expectReordered(alone, run, order);
+          expectReordered(gpu.run(method, few_in), other.run(method, many_in), order);
           if (HasFailure()) return;
         }
       }
@@ -249,9 +245,7 @@ TEST_F(GpuTest, FlashWaitsForItsValues) {
   Gpu gpu(cache, layout.element), other(many, layout.element);
   DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
   few_in.window = many_in.window = 150;
-  const GpuResult alone = gpu.run(flash, gpu.bounds(flash), few_in);
-  const GpuResult run = other.run(flash, other.bounds(flash), many_in);
-  expectReordered(alone, run, order);
+  expectReordered(gpu.run(flash, few_in), other.run(flash, many_in), order);
 }
 
 // What a caller does not ask for changes nothing.

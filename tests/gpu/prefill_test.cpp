@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <string>
 
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/kernels/prompt.h"
@@ -76,16 +75,13 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  void plan(const std::string& method) {
+  void plan(const std::string& text) {
+    MethodOptions method;
+    EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
+    const int heads = prompt_.cache.shape.heads;
     EXPECT_EQ(
-        workspace.plan(methodIn(method), pool.kv,
-                       {.heads = prompt_.cache.shape.heads, .count = prompt_.n, .keys = prompt_.n}),
+        workspace.plan(method, pool.kv, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}),
         std::nullopt);
-  }
-  static MethodOptions methodIn(const std::string& text) {
-    MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options, Phase::kPrefill), std::nullopt);
-    return options;
   }
 
   // `attend` is given the chunk and where its outputs go.
@@ -154,21 +150,21 @@ void expectSameCounts(const PrefillStatistics& a, const PrefillStatistics& b) {
   EXPECT_EQ(a.skipped_blocks, b.skipped_blocks);
 }
 
-// Bits of a list, and a list of bits.
-struct HostBits {
-  std::vector<uint32_t> bits;
-  int words = 0;
+// A list as bits in device memory, and a list of bits.
+struct ListBits {
+  DeviceArray<uint32_t> memory;
+  cuda::KeyBits view;
 };
-HostBits bitsOf(const PrefillInputs& in, const BlockLists& lists) {
-  HostBits made;
-  made.words = (in.first + in.count - 1) / lists.key_block / 32 + 1;
-  made.bits.assign((lists.begin.size() - 1) * static_cast<size_t>(made.words), 0);
+ListBits bitsOf(const PrefillInputs& in, const BlockLists& lists) {
+  const auto words = static_cast<size_t>((in.first + in.count - 1) / lists.key_block / 32 + 1);
+  std::vector<uint32_t> bits((lists.begin.size() - 1) * words);
   for (size_t i = 0; i + 1 < lists.begin.size(); ++i) {
     for (uint32_t e = lists.begin[i]; e < lists.begin[i + 1]; ++e) {
-      made.bits[i * static_cast<size_t>(made.words) + lists.blocks[e] / 32] |=
-          1u << lists.blocks[e] % 32;
+      bits[i * words + lists.blocks[e] / 32] |= 1u << lists.blocks[e] % 32;
     }
   }
+  ListBits made{DeviceArray<uint32_t>(bits), {}};
+  made.view = {lists.key_block, made.memory.get(), static_cast<int>(words), 0, queryBlocks(in, 64)};
   return made;
 }
 BlockLists listsOf(const PrefillInputs& in, const cuda::KeyBits& list, cudaStream_t stream) {
@@ -224,12 +220,10 @@ TEST_F(Prefill, AnyListIsTheCpus) {
       const BlockLists lists = listOf(prompt, 64, key_block, [](int h, int b, int k) {
         return (h * 7919 + b * 104729 + k * 1299709) % 11 < 4;
       });
-      const HostBits bits = bitsOf(prompt.inputs(), lists);
-      const DeviceArray<uint32_t> device(bits.bits);
+      const ListBits bits = bitsOf(prompt.inputs(), lists);
       GpuPrompt gpu(prompt);
       gpu.plan("dense");
-      const auto made = gpu.attend(
-          gpu.inputs(), {key_block, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)});
+      const auto made = gpu.attend(gpu.inputs(), bits.view);
       const auto wanted = onCpu(prompt, prompt.inputs(), &lists);
       expectClose(made, wanted);
       // The CPU takes no block that is wholly before the window.
@@ -266,10 +260,8 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     gpu.plan("dense");
     const auto whole = gpu.attend(gpu.inputs());
     const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
-    const HostBits bits = bitsOf(prompt.inputs(), all);
-    const DeviceArray<uint32_t> device(bits.bits);
-    const cuda::KeyBits all_keys = {32, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)};
-    const auto listed = gpu.attend(gpu.inputs(), all_keys);
+    const ListBits bits = bitsOf(prompt.inputs(), all);
+    const auto listed = gpu.attend(gpu.inputs(), bits.view);
     EXPECT_EQ(whole.out, listed.out);
     EXPECT_EQ(whole.lse, listed.lse);
     const Prompt paged = promptOf({1013, 128, 128, 4, window}, 3);
@@ -280,7 +272,7 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
       const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
       const size_t from = prompt.width() * first;
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
-      const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), all_keys);
+      const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), bits.view);
       EXPECT_EQ(of_list.out, part.out) << first;
     }
   }

@@ -15,12 +15,6 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
-                     promise, gpu, select, reads)                                             \
-  select,
-constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
-#undef ALLOT_SELECT
-
 KeyRange keysOf(const Cache& cache, int row, int head) {
   return {&cache.pool.kv, cache.table.data() + static_cast<size_t>(row) * cache.max_pages,
           cache.kvHead(head), cache.lengths[row]};
@@ -199,7 +193,7 @@ Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row,
   Selection selection;
   selection.clear();
   if (at.weight_total > 0 || readsBounds(method)) {
-    kSelect[static_cast<size_t>(chooserOf(method))](at, &selection);
+    selectOf(chooserOf(method))(at, &selection);
   }
   return selection;
 }

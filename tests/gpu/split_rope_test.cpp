@@ -3,9 +3,6 @@
 #include <array>
 #include <cmath>
 #include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "allot/kernels/paged_kv.h"
 #include "tests/gpu/gpu_fixture.h"

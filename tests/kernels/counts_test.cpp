@@ -1,9 +1,6 @@
 // Which keys are drawn, as integers: every count equals a brute-force reference in exact rational
 // arithmetic. Scores are arbitrary; the weights that draws are made from are integers.
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include "allot/kernels/philox.h"
 #include "kernels/cpu/draws.h"

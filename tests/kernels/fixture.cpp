@@ -1,11 +1,6 @@
 #include "tests/kernels/fixture.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include "kernels/cpu/softmax.h"
 
@@ -37,7 +32,7 @@ MethodOptions methodOf(std::string_view text) {
 const std::vector<std::string>& methodTexts() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> list(methodNames().begin(), methodNames().end());
-    for (const char* text : {"s2anta-prop tileSize=16",
+    list.insert(list.end(), {"s2anta-prop tileSize=16",
                              "s2anta-prop tileSize=16 rounding=largest-remainder",
                              "s2anta-prop rounding=largest-remainder exactAbove=never",
                              "s2anta-flash tileSize=16",
@@ -75,9 +70,7 @@ const std::vector<std::string>& methodTexts() {
                              "quest pageSize=64",
                              "quest newest=within",
                              "skip-softmax threshold=0",
-                             "skip-softmax threshold=0.4"}) {
-      list.emplace_back(text);
-    }
+                             "skip-softmax threshold=0.4"});
     return list;
   }();
   return all;

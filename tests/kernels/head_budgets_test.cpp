@@ -1,6 +1,5 @@
 // A budget for each head: what a head gives and counts is a function of its own budget, and what a
 // group reads together is the union of what its heads read.
-#include <algorithm>
 #include <bit>
 
 #include "tests/kernels/prompt.h"

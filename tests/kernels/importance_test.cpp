@@ -1,9 +1,6 @@
 // s2anta-q4's importance weights: the bias that dividing by their own sum leaves, and what the
 // proposal costs in variance; and what heads report of themselves (effective sample size, estimated
 // error). On normal states and on those recorded from recall-7m.
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/key_scores.h"
 #include "tests/kernels/moments.h"

@@ -1,8 +1,6 @@
 // What is in the cache after appends, to the bit.
 #include "allot/kernels/paged_kv.h"
 
-#include <gmock/gmock.h>
-
 #include <bit>
 #include <cmath>
 

@@ -1,8 +1,6 @@
 // The papers' own rules where this library's defaults are others, exactly: draws where there are as
 // many as keys or more, tiles' draws by largest remainders, tiles by the row's length, sinks and
 // newest keys by share. What these cost is in paper_costs_test.cpp.
-#include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "allot/kernels/philox.h"
@@ -134,21 +132,6 @@ const char* const kDrawing[] = {"santa",
                                 "s2anta-flash tileSize=16"};
 
 MethodOptions neverExact(const std::string& text) { return methodOf(text + " exactAbove=never"); }
-
-SelectFunction selectOf(Method method) {
-  switch (method) {
-    case Method::kSanta:
-      return selectSanta;
-    case Method::kS2antaStrat:
-      return selectS2antaStrat;
-    case Method::kS2antaSys:
-      return selectS2antaSys;
-    case Method::kS2antaProp:
-      return selectS2antaProp;
-    default:
-      return selectS2antaFlash;
-  }
-}
 
 // Rows of n keys, one for each of S = 0, 1, n - 1, n, n + 1 and 4 n.
 Cache rowsAround(int n) {

@@ -4,11 +4,6 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <random>
-
 #include "tests/kernels/prompt.h"
 
 namespace allot::kernels {

@@ -1,7 +1,6 @@
 // What a prompt's queries read together where each is attended to for itself: the share of the
 // value rows that the SANTA paper's Table 11 has (Appendix F), and the bytes of blocks of queries.
 #include <bit>
-#include <cmath>
 
 #include "tests/kernels/prompt.h"
 

@@ -1,6 +1,5 @@
 // Attended blocks: with all blocks dense to the bit, with fewer unbiased, and no bit depends on
 // threads or pages.
-#include <cmath>
 
 #include "tests/kernels/prompt.h"
 

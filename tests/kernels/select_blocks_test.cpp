@@ -2,10 +2,7 @@
 // a second program of it.
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "tests/kernels/prompt.h"

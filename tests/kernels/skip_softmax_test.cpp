@@ -1,9 +1,6 @@
 // skip-softmax in decode: which blocks are left out is its definition's business in double
 // precision, no key of attention `threshold` or more is among them, and it is the prefill's of one
 // query. Edges, windows, masks and equal bits for any batch are tested with all methods.
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 
 #include "tests/kernels/prompt.h"

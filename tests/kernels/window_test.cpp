@@ -1,8 +1,6 @@
 // A sliding window is a range of keys, for every method: those before it are not read, not counted
 // and not drawn from.
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tests/kernels/fixture.h"
 

@@ -1,6 +1,5 @@
 // What a head without a budget gives: a vector that the caller names, the mean of the sequence's
 // values among them, or exact attention to the newest keys.
-#include <algorithm>
 
 #include "tests/kernels/prompt.h"
 

@@ -2,8 +2,6 @@
 // (tests/golden/make_chat_cases.py), recognition, and texts that try to forge a turn.
 #include "worker/model/chat_template.h"
 
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

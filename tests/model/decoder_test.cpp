@@ -6,10 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/model/drawn_rows.h"
@@ -117,18 +114,12 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
     auto part = decoder_->prefill({ids.begin(), ids.end() - 20});
     ASSERT_TRUE(whole && part);
     auto more = valueOf(decoder_->pool().allocate(2));
+    std::vector<int32_t> pages = part->pages;
+    pages.insert(pages.end(), more.begin(), more.end());
     const SampleSchedule schedule(8, kAll);
     std::span<const float> logits;
     for (size_t i = ids.size() - 20; i < ids.size(); ++i) {
-      StepBatch batch;
-      batch.tokens = {ids[i]};
-      batch.lengths = {static_cast<int32_t>(i + 1)};
-      batch.sequences = {0};
-      batch.steps = {0};
-      batch.schedules = {schedule};
-      batch.page_table = part->pages;
-      batch.page_table.insert(batch.page_table.end(), more.begin(), more.end());
-      batch.max_pages = static_cast<int>(batch.page_table.size());
+      const StepBatch batch = oneRow(pages, ids[i], static_cast<int32_t>(i + 1), schedule);
       logits = valueOf(decoder_->step(batch, nullptr));
     }
     for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
@@ -358,13 +349,7 @@ TEST_F(Recall7m, TokensOutsideTheVocabularyAreRefused) {
     const std::vector<GenerationRow> rows{{&prompt, schedule, 1, {5, foreign, 6}}};
     EXPECT_THAT(generate(decoder_, *tokenizer_, rows, answerOptions("dense")),
                 isError(ErrorCode::kUsage, token));
-    StepBatch batch;
-    batch.tokens = {foreign};
-    batch.lengths = {5};
-    batch.sequences = batch.steps = {0};
-    batch.schedules = {schedule};
-    batch.page_table = prompt.pages;
-    batch.max_pages = static_cast<int>(prompt.pages.size());
+    StepBatch batch = oneRow(prompt.pages, foreign, 5, schedule);
     EXPECT_FALSE(decoder_->step(batch, nullptr));
     // So is a position that the model does not have.
     batch.tokens = {5};

@@ -4,8 +4,6 @@
 // times a small odd number, so that every value is exact in float32.
 #include "worker/model/gguf_blocks.h"
 
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <functional>

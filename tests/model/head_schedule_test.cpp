@@ -1,8 +1,6 @@
 // Schedules by heads, and what heads without a budget give, through the decoder.
 #include "worker/model/decoder.h"
 
-#include <gmock/gmock.h>
-
 #include <map>
 
 #include "tests/model/recall_7m.h"

@@ -1,5 +1,5 @@
 #pragma once
-// The small model of this repository, and methods by their texts. For tests.
+// The small model of this repository, methods by their texts, and a step of one row. For tests.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allot/kernels/method.h"
+#include "worker/model/decoder.h"
 
 namespace allot {
 
@@ -37,6 +38,20 @@ inline const nlohmann::json& goldenLogits() {
 }
 inline std::vector<int32_t> goldenPrompt(size_t i = 0) {
   return goldenLogits()[i]["prompt_ids"].get<std::vector<int32_t>>();
+}
+
+// Returns a step of one row with exact attention, whose pages are these. `schedule` is borrowed.
+inline StepBatch oneRow(const std::vector<int32_t>& pages, int32_t token, int32_t length,
+                        ScheduleView schedule) {
+  StepBatch batch;
+  batch.tokens = {token};
+  batch.lengths = {length};
+  batch.sequences = {1};
+  batch.steps = {0};
+  batch.schedules = {schedule};
+  batch.page_table = pages;
+  batch.max_pages = static_cast<int>(pages.size());
+  return batch;
 }
 
 // Decoding ends with a line.

@@ -1,7 +1,5 @@
 #include "worker/model/safetensors.h"
 
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>

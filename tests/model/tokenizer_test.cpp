@@ -1,7 +1,5 @@
 #include "worker/model/tokenizer.h"
 
-#include <gmock/gmock.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>

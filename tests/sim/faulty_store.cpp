@@ -1,7 +1,6 @@
 #include "tests/sim/faulty_store.h"
 
 #include <algorithm>
-#include <set>
 
 namespace allot::sim {
 

@@ -1,5 +1,4 @@
 // The calls of the aggregator.
-#include <optional>
 
 #include "tests/sim/faulty_store.h"
 
