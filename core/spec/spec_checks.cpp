@@ -192,6 +192,9 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
     } else {
       words = wordsIn(fieldOf(rule, spec));
     }
+    if (rule.type == SpecType::kMeasures) {  // parameters follow the name
+      for (std::string& word : words) word.resize(std::min(word.find(' '), word.size()));
+    }
     for (const std::string& word : words) {
       if (word.empty() || has(rule.choices, word)) continue;
       return badInput(place + ": " + rule.path + ": " + doubleQuoted(word) + " is not one of " +

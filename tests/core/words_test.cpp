@@ -121,6 +121,9 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
 TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
   EXPECT_TRUE(checkWords(plainExperiment(), "run x"));
   EXPECT_TRUE(checkWords({}, "run x"));  // nothing is chosen
+  v1::Experiment measured = plainExperiment();
+  measured.mutable_spec()->mutable_evaluation()->set_measures(1, "fidelity questions=8 tile=256");
+  EXPECT_THAT(checkWords(measured, "run x"), succeeds());
   struct Row {
     const char* sentence;
     void (*change)(v1::Spec* spec);
