@@ -44,8 +44,7 @@ class ResultSample {
   void add(const v1::EpisodeResult& result);
   void add(const v1::EvaluationResult& result);
 
-  // Removes and returns the sample. Evaluations with equal prompts are neighbours, which are
-  // answered fastest.
+  // Removes and returns the sample, in which evaluations with equal prompts are neighbours.
   std::vector<Item> take();
   uint64_t seenAnswers() const { return seen_answers_; }
   // Returns the number of evaluations of other measures, which are not measured again.
