@@ -18,7 +18,7 @@ namespace allot {
 struct Command {
   std::string program;  // a path, or a name looked up in PATH
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  // added to the parent's, or in its place
+  std::map<std::string, std::string> environment;  // added to the parent's; these values win
 };
 
 class ChildProcess {

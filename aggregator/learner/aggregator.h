@@ -47,7 +47,7 @@ class Aggregator {
   Aggregator(Store* store, RunSpec run, AggregatorOptions options);
 
   // One round: lease, settings, results, update, evaluation. Returns true while there is more to
-  // do. Errors: kUnavailable (call again later), kFenced (another aggregator leads, or the run was
+  // do. Errors: kUnavailable (call again later), kFenced (it leads no longer, or the run was
   // replaced: leave), others final.
   Result<bool> tick();
 

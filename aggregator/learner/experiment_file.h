@@ -1,9 +1,9 @@
 #pragma once
 // ExperimentFile: the experiment file of a run, at its start and with later edits.
 //
-// In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
-// applied (beginRun); the rest is refused with a sentence, and the run stays as it was. Owned by
-// the aggregator's main thread; uses the store only in begin() and follow().
+// In a cluster it is a ConfigMap's: people edit it while the run goes on. A file that the run can
+// take is applied (beginRun). Another is refused with a sentence, and the run stays as it was.
+// Owned by the aggregator's main thread; uses the store only in begin() and follow().
 #include <cstdint>
 #include <functional>
 #include <optional>

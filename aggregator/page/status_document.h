@@ -42,9 +42,9 @@ uint64_t maxUpdatesOf(const RunSnapshot& snapshot);
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading);
 // Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunSnapshot& snapshot, const StatusReading& reading);
-// Names live workers of another build than the aggregator's, some of each build, as during an
-// upgrade; "" if there are none or the aggregator's build is unknown. Sums of two builds may differ
-// in the last bits, so that a synchronous run cannot be repeated exactly.
+// Names live workers of another build than the aggregator's, some of each build. "" if there are
+// none or the aggregator's build is unknown. Sums of two builds may differ in the last bits, so
+// that a synchronous run cannot be repeated exactly.
 std::string otherBuilds(const RunSnapshot& snapshot);
 
 // Returns consumed results by lag, up to the last class that has any: [{lag, results}].

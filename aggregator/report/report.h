@@ -11,9 +11,9 @@
 
 namespace allot {
 
-// Returns the HTML sections that only a report has: accuracy by task, against bytes read, and with
-// one layer at a single draw; sparse prefills; fidelity; variance. Omits those with too little
-// data; "" if none is left.
+// Returns the HTML sections that only a report has. They show accuracy by task, against bytes read,
+// and with one layer at a single draw; sparse prefills; fidelity; variance. Omits those with too
+// little data; "" if none is left.
 std::string figuresHtml(const RunView& view);
 
 // Returns true for paths below /report/.

@@ -19,8 +19,8 @@ std::string curveCsv(const std::vector<CurvePoint>& points);
 // the line and the column without a number.
 Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std::string& place);
 
-// Return a row for each point (part "all"), then the rows of each point's layers, numbers of tiles,
-// layers by number of tiles ("7/3-4"), and tasks.
+// Return a row for each point (part "all"), then rows for each point's parts: layers, numbers of
+// tiles, layers by number of tiles ("7/3-4"), and tasks.
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
 std::string varianceCsv(const std::vector<FidelityPoint>& points);
 

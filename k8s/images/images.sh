@@ -2,8 +2,9 @@
 # Makes the container images from the programs of a finished build; `./run images` calls it.
 #   images.sh build NAME...          NAME: worker, aggregator, redis, operator, worker-cuda
 #   images.sh push REGISTRY [BUILDAH OPTION...]
-# An image is programs, the shared libraries that they load, and a handful of files in /etc,
-# gathered from this machine; a worker's also has a model. Nothing is downloaded and no daemon runs.
+# An image is programs, the shared libraries that they load, and a handful of files in /etc. They
+# are gathered from this machine; workers also get a model. Nothing is downloaded and no daemon
+# runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export STORAGE_DRIVER=vfs
