@@ -33,7 +33,7 @@ Result<ControlChange> pauseRun(Store* store);
 Result<ControlChange> resumeRun(Store* store);
 Result<ControlChange> stopRun(Store* store);
 // Adds `updates` to spec.update.maxUpdates; a finished run goes on. kUsage without spec.update, or
-// for more updates than it allows.
+// if the sum is too large.
 Result<ControlChange> extendRun(Store* store, uint64_t updates);
 
 // Applies settings like "spec.a.b=value" to a run. Returns the changes. kUsage, with the reason: a

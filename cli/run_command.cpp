@@ -392,7 +392,7 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // A run that is refused before any result leaves nothing. Other errors leave data and logs.
+    // A run that is refused before any result is discarded. Other errors leave data and logs.
     if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }

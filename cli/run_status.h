@@ -22,7 +22,7 @@ struct RunStatus {
   uint64_t last_update_unix_ms = 0;
   uint64_t now_unix_ms = 0;
   std::vector<EvaluationCell> cells;
-  double evaluation_seconds = 0;  // of workers, for possible evaluations
+  double evaluation_seconds = 0;  // of workers, for evaluations
   std::string resume_command;     // of a folder whose `allot run` has ended; else ""
   std::string arguments;          // that name this run in a command
   // Empty for exported files.

@@ -11,9 +11,9 @@
 
 namespace allot {
 
-// Returns the HTML sections that only a report has. They show accuracy by task, against bytes read,
-// and with one layer at a single draw; sparse prefills; fidelity; variance. Omits those with too
-// little data; "" if none is left.
+// Returns the HTML sections that a report has beside the page's. They show accuracy by task,
+// against bytes read, and with one layer at a single draw; sparse prefills; fidelity; variance.
+// Omits those with too little data; "" if none is left.
 std::string figuresHtml(const RunView& view);
 
 // Returns true for paths below /report/.
@@ -22,8 +22,8 @@ bool isReportPath(const std::string& path);
 // container has no shell. 404: another path, a file that is not there yet, or dir "".
 HttpReply serveReport(const std::string& path, const std::string& dir);
 
-// The Content-Security-Policy of report.html and of the replies of serveReport(): nothing is loaded
-// over the network.
+// The Content-Security-Policy of report.html and of the files that serveReport() serves: nothing is
+// loaded over the network.
 inline constexpr const char* kReportLoads =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
