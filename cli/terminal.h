@@ -15,7 +15,7 @@
 namespace allot {
 
 // Escapes foreign text for close inspection. Returns its lines, broken at `width` columns, behind a
-// blank if there is one. Bytes of characters without a printableLength() become "<1b>" each.
+// blank if there is one. Bytes of other characters without a printableLength() become "<1b>" each.
 std::vector<std::string> legibleLines(std::string_view text, size_t width);
 
 // Most bytes of an error's message.
