@@ -61,9 +61,7 @@ class QuestionView {
   const QuestionChoice choice_;
   // By: has a budget, method, schedule, budget, repeat. The newest version of each.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  // The answer that kept most of the prompt's end, of any version and budget: for the prompt and
-  // the expected answers.
-  std::optional<v1::Answer> asked_;
+  std::optional<v1::Answer> asked_;  // kept most of the prompt's end; of any version and budget
 };
 
 }  // namespace allot
