@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// With --stay: the least time between two readings of the experiment file.
+// With --stay: the time after a successful look at the experiment file until the next one.
 constexpr uint64_t kFollowMs = 2000;
 
 // The loop over ticks, and the work between two ticks.
@@ -38,11 +38,12 @@ class LeaderProcess {
         }) {}
 
   // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
+  // Errors: all of ticks except kUnavailable.
   Status run();
   // Returns the run by which the file replaced this one; it needs another Aggregator.
   const std::optional<RunSpec>& replaced() const { return replaced_; }
-  // Writes the files of the end, unless they are written. Called without the lease, so that no
-  // aggregator waits for files.
+  // Writes the files of the end, unless they are written. Called after the release of the lease, so
+  // that no aggregator waits for files.
   Status writeAtEnd();
 
  private:
@@ -98,7 +99,7 @@ Status LeaderProcess::run() {
   return {};
 }
 
-// Applies edits of the file, at most every kFollowMs. An edit that the run refuses is no error.
+// With --stay: applies edits of the file. An edit that the run refuses is no error.
 Status LeaderProcess::followFile() {
   if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
   ALLOT_ASSIGN(replaced_, file_.follow(&store_));
@@ -131,7 +132,7 @@ void LeaderProcess::reportFiles() {
   if (written && !*written) spdlog::warn("{}", written->error().message);
 }
 
-// With --stay, after the end of the run: writes the files once, then waits for the next tick.
+// With --stay, after the end of the run: has the files written, then waits for the next tick.
 void LeaderProcess::stayAtEnd() {
   const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
   if (outcome && end_.written()) {

@@ -33,9 +33,9 @@ struct LeaderTelemetry {
 };
 
 // Leads until `draining` is set or, without `stay`, the run ends; then releases the lease and
-// writes the files. A tick that fails with kUnavailable is repeated. Other errors of ticks are
-// returned at once, kFenced if another aggregator leads. Starts again each time that the file
-// replaces the run.
+// writes the files. Goes on after ticks that fail with kUnavailable. Returns other errors of ticks
+// at once, as kFenced if another aggregator leads. Starts again each time that the file replaces
+// the run.
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
                SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining);
 

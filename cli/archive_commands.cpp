@@ -125,7 +125,8 @@ Status checkIsForOneRun(const std::string& folder) {
   return {};
 }
 
-// Adds what a run's own folder has beside the export: the report and the experiment file.
+// Adds what a run's own folder has beside the export: the report and, unless the folder has a run,
+// the experiment file.
 Status addReport(const std::string& folder) {
   ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder));
   ALLOT_ASSIGN(const ReadRun read, readRun(files.get()));

@@ -2,7 +2,7 @@
 // ChildProcess: a child process that writes to a log file. One thread.
 //
 // The child gets SIGTERM if its parent dies (PR_SET_PDEATHSIG). It has its own process group, so
-// that Ctrl-C reaches only the parent, which stops children in order.
+// that Ctrl-C reaches only the parent.
 #include <sys/types.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace allot {
 struct Command {
   std::string program;  // a path, or a name looked up in PATH
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  // replaces values of the parent's
+  std::map<std::string, std::string> environment;  // added to the parent's; these values win
 };
 
 class ChildProcess {
@@ -51,7 +51,7 @@ struct Output {
 };
 
 // Runs a command to its end and returns its output. An output of more than 64 MiB is kData: the
-// process group of the command is killed. kIo if it cannot be started.
+// process group of the command is killed. kIo if the system cannot fork or make pipes.
 Result<Output> capture(const Command& command);
 
 // Replaces this process by the program; returns only if the system refuses.

@@ -28,7 +28,7 @@ class ClusterStore {
  public:
   // Opens it. kUsage: kubectl is missing or refuses (no such context, not allowed), or there is no
   // such experiment. kUnavailable: the cluster does not answer, or no port is forwarded within 30
-  // s. kData: an answer of another form.
+  // s. kData: an answer of another form. kIo: the system gives no file or process.
   static Result<ClusterStore> open(const ClusterChoice& choice, StoreAccount account);
 
   // Valid as long as this object lives.

@@ -1,6 +1,6 @@
 #pragma once
-// The commands of `allot`, one function for each group. It adds its commands to the command line,
-// and sets main()'s action when one of them is chosen. One thread.
+// The commands of `allot`. Each add...Command(s) adds its commands to the command line, and sets
+// main()'s action when one of them is chosen. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
 

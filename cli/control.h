@@ -32,11 +32,12 @@ struct ControlChange {
 Result<ControlChange> pauseRun(Store* store);
 Result<ControlChange> resumeRun(Store* store);
 Result<ControlChange> stopRun(Store* store);
-// Adds `updates` to spec.update.maxUpdates; a finished run goes on. kUsage without spec.update.
+// Adds `updates` to spec.update.maxUpdates; a finished run goes on. kUsage without spec.update, or
+// if the sum is too large.
 Result<ControlChange> extendRun(Store* store, uint64_t updates);
 
 // Applies settings like "spec.a.b=value" to a run. Returns the changes. kUsage, with the reason: a
-// key that a run cannot change, or fewer updates than were made.
+// wrong setting, a key that a run cannot change, or fewer updates than were made.
 Result<std::vector<SpecChange>> setInRun(Store* store, const std::vector<std::string>& settings);
 
 }  // namespace allot

@@ -1,7 +1,7 @@
 #pragma once
 // The texts of `allot explain`: keys, methods, models, tasks and metrics. Laid out for a terminal,
 // as documents, and as the Markdown in the repository's documents. Any thread. Pure, except that
-// methodsText() and tasksText() are bold in parts if stdout is a terminal.
+// methodsText() and tasksText() are bold in parts if usesColour() is true.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -24,8 +24,8 @@ std::string methodsMarkdown();
 std::string tasksText();
 nlohmann::json tasksJson();
 
-// One subject: a document's kind and fields, a text wrapped at `width` columns, and the Markdown of
-// its whole topic.
+// One subject: a document's kind and fields, a text for a terminal, and the Markdown of its whole
+// topic.
 struct Explanation {
   std::string kind;
   nlohmann::json fields;

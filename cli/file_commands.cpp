@@ -33,7 +33,8 @@ Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points) {
   return over == "layer" ? oneHotPlot(points) : curvePlot(points, styles);
 }
 
-// Returns the reads per layer in policy.json: the learned schedule, or the first of the frontier.
+// Returns the reads per layer in policy.json: the first of the frontier or, without one, the
+// learned schedule.
 Result<std::vector<double>> readsOf(const std::string& text, const std::string& file) {
   const auto policy = nlohmann::json::parse(text, nullptr, false);
   try {

@@ -30,13 +30,13 @@ class RunHistory {
   // folder: absolute.
   explicit RunHistory(std::string folder) : folder_(std::move(folder)) {}
 
-  // Scans the folder again, but nothing below a run. Links are not followed: `latest` is one of the
-  // other runs.
+  // Scans the folder again, but nothing below a run. Links in it are not followed: `latest` leads
+  // to one of the other runs.
   const std::vector<StoredRun>& find();
 
   // Serves /, its parts, /api/runs, and below /run/ID/ the paths of a run's aggregator: page,
-  // /api/run, /api/status, /report/. Answers 403 unless the request's host is 127.0.0.1 or
-  // localhost.
+  // /api/run, /api/status, /report/. Answers 403 if the request names another host than 127.0.0.1
+  // and localhost.
   HttpReply answer(const HttpRequest& request);
 
  private:

@@ -145,7 +145,7 @@ struct Column {
   std::function<std::string(const LeaderboardRow&)> text;
 };
 
-// Returns the columns in which any row has something.
+// Returns the columns. Some are there only if a row has something in them.
 std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
   std::vector<Column> columns;
   if (with_method) {

@@ -2,7 +2,7 @@
 // LocalRun: starts, watches and stops the processes of one run on this machine, in order. Owned by
 // runCommand; one thread.
 //
-// The processes are redis-server on a unix socket in the run's folder, one aggregator, N workers.
+// The processes are redis-server on a unix socket, one aggregator, N workers.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -41,9 +41,9 @@ class LocalRun {
   // Starts the workers. wanted: false for a finished run, which needs none: only its report is
   // written again.
   Status startWorkers(bool wanted);
-  // Restarts Redis if it ended, and the others if they ended with an error; called a few times a
-  // second. Returns true once the aggregator has ended with status 0. Errors: a process that no
-  // restart helps, or a run whose workers have all been ended.
+  // Restarts Redis if it ended, and the others if they ended with an error; called again and again.
+  // Returns true once the aggregator has ended with status 0. Errors: a process that no restart
+  // helps, or a run that is not over and whose workers have all ended.
   Result<bool> watch();
   // Stops workers first, so that they can push their results, and Redis last. A process that does
   // not end in time is killed.
@@ -67,7 +67,7 @@ class LocalRun {
 
   Status launch(Child* child);
   // Restarts a child that ended with `status`, once its pause is over; called until then. Returns
-  // an error if a restart cannot help.
+  // an error if a restart cannot help, or after kMaxRestarts of them.
   Status revive(Child* child, int status);
   // Returns the error of a child that ended too often.
   tl::unexpected<Error> gaveUp(const Child& child, int status) const;

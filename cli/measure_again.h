@@ -26,8 +26,8 @@ struct MeasureAgainOptions {
   bool allow_code_execution = false;
 };
 
-// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each result is
-// as likely as any other.
+// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each has a
+// random key; those with the smallest keys are kept.
 class ResultSample {
  public:
   // An episode or an evaluation, one of which is set.
@@ -38,14 +38,13 @@ class ResultSample {
     int answers() const { return episode ? episode->scores_size() : evaluation->scores_size(); }
   };
 
-  // Keeps the fewest results that have `answers` answers; nothing: all.
+  // Keeps results until they have `answers` answers together; nothing: all.
   ResultSample(std::optional<uint64_t> answers, uint64_t seed) : answers_(answers), random_(seed) {}
 
   void add(const v1::EpisodeResult& result);
   void add(const v1::EvaluationResult& result);
 
-  // Removes and returns the sample in the order in which it is answered fastest: results with equal
-  // prompts are neighbours.
+  // Removes and returns the sample, in which evaluations with equal prompts are neighbours.
   std::vector<Item> take();
   uint64_t seenAnswers() const { return seen_answers_; }
   // Returns the number of evaluations of other measures, which are not measured again.
@@ -78,7 +77,7 @@ struct MeasureSummary {
 Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
                                     const MeasureAgainOptions& options);
 
-// Returns the comparison as a sentence and as fields.
+// Return the comparison as a sentence and as fields.
 std::string measureText(const MeasureSummary& summary);
 nlohmann::json measureJson(const MeasureSummary& summary);
 // Returns kData with measureText() and the suspect workers if the verdict is kDisagrees.

@@ -1,6 +1,5 @@
 #pragma once
-// Writes a person's first experiment file, for `allot new`: the required keys and spec.update, with
-// comments. Any thread.
+// Writes a person's first experiment file, for `allot new`: a small one, with comments. Any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,10 +16,11 @@ struct NewExperiment {
 };
 
 // Describes an experiment for a model. model: a .gguf file, or a folder with config.json or a .gguf
-// file; "": the repository's own, in this folder or one above. kUsage if it is not there.
+// file; "": the repository's own, in this folder or one above. kUsage if it is not there or its
+// config.json cannot be read.
 Result<NewExperiment> newExperiment(const std::string& model);
 
-// Returns the text of the file; it passes parseExperiment().
+// Returns the text of the file.
 std::string newExperimentText(const NewExperiment& experiment);
 
 // Writes the file. kUsage if the path exists already, else kIo.

@@ -27,7 +27,7 @@ struct Prediction {
   uint64_t lines = 0;
   std::string answer;  // of the first line; "": none
   std::string task;    // of the first line; "": none
-  std::string filter;  // lm-eval's filter that extracted the answer; equal in all lines
+  std::string filter;  // lm-eval's filter that extracted the answer
 
   double score() const { return score_sum / static_cast<double>(lines); }
 };

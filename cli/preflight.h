@@ -33,9 +33,9 @@ struct WorkerSizes {
   bool by_memory = false;  // memory limits the number of workers
 };
 
-// Computes the sizes. workers: a person's wish; 0: as many as fit, at most one a core, or one on
-// each GPU. kv_mib: a person's wish; 0: equal shares of half the memory that weights leave, but at
-// least 64 and least_kv_mib. kUsage: a wish of less than least_kv_mib.
+// Computes the sizes. workers: a person's wish; 0: as many as fit, at least one and at most one a
+// core, or one on each GPU. kv_mib: a person's wish; 0: equal shares of half the memory that
+// weights leave, but at least 64 and least_kv_mib. kUsage: a wish of less than least_kv_mib.
 Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib);
 
 // Returns CUDA_VISIBLE_DEVICES of each worker. The calling process sees `seen` GPUs, and has the

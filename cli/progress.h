@@ -12,7 +12,7 @@
 namespace allot {
 
 struct ProgressState {
-  bool starting = true;  // no policy yet: models load, prompts are prefilled
+  bool starting = true;  // no policy yet: models load
   uint64_t updates = 0;
   uint64_t max_updates = 0;
   double first_reward = 0;  // mean over the first ten updates
@@ -32,8 +32,7 @@ class Progress {
  public:
   explicit Progress(RunReader* store);
 
-  // Reads the store and shows the state, if it is time for another line. Called a few times a
-  // second.
+  // Reads the store and shows the state, if it is time for another line.
   void show();
   // Ends the live line so that other output starts on a fresh one.
   void clear();
@@ -44,7 +43,7 @@ class Progress {
 
   RunReader& store_;
   ProgressState state_;
-  std::optional<v1::IterationRecord> began_;  // newest at the first look, without results
+  std::optional<v1::IterationRecord> began_;  // newest when one was first seen, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

@@ -32,7 +32,8 @@ class QuestionView {
   bool empty() const { return cells_.empty(); }
 
   nlohmann::json json() const;
-  // Returns at most 80 columns, unless names are long. Texts of models and strangers are escaped.
+  // Returns at most 80 columns, unless names are long. Prompts, expected answers and answers are
+  // escaped by legibleLines(), names by printable().
   std::string text(const std::string& run_id, bool colour) const;
 
  private:
@@ -60,7 +61,7 @@ class QuestionView {
   const QuestionChoice choice_;
   // By: has a budget, method, schedule, budget, repeat. The newest version of each.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  std::optional<v1::Answer> asked_;  // with the longest prompt_end; for prompt and references
+  std::optional<v1::Answer> asked_;  // kept most of the prompt's end; of any version and budget
 };
 
 }  // namespace allot

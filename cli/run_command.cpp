@@ -39,8 +39,7 @@ using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
 
-// Counts signals from now on. Earlier ones end `allot run` at once, and with it the worker that
-// checks the model: nothing has been written yet.
+// Counts signals from now on. Until then nothing is written, and a signal may end the process.
 void endInGoodOrder() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupts = interrupts + 1; };
@@ -286,7 +285,7 @@ Status checkStillStored(RunReader* store, const RunFolder& folder) {
                   ": nothing was changed; " + mend);
 }
 
-// Starts all processes; a run that was stopped goes on.
+// Starts the processes; a run that was stopped goes on.
 Status startRun(LocalRun* local, const RunOptions& options, const RunFolder& folder) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
@@ -393,8 +392,7 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // A run that is refused before any result leaves nothing. Other errors leave data and logs,
-    // which the sentence names.
+    // A run that is refused before any result is discarded. Other errors leave data and logs.
     if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }

@@ -41,8 +41,8 @@ struct RunOptions {
   std::optional<v1::Origin> origin;       // of a fork
 };
 
-// Runs to the end and returns the exit code, which is 130 after a signal. Writes to stdout and
-// stderr.
+// Runs to the end and returns the exit code, which is 130 if a signal ended it in good order.
+// Writes to stdout and stderr.
 int runCommand(const RunOptions& options);
 
 }  // namespace allot

@@ -31,7 +31,7 @@ bool holdsRun(const std::string& folder);     // run.json is there
 bool holdsData(const std::string& folder);    // run.json and Redis's data are there
 bool holdsExport(const std::string& folder);  // export.json is there
 
-// Reads run.json. kUsage if it names no run.
+// Reads run.json. kUsage if it cannot be read or names no run.
 Result<RunNote> readRunNote(const std::string& folder);
 Status writeRunNote(const std::string& folder, const RunNote& note);
 
@@ -44,8 +44,8 @@ class FolderLock {
  public:
   enum class Holder { kRun, kCommand };
 
-  // Tries to lock. Returns nothing if another process has the lock; kUsage if the folder cannot be
-  // locked at all.
+  // Tries to lock. Returns nothing if another process has the lock; kUsage if the lock's file
+  // cannot be opened.
   static Result<std::optional<FolderLock>> tryLock(const std::string& folder, Holder who);
   // Returns the kind that the last holder noted; kRun if it noted none.
   static Holder holderOf(const std::string& folder);

@@ -53,7 +53,7 @@ std::string pairedText(const std::optional<Paired>& paired) {
   return formatted("%+.3f [%+.3f, %+.3f]", paired->mean, paired->low, paired->high);
 }
 
-// Returns, for a row that stands alone, " uniform +0.365 [+0.319, +0.410], dense not
+// Returns, for a row that stands alone, "  against uniform +0.365 [+0.319, +0.410], dense not
 // distinguishable".
 std::string againstText(const json& row) {
   std::string text;
@@ -405,7 +405,7 @@ std::string endText(const json& summary) {
   if (updates == 0) return "evaluated in " + time;
   std::string text = counted(updates, "update") + ", " +
                      counted(summary.value("episodes", uint64_t{0}), "episode") + ", " + time;
-  // Null in a run of fewer than three updates.
+  // Null if it is unknown, as with fewer than three updates.
   const json speed = summary.value("episodes_per_second", json());
   if (speed.is_number()) {
     text += formatted(", %.1f episodes/s while learning", speed.get<double>());

@@ -17,14 +17,14 @@ nlohmann::json exportJson(const ExportSummary& summary, const std::string& folde
 std::string exportText(const ExportSummary& summary, const std::string& folder);
 
 // Returns accuracies, prefill, fidelity, variance and the learned schedule. Throws json::exception
-// if a member is missing or of another type.
+// if a member that it needs is missing or of another type.
 std::string reportText(const nlohmann::json& summary);
 
 // Returns updates, episodes, duration and speed; without updates only the duration.
 std::string endText(const nlohmann::json& summary);
 
 // Prints both for summary.json of the folder to stdout, and the place of the report to stderr.
-// kInternal: there is no summary.json; kData: it is no summary.
+// kInternal: summary.json cannot be read; kUsage: it is no JSON; kData: it is no summary.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

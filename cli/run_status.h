@@ -1,6 +1,5 @@
 #pragma once
-// RunStatus: the data of `allot status`. Reading needs a store or exported files; other functions
-// are pure. One thread.
+// RunStatus: the data of `allot status`. Reading needs a store or exported files. One thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,7 +22,7 @@ struct RunStatus {
   uint64_t last_update_unix_ms = 0;
   uint64_t now_unix_ms = 0;
   std::vector<EvaluationCell> cells;
-  double evaluation_seconds = 0;  // of workers, for all evaluations
+  double evaluation_seconds = 0;  // of workers, for evaluations
   std::string resume_command;     // of a folder whose `allot run` has ended; else ""
   std::string arguments;          // that name this run in a command
   // Empty for exported files.
@@ -45,7 +44,7 @@ Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
 // `evaluation_seconds`.
 Result<RunStatus> readRunState(RunAccess* access);
 
-// Returns the held-out accuracy of the newest evaluated learned schedule at
+// Returns the held-out accuracy of the newest learned schedule with a complete evaluation at
 // spec.policy.totalBudget, which is compared with spec.stop.goal; nothing if there is none. Reads
 // the evaluations.
 Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head);
@@ -53,7 +52,7 @@ Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& 
 // Returns the state of the run in one word.
 std::string stateOf(const RunStatus& status);
 
-// Returns why the run makes no progress, with the remedy; "" while it does or once it is finished.
+// Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunStatus& status);
 
 // Returns the document of /api/status (aggregator/page/status_document.h).

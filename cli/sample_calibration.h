@@ -2,11 +2,10 @@
 // Finds SampleAttention's parameters by length class, as the paper tunes them, for `allot calibrate
 // sample-attention`. One thread.
 //
-// A grid of settings is an ordinary experiment. `allot run` runs each length in a folder, in parts
-// of as many settings as a file may list. All its features apply: workers, a GPU, resuming. Two
-// settings of each class are chosen: the most accurate one, and the fastest one with at least 0.9
-// of its accuracy. Speed is judged by the share of blocks that are computed, since times vary from
-// run to run.
+// A grid of settings is an ordinary experiment. `allot run` runs each length in parts of as many
+// settings as a file may list, each part in a folder. Two settings of each class are chosen: the
+// most accurate one, and the fastest one with at least 0.9 of its accuracy. Speed is judged by the
+// share of blocks that are computed, since times vary from run to run.
 #include <cstdint>
 #include <optional>
 #include <string>

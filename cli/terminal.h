@@ -15,10 +15,10 @@
 namespace allot {
 
 // Escapes foreign text for close inspection. Returns its lines, broken at `width` columns, behind a
-// blank if there is one. Other control characters and bytes that are not UTF-8 become "<1b>" each.
+// blank if there is one. Bytes of other characters without a printableLength() become "<1b>" each.
 std::vector<std::string> legibleLines(std::string_view text, size_t width);
 
-// Most bytes of a message on stderr.
+// Most bytes of an error's message.
 constexpr size_t kLongestMessage = 4000;
 
 // Returns a path or name as a word for a shell, quoted if needed.

@@ -198,7 +198,7 @@ bool Aggregator::learning() const {
          !hoursSpent() && !goalReached();
 }
 
-// What comes after the last update stays in the inbox: should the run be extended, it counts.
+// What comes after the last update stays in the inbox, for the case that the run is extended.
 Status Aggregator::collect() {
   if (batchReady()) return {};
   if (!learning()) {
@@ -285,8 +285,8 @@ Status Aggregator::checkNewest() {
 Status Aggregator::refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason) {
   ALLOT_TRY(leadership_->reject(entry, kind, reason));
   events_.refused(kind);
-  // Superseded results are no sign of trouble: another result of their ticket counts, or their
-  // update is over.
+  // Superseded results are no sign of trouble: another result of their ticket counts, or the ticket
+  // is of another update.
   if (kind != RefusalKind::kSuperseded) ++refused_in_a_row_;
   last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
@@ -305,7 +305,7 @@ bool Aggregator::isBeyondWindow(const v1::EpisodeResult& result) const {
   return result.policy_version() + options_.policy_window <= state_.policy().version();
 }
 
-// Refuses held results that became too old while they waited for the update that is due.
+// Refuses held results that are too old for the update that is due.
 Status Aggregator::dropStale() {
   for (auto it = held_.begin(); it != held_.end();) {
     const v1::EpisodeResult& result = it->second.result;
@@ -358,8 +358,8 @@ Status Aggregator::update() {
   return planIfDue();
 }
 
-// Returns the version that leaves the window when `version` is committed; nothing if it is one to
-// evaluate.
+// Returns the version that leaves the window when `version` is committed; nothing if none does or
+// if it is one to evaluate.
 std::optional<uint64_t> Aggregator::policyToForget(uint64_t version) const {
   if (version < options_.policy_window) return std::nullopt;
   const uint64_t oldest = version - options_.policy_window;
@@ -454,7 +454,7 @@ Result<bool> Aggregator::finishIfDone() {
   }
   Control next = control_;
   next.desired = Desired::kFinished;
-  // Refused if somebody extends the run at this moment; the next tick sees that.
+  // Refused if somebody changes the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
   if (!finished) return false;
   phase_ = Phase::kFinished;

@@ -2,7 +2,7 @@
 // Aggregator: the one learner of a run.
 //
 // Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and
-// says when the run is over. Everything it knows is in the store: it may be killed at any moment
+// says when the run is over. What it needs to go on is in the store: it may be killed at any moment
 // and started again. One thread. A tick waits at most `wait_ms` for results; each of its requests
 // to the store has the store's deadline.
 #include <cstdint>
@@ -32,34 +32,34 @@ struct AggregatorOptions {
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;        // longest wait for results in one tick
   uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
-  uint64_t status_ms = 1'000;    // least time between two statuses
+  uint64_t status_ms = 1'000;    // usual time between two statuses
   std::string page = {};         // address of the page, for the status
   uint64_t policy_window = kPolicyWindow;  // policy versions kept; tests set another
   std::function<uint64_t()> now;           // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;  // told what happens; may be null
   std::function<void(uint64_t ms)> rest = [](uint64_t) {
-  };  // called with wait_ms when no update is to come
+  };  // called with wait_ms instead of a wait for results
 };
 
 class Aggregator {
  public:
   Aggregator(Store* store, RunSpec run, AggregatorOptions options);
 
-  // One round: lease, settings, results, update, evaluation. True while there is more to do.
-  // Errors: kUnavailable (call again later), kFenced (another aggregator leads: leave), others
-  // final.
+  // One round: lease, settings, results, update, evaluation. Returns true while there is more to
+  // do. Errors: kUnavailable (call again later), kFenced (it leads no longer, or the run was
+  // replaced: leave), others final.
   Result<bool> tick();
 
-  // Returns the run as of the last tick. Workers, refusals and the size of the inbox are read now,
-  // and are empty or 0 if the store does not answer.
+  // Returns the run as of the last tick. Workers, refusals, the size of the inbox and the own
+  // status are of now; what the store does not answer is empty or 0.
   RunSnapshot snapshot();
   // Returns true for lease_ms after the last renewal of the lease.
   bool leads() const { return leadership_ && options_.now() - lease_renewed_ < options_.lease_ms; }
   // Sets the sentence by which the status explains that an edit of the experiment file was refused;
   // empty: none was.
   void setEditRefused(const std::string& sentence);
-  // Returns true once the run has ended. Further ticks keep the lease and continue the run if a
+  // Returns true if the run has ended. Further ticks keep the lease and continue the run if a
   // person extends or resumes it.
   bool finished() const { return phase_ == Phase::kFinished || phase_ == Phase::kStopped; }
 
@@ -159,18 +159,18 @@ class Aggregator {
   uint64_t recorded_units_ = 0;
   uint64_t answers_bytes_ = 0;
   uint64_t open_units_ = 0;
-  bool evaluations_caught_up_ = false;  // what was recorded before the start has been read
+  bool evaluations_caught_up_ = false;  // what was recorded before the load has been read
   bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<uint64_t> held_tickets_;
   uint64_t next_ticket_ = 0;  // at least this many have been handed out
   uint64_t arrivals_ = 0;
-  uint64_t last_progress_ = 0;  // time of the last accepted result or evaluation, update or load
+  uint64_t last_progress_ = 0;  // time of the last progressed()
   uint64_t last_reissue_ = 0;
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
-  uint64_t refused_in_a_row_ = 0;                // since then; superseded results do not count
+  uint64_t refused_in_a_row_ = 0;  // since last_progress_; superseded results do not count
   std::optional<uint64_t> status_published_;
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;

@@ -103,7 +103,7 @@ Result<uint64_t> Aggregator::catchUpOnce() {
 }
 
 // Reads the next slice of the window of policies, ascending. An import does not write policies:
-// they are then read from the history.
+// they are then read from the history, and version 0 is computed.
 Result<uint64_t> Aggregator::readOldPolicies() {
   const uint64_t version = state_.policy().version();
   const uint64_t oldest =

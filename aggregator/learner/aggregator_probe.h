@@ -1,10 +1,9 @@
 #pragma once
 // AggregatorProbe: the metrics of one aggregator and of the run that it leads.
 //
-// Only the aggregator that holds the lease exports what the run is like: while it waits for the
-// lease, or cannot renew it because the store is away, those series are taken out, and allot_leader
-// is 0. The counts of this process stay, so that sums over processes remain right. Owned by main(),
-// one thread.
+// Only an aggregator that leads (Aggregator::leads()) exports what the run is like. In others those
+// series are taken out, and allot_leader is 0. The counts of this process stay, so that sums over
+// processes remain right. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>

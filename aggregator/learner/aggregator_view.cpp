@@ -169,8 +169,8 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
   return records[0].policy();
 }
 
-// Returns why the run makes no progress, or "". A worker at work is progress: an episode or a unit
-// of a large model takes minutes.
+// Returns why the run makes no progress, or "". A worker at work is progress unless units are held
+// back or results refused: an episode or a unit of a large model takes minutes.
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
   if (phase_ == Phase::kPaused) return "it is paused: allot resume";

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kLargestOrigin = uint64_t{64} << 20;
 
-// Returns true if the error is the file's, not the store's.
+// Returns true if the error counts as the file's, and not as one of the store.
 bool isRefusal(const Error& error) { return error.code == ErrorCode::kUsage; }
 
 }  // namespace

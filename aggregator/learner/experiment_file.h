@@ -1,10 +1,9 @@
 #pragma once
 // ExperimentFile: the experiment file of a run, at its start and with later edits.
 //
-// In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
-// applied (beginRun), and until something counts that is anything but the name; the rest is refused
-// with a sentence, and the run stays as it was. Owned by the aggregator's main thread; reads the
-// file, and the store only in begin() and follow().
+// In a cluster it is a ConfigMap's: people edit it while the run goes on. A file that the run can
+// take is applied (beginRun). Another is refused with a sentence, and the run stays as it was.
+// Owned by the aggregator's main thread; uses the store only in begin() and follow().
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,7 +28,8 @@ class ExperimentFile {
  public:
   explicit ExperimentFile(ExperimentFileOptions options) : options_(std::move(options)) {}
 
-  // Returns the run that the file asks for. kUsage names the file and the remedy.
+  // Returns the run that the file asks for. kUsage: the file, an option or a file that they name is
+  // wrong.
   Result<RunSpec> read();
 
   // Creates the run of this store by the file, or continues it with the edits of the file. With
@@ -46,7 +46,7 @@ class ExperimentFile {
   const std::string& refused() const { return refused_; }
 
  private:
-  // Returns the file's bytes; nothing if it cannot be read.
+  // Returns the file's first kMostYamlBytes + 1 bytes; nothing if it cannot be read.
   std::optional<std::string> content() const;
   Result<RunSpec> parse(const std::optional<std::string>& content, uint32_t schema) const;
   Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
@@ -58,8 +58,8 @@ class ExperimentFile {
 };
 
 // Returns the id of the run that this aggregator leads: `run_id` if it is given; else the newest
-// run of the experiment in the file, or `fresh_id` if there is none. Without a readable file: the
-// only run of the store, or the error of the file if there is not exactly one.
+// run of the experiment in the file, or `fresh_id` if there is none. Without a valid file: the
+// newest run of the store's only experiment, or the error of the file if it has none or several.
 Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,
                               const Result<RunSpec>& file, const std::string& fresh_id);
 

@@ -28,7 +28,7 @@ struct CurvePoint {
   uint64_t version = 0;       // policy version
   uint64_t total_budget = 0;  // reads per head and decode step, summed over the layers
   uint64_t n = 0;             // questions graded, each in all its repeats
-  double accuracy = 0;        // share of n, 0..1
+  double accuracy = 0;        // mean score, 0..1
   double low = 0;             // 95 % interval, around the accuracy
   double high = 0;
   std::vector<TaskScore> tasks = {};
@@ -43,7 +43,7 @@ struct CurvePoint {
   std::optional<double> prefill_bytes_share = {};
   std::optional<double> prefill_kept_mass = {};
   std::optional<double> prefill_least_kept_mass = {};
-  SampleSchedule samples = {};               // reads per layer
+  SampleSchedule samples = {};               // reads per layer, or per layer and head
   std::optional<TaskScore> other = {};       // the same answers by the paper's other grader
   uint32_t repeats = 1;                      // times that each question was answered
   std::optional<double> repeat_sd = {};      // standard deviation of the repeats' accuracies
@@ -82,7 +82,7 @@ std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& poi
 // by version. Empty unless there are two versions.
 struct LearningCurve {
   std::vector<CurveLine> lines;
-  std::optional<size_t> uniform;  // index of the uniform point; none if there are several methods
+  std::optional<size_t> uniform;  // index of the uniform point; only of a single method
 };
 LearningCurve learningCurve(const std::vector<CurvePoint>& points,
                             const std::vector<CurveLine>& newest, uint64_t total_budget);
@@ -98,8 +98,7 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
                               const std::vector<CurveLine>& newest, uint64_t total_budget,
                               const std::string& decode);
 
-// Same-state fidelity of one cell, or of the part of it named `name` (a layer, a number of tiles, a
-// task).
+// Same-state fidelity or variance of one cell, or of its part `name`.
 struct FidelityNumbers {
   std::string name;
   uint64_t states = 0;

@@ -49,7 +49,7 @@ json scoreView(const Score& score) {
   return {{"n", score.n}, {"accuracy", score.accuracy}, {"ci95", {score.low, score.high}}};
 }
 
-// {mean, ci95, questions}: an accuracy above another's on the same questions.
+// {mean, ci95, questions}: an accuracy minus another's on the same questions.
 json differenceView(const std::optional<PairedDifference>& paired) {
   if (!paired) return nullptr;
   return {{"mean", paired->mean},
@@ -88,7 +88,7 @@ json varianceNumbersView(const FidelityNumbers& numbers) {
 
 using NumbersView = json (*)(const FidelityNumbers& numbers);
 
-// The parts of one cell, each under its name: "layer", "tiles" or "task".
+// The parts of one cell, each with its name in the member `key`: "layer", "tiles" or "task".
 json partsView(const std::vector<FidelityNumbers>& parts, const char* key, NumbersView view) {
   json rows = json::array();
   for (const FidelityNumbers& part : parts) {
@@ -184,7 +184,8 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
 }
 
 // Returns the rollout speed over the last updates, without pauses for evaluation: the few long gaps
-// do not move the median time between two updates. Returns nothing below three updates.
+// do not move the median time between two updates. Returns nothing below three updates, or if that
+// median is 0.
 std::optional<double> episodesPerSecond(const RunSnapshot& snapshot) {
   const auto& history = snapshot.history;
   if (history.size() < 3) return std::nullopt;

@@ -25,7 +25,7 @@ std::vector<std::string> wordsOf(const std::string& text) {
   return words;
 }
 
-// Returns "epsilon" for "epsilon=0.1"; "" if the value is no number.
+// Returns "epsilon" for "epsilon=0.1"; "" if there is no number after "=".
 std::string numericKey(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos) return "";

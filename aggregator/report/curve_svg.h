@@ -1,6 +1,6 @@
 #pragma once
-// Accuracy against what was read: curve.svg of a run's report, its other figures, and the pictures
-// of documents (`allot plot`).
+// The plots of a run: curve.svg of its report, the report's other figures, and the pictures of
+// documents (`allot plot`).
 //
 // Pure functions, any thread.
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// How each line looks in every plot of a run: by its method, or where there is one method only by
-// its schedule. Names what tells the lines apart: method, schedule, or both.
+// Gives the lines of a run's plots, known by method and schedule, their styles and names. A name
+// has what tells the lines apart: method, schedule, or both.
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<CurvePoint>& points,
@@ -44,29 +44,31 @@ struct Measured {
 std::vector<PlotSeries> linesByNumber(const std::vector<Measured>& measured,
                                       const LineStyles& styles);
 
-// The name of a method's line: its text without the parameter in which it differs from most others,
-// and the name of that parameter. The whole text and "" if no other differs in one parameter.
+// The name of a method's line: its text without the numeric parameter in which it differs from most
+// others, and the name of that parameter. The whole text and "" if no other differs in one only.
 struct NumberedName {
   std::string text;
   std::string parameter;
 };
 NumberedName nameWithoutNumber(const std::string& method, const std::vector<std::string>& methods);
 
-// Returns true for a schedule of evaluation.schedules oneHot. Only oneHotPlot() shows it.
+// Returns true for a schedule of evaluation.schedules oneHot. Of the plots only oneHotPlot() shows
+// it.
 bool isOneHot(const std::string& schedule);
 
 // ---- The plots.
 
-// Accuracy against total budget, a line for each method and schedule. Points without a budget and
-// one-hot schedules are left out. task: its scores instead of those of all questions.
+// Accuracy against total budget, a line for each method and schedule, and a level for dense
+// attention. Other points without a budget, and one-hot schedules, are left out. task: its scores
+// instead of those of all questions.
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task = "");
 
 // A share of dense attention's reads.
 enum class CurveShare { kKvBytes, kKeyBytes, kPrefillBlocks };
 
-// Accuracy against that share, with linesByNumber(). Points without the share and one-hot schedules
-// are left out.
+// Accuracy against that share, with linesByNumber(), and a level for dense attention. Points
+// without the share or with 0, and one-hot schedules, are left out.
 Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share);
 
 // Accuracy of the one-hot schedules against the layer that each cuts.

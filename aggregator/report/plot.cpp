@@ -120,8 +120,9 @@ Scale scaleOf(const PlotAxis& axis, const std::vector<double>& values, double fr
   return scale;
 }
 
-// Returns round numbers between the ends. A logarithmic axis of less than a decade has equal steps;
-// a longer one 1, 2 and 5 times powers of ten, from 3.5 decades on the powers alone.
+// Returns round numbers between the ends. On a logarithmic axis they are 1, 2 and 5 times powers of
+// ten. From 3.5 decades on they are the powers alone, below one decade at most ten multiples of a
+// round step.
 std::vector<double> roundTicks(const Scale& scale) {
   std::vector<double> ticks;
   if (!scale.logarithmic) {

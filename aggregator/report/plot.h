@@ -1,5 +1,5 @@
 #pragma once
-// Plots as SVG: lines of points with intervals on linear or logarithmic axes.
+// Plots as SVG: points with intervals, lines and bars on linear or logarithmic axes.
 //
 // Pure functions, any thread. A picture follows the viewer's light or dark theme; shapes, and
 // dashes from the ninth style on, tell lines apart as well as colours. All text is escaped. Points
@@ -14,7 +14,7 @@ namespace allot {
 struct PlotPoint {
   double x = 0;
   double y = 0;
-  double low = 0;  // interval; none if not below high
+  double low = 0;  // interval; not drawn unless below high
   double high = 0;
   std::string title = {};  // shown under the pointer
 };
@@ -22,7 +22,7 @@ struct PlotPoint {
 struct PlotSeries {
   std::string name;
   size_t style = 0;  // which colour, shape and dash; equal numbers look equal in every plot
-  std::vector<PlotPoint> points;  // by x
+  std::vector<PlotPoint> points;  // by x, if joined
   bool joined = true;             // by a line
   bool bars = false;              // from 0 up, one unit of x apart, instead of marks
 };

@@ -96,7 +96,7 @@ std::string shareFigure(const Data& data, CurveShare share, std::string_view hea
 std::string oneHotFigure(const Data& data) {
   const Plot plot = oneHotPlot(newestCompletePerCell(data.points));
   return figure(plot.title,
-                "one layer with a single draw, the others with the rest of the budget; 95 % "
+                "one layer with a single draw, the others with their uniform share; 95 % "
                 "intervals",
                 plot);
 }
@@ -207,7 +207,7 @@ std::string fidelityFigures(const Data& data, const std::vector<VarianceSlope>& 
 
 std::string cell(const std::string& text) { return "<td class=\"r\">" + text + "</td>"; }
 
-// Darker where the error is larger, on a logarithmic scale over the whole table.
+// Darker where the value is larger, on a logarithmic scale over the whole table.
 std::string heatCell(double value, double least, double most) {
   const double share =
       most > least && value > 0 ? std::log(value / least) / std::log(most / least) : 0;
@@ -367,8 +367,7 @@ std::string fidelityCards(const Data& data, const std::vector<VarianceSlope>& sl
                                       points.front().support_tile));
 }
 
-// A prefill method has one row, since all its cells read prompts alike, or one for each cell if it
-// draws.
+// A prefill method has one row, or one for each schedule and budget if it draws.
 std::string prefillTable(const Data& data) {
   std::string rows;
   std::set<std::string> seen;
@@ -540,8 +539,8 @@ Result<std::string> reportHtml(const RunView& view) {
     return fmt::format("{}\n{}\n{}", open, text, close);
   };
   std::string html(page::kIndexHtml);
-  // Marks are looked for in a text that holds all earlier insertions, so that data of a run comes
-  // last.
+  // Marks are looked for in a text that holds all earlier insertions. In these, texts of a run are
+  // escaped.
   ALLOT_TRY(put(
       html, "<link rel=\"icon\" href=\"icon.svg\">",
       fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">", kReportLoads)));

@@ -11,9 +11,9 @@
 
 namespace allot {
 
-// Returns the HTML sections of the figures and tables that the live page does not have: accuracy by
-// task, against bytes read, and with one layer at a single draw; sparse prefills; fidelity;
-// variance. Omits those without data; "" if there are none.
+// Returns the HTML sections that a report has beside the page's. They show accuracy by task,
+// against bytes read, and with one layer at a single draw; sparse prefills; fidelity; variance.
+// Omits those with too little data; "" if none is left.
 std::string figuresHtml(const RunView& view);
 
 // Returns true for paths below /report/.
@@ -22,14 +22,14 @@ bool isReportPath(const std::string& path);
 // container has no shell. 404: another path, a file that is not there yet, or dir "".
 HttpReply serveReport(const std::string& path, const std::string& dir);
 
-// The Content-Security-Policy of report.html: all is in the file itself, and nothing goes over the
-// network.
+// The Content-Security-Policy of report.html and of the files that serveReport() serves: nothing is
+// loaded over the network.
 inline constexpr const char* kReportLoads =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 // Writes report.html, curve.csv, curve.svg, policy.json, summary.json and, if they were measured,
 // fidelity.csv and variance.csv into `dir`, which is made if need be. Each file appears whole or
-// not at all. kIo names the file; kInternal: a fault of the program.
+// not at all. kIo names the file or the folder; kInternal: a fault of the program.
 Status writeReport(const std::string& dir, const RunView& view);
 
 // Returns report.html; public for tests.

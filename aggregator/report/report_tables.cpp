@@ -53,7 +53,7 @@ class CurveLineReader {
   CurveLineReader(const std::vector<std::string>& names, const std::vector<std::string>& fields)
       : names_(names), fields_(fields) {}
 
-  // Returns a field; "" without such a column.
+  // Returns a field; "" if the line has none under this name.
   std::string text(const char* name) const {
     const auto at = std::find(names_.begin(), names_.end(), name) - names_.begin();
     return static_cast<size_t>(at) < fields_.size() ? fields_[at] : "";

@@ -10,8 +10,8 @@
 
 namespace allot {
 
-// Returns a row for each point (task "all"), then one for each of its tasks, in which shares and
-// means are empty.
+// Returns a row for each point (task "all"), then a row for each task of each point. In the latter
+// all columns behind the task are empty, except repeats.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
 // Reads the points of such a text with their tasks: method, schedule, budget, version, n, accuracy,
@@ -19,8 +19,8 @@ std::string curveCsv(const std::vector<CurvePoint>& points);
 // the line and the column without a number.
 Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std::string& place);
 
-// Return a row for each point (part "all"), then one for each of its layers, numbers of tiles,
-// layers by number of tiles ("7/3-4"), and tasks.
+// Return a row for each point (part "all"), then rows for each point's parts: layers, numbers of
+// tiles, layers by number of tiles ("7/3-4"), and tasks.
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
 std::string varianceCsv(const std::vector<FidelityPoint>& points);
 

@@ -2,8 +2,8 @@
 // Api: a client of the Kubernetes API, JSON in and JSON out.
 //
 // An Api owns one connection, and its calls block. One thread uses it. Reflector and LeaderElection
-// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() may
-// come from any thread.
+// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() and
+// interrupted() are for any thread.
 //
 // Each request ends within its limits, except for the lookup of a name. After a 401 a request is
 // sent once more if the token comes from a file, which is read again. list() begins again after a
@@ -49,7 +49,7 @@ std::string keyOf(const nlohmann::json& object);
 Reply<std::string> pathOf(const Resource& resource, const ObjectName& object = {},
                           const std::string& subresource = {});
 
-// Encodes for a query: all characters except letters, digits and -._~ as %XX.
+// Encodes for a URL: all bytes except letters, digits and -._~ as %XX.
 std::string percentEncoded(std::string_view text);
 
 struct ListOptions {
@@ -102,9 +102,8 @@ class Api {
   // it applied before and leaves out now are released. Creates the object if there is none.
   Reply<nlohmann::json> apply(const Resource& resource, const nlohmann::json& object,
                               const ApplyOptions& options);
-  // Sets {"status": ...} by a merge patch on /status. It is for servers below 1.22, whose managed
-  // fields of /status are not reliable; on others apply() with subresource "status" does the same.
-  // With a resource_version, a changed object is a 409.
+  // Sets {"status": ...} by a merge patch on /status, also on servers below 1.22, where apply() on
+  // /status is not reliable. With a resource_version, a changed object is a 409.
   Reply<nlohmann::json> patchStatus(const Resource& resource, const ObjectName& object,
                                     const nlohmann::json& status,
                                     const std::string& resource_version = {});

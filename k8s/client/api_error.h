@@ -24,7 +24,7 @@ struct ApiError {
   // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Untrusted", "Interrupted". Empty for an
   // answer that is no Status.
   std::string reason;
-  // One sentence, which names the request or the server.
+  // One sentence.
   std::string message;
   // The time that the server asks clients to wait.
   std::optional<std::chrono::seconds> retry_after;
@@ -52,7 +52,7 @@ inline tl::unexpected<ApiError> noAnswer(std::string reason, std::string message
 // `http_status` is the code if the object has none from 400 to 599.
 ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::string_view request);
 
-// Returns the seconds of a Retry-After header, at most five minutes.
+// Returns the seconds for which a server asks to wait, at most five minutes.
 std::chrono::seconds cappedRetryAfter(int64_t retry_after);
 
 // Returns a server's text for use in a sentence: one printable line, cut after 2048 bytes.

@@ -103,7 +103,7 @@ class Connection::Impl {
 
  private:
   // Runs `exchange` on the open connection, else on a new one. Repeats it on a new one if the open
-  // one broke before a byte of the answer, unless the request is a POST.
+  // one broke before a byte of the answer. Does not repeat a POST, nor after the deadline.
   template <typename Exchange>
   Reply<HttpAnswer> retried(const HttpRequest& request, const std::string& token,
                             TimePoint deadline, const Exchange& exchange) {

@@ -134,8 +134,8 @@ void EventRecorder::send() {
   }
 }
 
-// Adds to the count of an event. Creates it if the server no longer has it: servers keep events for
-// an hour.
+// Adds to the count of an event. Creates it if the server no longer has it: servers usually keep
+// events for an hour.
 Reply<void> EventRecorder::count(const EventBook::Due& due) {
   const ObjectName name = nameOf(due.event);
   const auto old = api_.get(eventResource(), name);

@@ -36,8 +36,8 @@ const Resource& leaseResource();
 // LeaderElection sends the requests and reports their outcome. One thread.
 //
 // The record is changed by compare and swap on its resourceVersion. Another holder's lease is over
-// when our steady clock says so, counted from the last change of the record that we saw. Times in
-// the record are ignored, because clocks differ. A lease is no fence: a former leader may write
+// when our steady clock says so, counted from the last change of the record that we saw. Timestamps
+// in the record are ignored, because clocks differ. A lease is no fence: a former leader may write
 // once more after it has lost.
 class Candidate {
  public:
@@ -101,7 +101,7 @@ struct ElectionOptions {
   // Unique to this process; "": the host's name, which is the pod's, and random digits.
   std::string identity = {};
   LeaseTimes times = {};
-  // Of each request. Two requests fit into the renew deadline.
+  // Of each request. By default two requests fit into the renew deadline.
   Limits limits = {.connect = std::chrono::milliseconds(2000),
                    .request = std::chrono::milliseconds(4000)};
   Clock clock = steadyClock();
@@ -124,7 +124,7 @@ class LeaderElection {
 
   // Starts the thread. Called once.
   void start();
-  // Makes one attempt; false once the lease is lost. For tests, which own the clock.
+  // Makes one attempt; false once the lease is lost. Public for tests, which own the clock.
   // Requires: start() was not called.
   bool turn();
 

@@ -41,7 +41,7 @@ class WatchLines {
   // resourceVersion).
   Reply<void> feed(std::string_view bytes, const std::function<void(WatchEvent)>& take);
 
-  // Returns true if the stream ended inside a line: the connection was cut.
+  // Returns true within a line: if the stream ends here, the connection was cut.
   bool insideLine() const { return !line_.empty(); }
 
  private:

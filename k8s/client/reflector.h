@@ -2,8 +2,9 @@
 // Reflector: keeps an ObjectCache equal to the API server's objects of one kind, by list and watch.
 //
 // It has its own thread and connection; the destructor ends both, even in the middle of a watch.
-// `changed` is called on that thread with the key of each new, different or removed object. It
-// should put the key into a queue and return. objects(), counts() and problem() are for any thread.
+// `changed` is called on that thread, with the key of each object that a list shows to be new,
+// different or gone. It is also called for the object of each event. It should put the key into a
+// queue and return. objects(), counts() and problem() are for any thread.
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -75,7 +76,7 @@ class Reflector {
 
   // Starts the thread. Called once.
   void start();
-  // Does the next step and returns. For tests, which own the clock.
+  // Does the next step and returns. Public for tests, which own the clock.
   // Requires: start() was not called.
   ListWatch::Step turn();
 

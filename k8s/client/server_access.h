@@ -46,8 +46,8 @@ struct ServerAccess {
 // kUsage, with an example of a valid one.
 Result<ServerAccess> accessOf(const std::string& url);
 
-// A token. A bound token lives an hour, and its file is renewed before. It is therefore read again
-// once it is older than a minute.
+// A token. A bound token usually lives an hour, and its file is renewed before. It is therefore
+// read again once it is older than a minute.
 class Token {
  public:
   static constexpr std::chrono::seconds kFresh{60};
@@ -82,7 +82,7 @@ inline constexpr const char* kServiceAccountFolder =
 
 // Returns the access of a pod: the address from KUBERNETES_SERVICE_HOST and
 // KUBERNETES_SERVICE_PORT; ca.crt, token and namespace from the folder. kUsage, one sentence, if
-// one of them except the namespace is missing.
+// one of them except the namespace is missing or the port is none.
 Result<ServerAccess> inCluster(const Environment& environment = processEnvironment(),
                                const std::string& folder = kServiceAccountFolder);
 

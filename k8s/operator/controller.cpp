@@ -32,7 +32,7 @@ constexpr milliseconds kLongestTurn{5'000};
 constexpr milliseconds kFirstPause{1'000};
 constexpr milliseconds kLongestPause{300'000};
 
-// Returns the resource of an object; nothing for a kind that k8s/render does not make.
+// Returns the resource of an object; nothing for a kind that an operator does not apply.
 std::optional<Resource> resourceOf(const json& object) {
   static const std::map<std::string, std::string> plurals = {
       {"Deployment", "deployments"},
@@ -273,8 +273,7 @@ void Controller::reconcile(const std::string& key) {
   memory.not_before = now + memory.back_off;
 }
 
-// kUsage: the file cannot be run, and judgement->refused says why. Other errors: there are no
-// accounts.
+// If the file cannot be run, judgement->refused says why. Other errors: there are no accounts.
 Status Controller::make(const Observed& observed, Memory* memory, Judgement* judgement) {
   const json& object = observed.object;
   const std::string version = versionOf(object);
@@ -313,8 +312,8 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
   return {};
 }
 
-// Returns the accounts of the existing Secret, or new ones. Existing ones are never replaced: Redis
-// and its clients know them.
+// Returns the accounts of the existing Secret, or new ones. Existing passwords are never replaced:
+// Redis and its clients know them.
 Result<TextMap> Controller::accounts(const Observed& observed) {
   const ObjectName name = kube::nameOf(observed.object);
   const auto secret = api_.get(kSecrets, {name.space, accountsName(name.name)});

@@ -1,12 +1,12 @@
 #pragma once
 // Controller: makes the objects that run experiments agree with the Experiments of a cluster.
 //
-// Experiments are watched (k8s/client/reflector.h); what belongs to them is listed every ten
-// seconds, which misses nothing; and aggregators that are ready are asked how their runs are. Each
-// experiment is looked at when it changes and at each listing: plan() decides, the controller
-// carries it out. After a failure an experiment waits, from 1 s to 300 s, and delays no other. The
-// owner calls turn() in a loop, on one thread, while it leads. A turn begins no further experiment
-// after 5 s, so that a process without the lease stops soon.
+// Experiments are watched (k8s/client/reflector.h); their workloads and pods are listed every ten
+// seconds; and aggregators that are ready are asked how their runs are. Each experiment is looked
+// at when it changes and at each listing: plan() decides, the controller carries it out. After a
+// failure an experiment waits, from 1 s to 300 s or until its spec changes, and delays no other.
+// The owner calls turn() in a loop, on one thread, while it leads. A turn begins no further
+// experiment after 5 s, so that a process without the lease stops soon.
 #include <deque>
 #include <functional>
 #include <map>
@@ -47,9 +47,9 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // Waits up to `wait` for changed Experiments, unless some are queued already. Lists the objects
-  // if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the others
-  // stay queued for the next turn.
+  // Waits up to `wait` for changed Experiments, unless some are queued already. Lists workloads and
+  // pods if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the
+  // others stay queued for the next turn.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {

@@ -204,7 +204,7 @@ Verdict degraded(const Judgement& judgement) {
   return {false, "AsWanted", "the cluster has taken every object"};
 }
 
-// Returns "[0.6700, 0.7500]" for a list of two strings; null for another form.
+// Returns "[0.6700, 0.7500]" for a list of these two strings; null for another form.
 json intervalOrNull(const json& object, std::initializer_list<const char*> path) {
   const json* const found = memberAt(object, path);
   if (found == nullptr || !found->is_array()) return nullptr;

@@ -22,7 +22,7 @@ struct PodTrouble {
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);
 
-// Returns the Unix time in s of "2026-01-31T12:00:00Z"; 0 if `time` has another form.
+// Returns the Unix time in s of "2026-01-31T12:00:00Z"; 0 if `time` does not begin like that.
 int64_t unixSeconds(const std::string& time);
 
 // Returns why pods cannot be created: a quota, or an admission that refuses them. Only a Deployment
@@ -37,19 +37,19 @@ struct PodCounts {
 };
 PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& component);
 
-// What is seen of an experiment, all of it written by others and therefore unchecked.
+// What is seen of an experiment. It is written by others and therefore unchecked.
 struct Observed {
   nlohmann::json object;                       // with its status as it is
   std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
-  std::optional<nlohmann::json> export_job = {};  // looked for while it is being deleted
+  std::optional<nlohmann::json> export_job = {};  // looked for while a deleted one is held
   uint64_t now_unix_ms = 0;
 };
 
 struct Judgement {
   std::string refused = {};  // why its file cannot be run; "": it can
-  std::string trouble = {};  // why the cluster does not take an object of it; "": it does
+  std::string trouble = {};  // why an object of it could not be made or applied; "": none
   uint32_t workers = 0;      // that are wanted
   bool suspended = false;
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted

@@ -1,7 +1,6 @@
 #pragma once
-// plan(): what to do about one Experiment now. Everything is decided here, from what is seen and
-// what was applied before; the controller carries it out. So from any state, after any order of
-// edits, kills and lost answers, the same end is reached. Pure; any thread.
+// plan(): what to do about one Experiment now. It is decided from what is seen and what was applied
+// before; the controller carries it out. Pure; any thread.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>

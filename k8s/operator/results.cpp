@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr char kFinalizer[] = "allot.dev/results";
 constexpr char kForeground[] = "foregroundDeletion";  // the garbage collector's
 constexpr char kExport[] = "export";                  // component of the Job's pods
-// Workers push what they hold within their grace of two minutes; a pod of a lost node never goes.
+// Workers push what they hold within their grace of two minutes; a pod of a lost node may stay.
 constexpr int64_t kWorkersSeconds = 300;
 constexpr int64_t kLongestSeconds = 24 * 3600;
 

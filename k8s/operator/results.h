@@ -36,7 +36,7 @@ struct ExportStep {
   std::string message;
 };
 
-// Returns the step. status: that of statusOf(), without conditions.
+// Returns the step. status: that of statusOf(); its conditions are not read.
 ExportStep exportStep(const Observed& observed, const Judgement& judgement,
                       const nlohmann::json& status);
 

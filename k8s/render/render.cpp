@@ -157,7 +157,7 @@ Status checkComponents(const RenderOptions& options) {
   return {};
 }
 
-// Returns the labels of all objects, of their pods and in their selectors.
+// Returns the labels that all objects and their pods have.
 TextMap labelsFor(const std::string& experiment) {
   return {{"allot.dev/experiment", experiment},
           {"app.kubernetes.io/instance", experiment},

@@ -1,9 +1,9 @@
 #pragma once
 // Engine: runs episodes and evaluation units on one model. It knows neither the store nor the run.
 //
-// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. A
-// result is a function of (experiment, policy, ticket) or (experiment, unit), never of earlier
-// work. One thread.
+// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. Apart
+// from its times, a result is a function of (experiment, policy, ticket) or (experiment, unit),
+// never of earlier work. One thread.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,8 +51,8 @@ class Engine final : public EpisodeEngine {
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
-  // Switches to another experiment. kFenced if it needs another model, other questions or other
-  // data of the pool: only a new process can work for it. An error changes nothing.
+  // Switches to another experiment. kFenced if it needs another model, other questions, other data
+  // of the pool or another device: only a new process can work for it. An error changes nothing.
   Status switchTo(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
@@ -147,7 +147,7 @@ class Engine final : public EpisodeEngine {
     std::optional<uint64_t> ticket;  // of the first expected episode
     uint32_t first = 0, count = 0;   // held-out questions of a unit, by one method after another
   };
-  // Returns a rank for each prompt that will be needed after `row`: the lower, the sooner.
+  // Returns a rank for prompts that are expected after `row`: the lower, the sooner.
   std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
                                                           const Methods& methods) const;
   // Returns the rows with their prompts in memory, and `spare` pages a row beyond generation's.

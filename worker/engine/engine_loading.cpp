@@ -98,7 +98,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_TRY(checkProfile(profile, digest));
   }
   ALLOT_TRY(checkTokens(dataset, config));
-  // Last: a large model takes minutes, and all other errors have been reported by now.
+  // Last: a large model takes minutes, and errors of other files have been reported by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
   auto engine =

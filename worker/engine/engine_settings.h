@@ -37,9 +37,8 @@ bool holds(const std::vector<int>& numbers, int number);
 Result<KvPoolOptions> poolFor(const v1::Spec& spec);
 
 // Returns the device for spec.model.device. `auto` is a GPU if one is usable and supports this
-// model and all methods of the experiment, else the CPU; the reason is logged. kUsage, with the
-// remedy, if the device or spec.model.dtype needs a GPU and none can be used, or for bfloat16 with
-// `cpu`.
+// model and experiment, else the CPU; the reason is logged. kUsage, with the remedy, if the device
+// or spec.model.dtype needs a GPU and none can be used, or for bfloat16 with `cpu`.
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
 
 // Adds the reads of `steps` decode steps of a row.

@@ -2,7 +2,8 @@
 // Fidelity: measures how close a method's attention is to dense attention in the same state
 // (SANTA paper, Appendix U). One thread: the decoder's.
 //
-// Every row is decoded greedily and densely. Two questions are asked at each of its steps:
+// Every row is decoded greedily and densely, after a whole prompt. Two questions are asked at each
+// of its steps:
 //  - Error: in every layer the method gets the queries, keys and values of dense attention. Its
 //    output is compared with the dense one, head by head. A head whose dense output is zero is left
 //    out. An output of zeros has an error of 1 and a cosine of 0.

@@ -11,7 +11,7 @@
 //     those held-out questions after dense prompts, as tokens of the vocabulary; a method that uses
 //     a budget needs a schedule, too -> {"answers": [{"question": 0, "score": 1,
 //     "prompt": [5, 1, ...], "tokens": [9, ...]}, ...]}
-// The number of a line, counted from 0, is the ticket that seeds the draws of training questions.
+// The number of a line, counted from 0, is the ticket of its episode, which seeds the draws.
 #include <istream>
 #include <ostream>
 

@@ -26,8 +26,8 @@ class EpisodeEngine {
  public:
   virtual ~EpisodeEngine() = default;
 
-  // Runs the episodes of all tickets as one batch under `policy`. The caller sets result ids,
-  // worker, build and the time of the end. kData if the policy does not fit the model.
+  // Runs the episodes of all tickets together under `policy`. The caller sets result ids, worker,
+  // build and the time of the end. kData if the policy does not fit the model.
   // Requires: there is a ticket.
   virtual Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                          const std::string& policy_sha256,

@@ -51,7 +51,7 @@ class WeightFiles {
   uint64_t before_ = 0;
 };
 
-// Sends the last beat of a worker that ends with an error. The store keeps the beat for
+// Sends the last beat of a worker that ends with an error. The store keeps the beat for at most
 // kFailureKeptMs, with the first 1000 bytes of `why`. Errors of the store are ignored.
 void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
                  uint64_t unix_now_ms);

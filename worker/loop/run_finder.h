@@ -40,7 +40,7 @@ class RunFinder {
   // those that do not pass by waiting.
   Result<std::optional<FoundRun>> find();
   // Returns true if the experiment's newest run is not the one that find() returned last. Returns
-  // false for a named run, and if the store does not answer.
+  // false for a named run, and if the store does not answer or has no such run.
   bool moved() const;
 
   // Repeats a store call every 500 ms while it returns kUnavailable. Once draining, returns that

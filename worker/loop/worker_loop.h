@@ -57,10 +57,10 @@ class WorkerLoop {
 
   // Runs one round: pushes held results, then does the units of one claim or the episodes of one
   // pull. Returns how long to rest before the next round; nothing once the work is over. A store
-  // that is away is no error.
+  // that is away is no error until the grace period is over.
   Result<std::optional<std::chrono::milliseconds>> step();
-  // Waits for `time`, or until the store has news for an idle worker. Ends soon after draining is
-  // set or another run begins.
+  // Waits for `time`, or until the store has news for an idle worker. Ends sooner if the store
+  // fails, and soon after draining is set or another run begins.
   void rest(std::chrono::milliseconds time);
 
   // Returns the number of episode results that were made and not yet pushed.
