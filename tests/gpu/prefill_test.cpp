@@ -75,13 +75,14 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  void plan(const std::string& text) {
+  Refusal tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
     MethodOptions method;
     EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
+    return workspace.plan(method, pool.kv, bounds);
+  }
+  void plan(const std::string& text) {
     const int heads = prompt_.cache.shape.heads;
-    EXPECT_EQ(
-        workspace.plan(method, pool.kv, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}),
-        std::nullopt);
+    EXPECT_EQ(tryPlan(text, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}), std::nullopt);
   }
 
   // `attend` is given the chunk and where its outputs go.
@@ -238,11 +239,9 @@ TEST_F(Prefill, APlanThatFailsLeavesNone) {
   for (const char* method : {"sale", "sample-attention"}) {
     GpuPrompt gpu(prompt);
     gpu.plan(method);
-    EXPECT_THAT(gpu.workspace
-                    .plan(GpuPrompt::methodIn(method), gpu.pool.kv,
-                          {.heads = 1 << 14, .count = 1 << 22, .keys = 1 << 22})
-                    .value_or(""),
-                testing::HasSubstr("MiB left"));
+    EXPECT_THAT(
+        gpu.tryPlan(method, {.heads = 1 << 14, .count = 1 << 22, .keys = 1 << 22}).value_or(""),
+        testing::HasSubstr("MiB left"));
     EXPECT_THAT(cuda::attendBlocks(gpu.pool.kv, gpu.inputs(), {}, &gpu.workspace, {}, gpu.stream)
                     .value_or(""),
                 testing::HasSubstr("the workspace was planned for"));
