@@ -75,7 +75,7 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  Refusal tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
     MethodOptions method;
     EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
     return workspace.plan(method, pool.kv, bounds);
