@@ -127,10 +127,11 @@ TEST_P(Failures, ShortBiasesLayersAndWindows) {
 
 // No GPU has the memory of the second plan.
 TEST_P(Failures, APlanThatFailsLeavesNone) {
-  Gpu gpu(fourRows(kLayouts[0]), kLayouts[0].element);
+  const Cache cache = fourRows(kLayouts[0]);
+  Gpu gpu(cache, kLayouts[0].element);
   const cuda::StepBounds bounds = gpu.bounds(method);
   cuda::StepBounds large = bounds;
-  large.rows = 1 << 24;
+  large.rows = 1 << 26;
   const auto step = [&] {
     return cuda::decodeAttention(method, gpu.pool.kv, gpu.inputs(), &gpu.workspace, {}, gpu.stream)
         .value_or("");
