@@ -33,9 +33,17 @@ class Classes {
     const auto reply = redis_.call({"COMMAND", "INFO", command});
     EXPECT_TRUE(reply) << command;
     if (!reply) return '?';
-    // XINFO has its flags with its subcommands.
-    const bool has_subcommands = reply->view()[0][9].size() > 0;
-    const RedisView flags = has_subcommands ? reply->view()[0][9][0][2] : reply->view()[0][2];
+    const RedisView command_info = reply->view()[0];
+    if (const char own = classOf(command_info[2]); own != '?') return own;
+    // XINFO has its flags with its subcommands; HELP, one of them, has none of these.
+    for (size_t i = 0; i < command_info[9].size(); ++i) {
+      if (const char of = classOf(command_info[9][i][2]); of != '?') return of;
+    }
+    return '?';
+  }
+
+ private:
+  static char classOf(const RedisView& flags) {
     for (size_t i = 0; i < flags.size(); ++i) {
       if (flags[i].text() == "write") return 'w';
       if (flags[i].text() == "readonly") return 'r';
@@ -43,7 +51,6 @@ class Classes {
     return '?';
   }
 
- private:
   RedisServer server_;
   RedisConnection redis_{*parseRedisUrl(server_.url()), 5000};
 };
