@@ -12,7 +12,7 @@
 
 namespace allot {
 
-// Graded questions of one task.
+// Graded questions of one task; of all tasks if `task` is empty (CurvePoint::other).
 struct TaskScore {
   std::string task;
   uint64_t n = 0;
@@ -64,8 +64,8 @@ struct CurveLine {
   std::vector<size_t> points;
 };
 
-// Below a point is complete if no other point has a larger `n`: all share the held-out questions,
-// whose chunks arrive one by one.
+// Below a point is complete if no other point has a larger `n`. Points of evaluationPoints() all
+// are; points from a file may not be.
 
 // Returns for each method and schedule the points of one policy version, by budget: the version
 // with the most complete points; of equals that with the most points, then the newest.
@@ -136,7 +136,8 @@ struct FidelityPoint {
   AgreementLayers agreement = AgreementLayers::kAll;
 };
 
-// Returns the snapshot's complete summaries of one measure (fidelity or variance), in its order.
+// Returns the snapshot's summaries of one measure (fidelity or variance) whose questions have all
+// been measured (FidelitySummary::complete), in its order.
 std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure);
 
 // Returns the newest point of each method, schedule and budget.

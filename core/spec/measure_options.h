@@ -15,7 +15,7 @@ struct MeasureOptions {
   Measure measure = Measure::kAccuracy;
   // Of fidelity and variance:
   uint32_t questions = 64;  // held-out questions, rounded up to whole chunks
-  uint32_t tile = 32;       // keys in a tile; errors are counted by the tiles with 90 % of the mass
+  uint32_t tile = 32;  // keys in a tile; errors are grouped by how many tiles hold 90 % of the mass
   AgreementLayers agreement = AgreementLayers::kAll;  // of fidelity
   uint32_t replicates = 16;                           // of variance, >= 2
 

@@ -21,13 +21,13 @@ const std::vector<SpecRule>& specRules();  // core/spec/spec_rules.h
 
 // 1: the keys of release 0.1.0. Until its tag they may change.
 inline constexpr uint32_t kSpecSchema = 1;
-// Development builds before 0.1.0 stored numbers up to this one, or none.
+// Development builds stored numbers from 2 up to this one, or none.
 inline constexpr uint32_t kLastDevelopmentSchema = 11;
 // The schema that the next key comes with.
 inline constexpr uint32_t kNextSchema = std::max(kSpecSchema, kLastDevelopmentSchema) + 1;
 
-// Sets unset keys of later schemas than the first to SpecRule::before. A key of a later schema is
-// never unset in an experiment of a build that knows it.
+// Sets unset keys of later schemas than the first to SpecRule::before, except those of spec.update
+// where that section is absent.
 void complete(v1::Experiment* experiment, const std::vector<SpecRule>& rules = specRules());
 
 // Returns `experiment` without the keys that a build of that schema does not know.

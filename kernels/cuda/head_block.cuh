@@ -76,7 +76,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   };
 
-  // Adds a warp's entries. Lane from + i has the position of entry i < count, and its s' or, with
+  // Adds a warp's entries. Lane from + i has the pool index of entry i < count, and its s' or, with
   // kRescores, the number to add to the exact s'. Lanes behind these, up to a whole round, have any
   // entry of the pool, and -infinity, so that loads are unconditional and all in flight at once.
   // All lanes of an entry call used(i, s') together, also for some i >= count.
@@ -159,7 +159,8 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Adds up the sums of all warps in order into sums[0]. Reports a score that was not finite.
+  // Adds up the sums of all warps in order into sums[0]. With kRescores it
+  // reports a rescored key whose score was not finite.
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     float poison = 0, top = kNoKeys;

@@ -431,7 +431,8 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
                   hidden, x_.data_ptr<float>(), stream);
-  // Adds the output of the previous block to x, and normalises it for the next.
+  // Adds the output of the previous attention or MLP to x, if `add`, and writes the norm of x for
+  // the next.
   const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
     cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,
                          weight.data_ptr<float>(), rows_, hidden, config_.rms_norm_eps,

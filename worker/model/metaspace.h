@@ -27,11 +27,12 @@ class Metaspace {
   // Returns the bytes of a vocabulary token: the byte that a name like "<0x0A>" stands for, else
   // the token with spaces for U+2581.
   static std::string bytesOf(std::string_view token);
-  // Removes the first space of a whole decoded text, if the decoder has such a step.
+  // Removes a space at the start of a whole decoded text, if the decoder has such a step.
   std::string decoded(std::string text) const;
 
  private:
-  // The texts that get U+2581 in front: none, all, those without it, or a first one without it.
+  // The texts that get U+2581 in front: none, all, those that do not begin with it, or only a
+  // first one that does not.
   enum class Prepend { kNever, kAlways, kWhereNone, kFirstWhereNone };
 
   Status readNormalizer(const nlohmann::json& value, const std::string& where);

@@ -58,8 +58,8 @@ inline int queryBlocks(const PrefillInputs& in, int size) {
 
 // The key blocks that each head and query block attends to. Head h and the b-th of the chunk's B
 // query blocks have blocks[begin[i]] .. blocks[begin[i + 1] - 1], i = h * B + b, ascending, none
-// behind the last query. Causality and the window still mask keys within a block. Sizes are 16, 32
-// or 64 positions; a larger block is several entries.
+// behind the last query of that query block. Causality and the window still mask keys within a
+// block. Sizes are 16, 32 or 64 positions; a larger block is several entries.
 struct KeyBlocks {
   int query_block = 64;
   int key_block = 64;
@@ -74,7 +74,7 @@ struct PrefillStatistics {
   uint64_t dense_blocks = 0;    // pairs that causality and the window leave
   uint64_t key_bytes = 0;       // of the computed pairs' keys, once a pair; twice for a drawn block
   uint64_t value_bytes = 0;     // of their values, without those of skipped blocks
-  uint64_t dense_bytes = 0;     // keys and values of dense_blocks
+  uint64_t dense_bytes = 0;     // keys and values of dense_blocks that a query attends to
   uint64_t skipped_blocks = 0;  // computed pairs whose values were skipped
 };
 
@@ -105,7 +105,8 @@ class PrefillWorkspace {
 // Computes attention over a list; without one (null) dense attention, which equals a list of all
 // blocks of 64. Returns nothing, or one sentence that says what is refused; outputs are then
 // unspecified. Refuses
-// - queries that are not finite; scores that are NaN or +inf;
+// - queries that are not finite; scores that are not finite, except -inf in a block that `skip`
+//   skips;
 // - first, count or window below 0; skip outside of its range;
 // - positions beyond the page table; a page outside the pool;
 // - heads that are no multiple of the KV heads; a head_dim that is no multiple of 16 up to 1024;
@@ -184,9 +185,9 @@ struct QueryDraws {
 // sum_b A_b V_b. Denominators are exact, since all keys are read. A block whose weight is below
 // 2^-31 is never drawn. A budget of all blocks is dense attention bit for bit; budget 0 outputs
 // zeros, and -inf for lse. Queries of one block that are in two chunks have two draws. Draws are of
-// (seed, sequence, kPromptBit | position of the block's first query in the chunk,
-// attentionStream(layer, head)). `skip` is ignored. Refuses the other inputs that attendBlocks()
-// refuses.
+// (seed, sequence, kPromptBit | position in the sequence of the block's first query that is in the
+// chunk, attentionStream(layer, head)). `skip` is ignored. Refuses the other inputs that
+// attendBlocks() refuses.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,
                                                              const QueryDraws& draws,
