@@ -167,7 +167,7 @@ std::string sentences(const std::string& text, size_t indent = 0) {
   return out;
 }
 
-// Puts examples into blocks of code, outside of which Markdown interprets `<` and `*`.
+// Puts examples into blocks of code, where Markdown does not interpret `<` and `*`.
 std::string footerMarkdown(const std::string& footer) {
   std::string out;
   std::string code;

@@ -30,7 +30,7 @@ struct MeasureAgainOptions {
 // random key; those with the smallest keys are kept.
 class ResultSample {
  public:
-  // An episode or an evaluation, one of which is set.
+  // An episode or an evaluation: one is set.
   struct Item {
     uint64_t key = 0;
     std::optional<v1::EpisodeResult> episode;

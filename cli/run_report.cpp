@@ -92,7 +92,7 @@ std::string differencesText(const ByBudget& table) {
   constexpr Pair kPairs[] = {{"learned", "over_uniform", "learned - uniform"},
                              {"uniform", "over_dense", "uniform - dense"},
                              {"learned", "over_dense", "learned - dense"}};
-  std::vector<Pair> pairs;  // of which there is a comparison
+  std::vector<Pair> pairs;  // that a row of the table compares
   for (const Pair& pair : kPairs) {
     const bool any = std::any_of(table.begin(), table.end(), [&](const auto& row) {
       const auto found = row.second.find(pair.schedule);

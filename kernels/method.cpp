@@ -54,7 +54,7 @@ bool gpuDrawsByTiles(const MethodOptions& options) {
   return options.tiles_by_length || (options.tile_size % 16 == 0 && 256 % options.tile_size == 0);
 }
 
-// A parameter of which the GPU's kernels have only some values.
+// A parameter with values that the GPU's kernels lack.
 struct GpuLimit {
   Method method;
   std::string_view key;

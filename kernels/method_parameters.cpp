@@ -224,8 +224,8 @@ std::vector<Parameter> makeParameters() {
 
       positions("pageSize", quest, "keys in one page", &O::page_size),
       choice("newest", quest, "beside", "within",
-             "the newest page is read beside the budget's, of which there is at least one, or is "
-             "the first of them, and bounds count as float32",
+             "the newest page is read beside the budget's pages, at least one, or is the first of "
+             "them, and bounds count as float32",
              &O::newest_within),
 
       number("alphaColumn", sampled, ">0..1",

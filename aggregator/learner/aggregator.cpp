@@ -125,7 +125,7 @@ Status Aggregator::mendKeys() {
   }
   last_error_ =
       "a process with a worker's account broke keys of the run, which are mended: " + names +
-      ": give the workers new passwords (allot acl) if it goes on";
+      ": if it goes on, give the workers the accounts of a new folder (allot acl --out NEW)";
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
   loaded_ = false;

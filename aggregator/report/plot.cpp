@@ -85,7 +85,7 @@ std::vector<double> valuesOf(const Plot& plot, bool of_x) {
   return values;
 }
 
-// Returns a round step, of which 3 to 8 fit into the span.
+// Returns a round step. The span has 3 to 8 of them.
 double tickStep(double span) {
   double step = std::pow(10, std::floor(std::log10(span / 8)));
   for (const double factor : {1.0, 2.0, 5.0, 10.0}) {

@@ -24,7 +24,7 @@
 namespace allot {
 namespace {
 
-// Size of a plot in the page, of which two fit side by side.
+// Size of a plot in the page. Two fit side by side.
 constexpr double kWidth = 560;
 constexpr double kHeight = 340;
 

@@ -19,9 +19,9 @@ struct AgainCounts {
 // The shift of a mean score, either way, that another device or program may cause.
 inline constexpr double kAgainMargin = 0.01;
 
-// The probability that another device or program changes the score of an answer counts as at most
-// this for each of its tokens, and as no more than a half. Measured: 0.0015 on a GPU against a CPU
-// (docs/operations.md).
+// The assumed largest probability that another device or program changes the score of an answer,
+// for each of its tokens. A whole answer has at most a half. Measured: 0.0016 on a GPU against a
+// CPU (docs/operations.md).
 inline constexpr double kAgainPerToken = 0.005;
 
 // Returns an upper bound of the probability of counts as one-sided as these, or more so, if the

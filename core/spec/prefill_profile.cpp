@@ -8,7 +8,7 @@
 namespace allot {
 namespace {
 
-// Returns a member of the profile. Profiles are read as YAML, of which JSON is a part, because that
+// Returns a member of the profile. A profile is JSON, and is read as YAML because that
 // reader refuses deep and huge texts.
 Result<const YamlValue*> member(const YamlValue& profile, const std::string& key,
                                 YamlValue::Kind kind, const std::string& place) {

@@ -35,8 +35,8 @@ std::string specKeysMarkdown();
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
-// Parses as parseExperiment, but for the file of a run that exists, maybe of an older build, and
-// without checkEffects: the run may have been stored with what is refused today. A key that the
+// Parses the file of a run that exists. As parseExperiment, but without checkEffects: an older
+// build may have stored what is refused today. A key that the
 // run's `schema` does not know, and that the file leaves out, has SpecRule::before instead of
 // today's default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,

@@ -83,7 +83,8 @@ SuiteInfo longbenchV1Info() {
 SuiteInfo infinitebenchInfo() {
   return {
       "infinitebench",
-      "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), from "
+      "InfiniteBench's tasks in English (except Math.Calc, which has answers of 30000 tokens), "
+      "from "
       "a folder with TASK.jsonl as published; prompts longer than contextTokens lose their middle, "
       "as there",
       TaskPath::kRequired,

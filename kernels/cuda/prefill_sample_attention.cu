@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kSampleThreads)
 }
 
 // Returns log2 of the sum of exponentials of sampled query r; +infinity for queries that are not
-// there, so that all their weights are 0. Reports scores of which the largest is not finite, or
-// whose sum relative to it is 0, infinite or NaN.
+// there, so that all their weights are 0. Reports a largest score that is not finite, and a sum
+// relative to it that is 0, infinite or NaN.
 __device__ float normaliserOf(const PromptChunk& chunk, const SampledRows& rows, int head, int r) {
   if (sampledBegin(chunk) + r >= chunkEnd(chunk)) return -minusInfinity();
   const float* tops = rows.tops + static_cast<int64_t>(head) * rows.splits * kQueryBlock + r;

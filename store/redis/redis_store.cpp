@@ -94,8 +94,8 @@ Result<RedisReply> RedisStore::run(const RedisScript& script,
   if (!reply && isBrokenKey(reply.error())) {
     return fail(
         ErrorCode::kUnavailable,
-        "a process with a worker's account broke a key of the run, which the aggregator mends "
-        "within seconds: " +
+        "a key of the run is broken; the aggregator mends those that workers may write, within "
+        "seconds, and if this stays, import the run's last export: " +
             reply.error().message);
   }
   return reply;

@@ -22,7 +22,7 @@ std::string nameOfImport() {
   return name;
 }
 
-// Collects words for calls, each of which begins with the word `first`.
+// Collects words for calls. Each call begins with the word `first`.
 class Slices {
  public:
   using Send = std::function<Status(const std::vector<std::string>&)>;

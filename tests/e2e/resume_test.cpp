@@ -162,13 +162,13 @@ TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
     all.erase(all.begin());
     return *capture({program, all, {}});
   };
+  // The checkout may be in a folder that other users cannot enter.
+  const std::string allot_here = temp_.path() + "/allot";
+  fs::copy_file(kAllot, allot_here);
   const auto allotAsAnother = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), kAllot);
+    arguments.insert(arguments.begin(), allot_here);
     return asAnother(arguments);
   };
-  if (asAnother({"test", "-x", kAllot}).status != 0) {
-    GTEST_SKIP() << "other users cannot reach " << kAllot;
-  }
   const Output status = allotAsAnother({"status", run_});
   EXPECT_EQ(status.status, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("updates: 3 of 3"));

@@ -116,7 +116,9 @@ void expectNearlySameDraws(const Cache& cache, const GpuResult& run, const Metho
 }
 
 TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
-  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
+  if (method.largest_remainder)
+    GTEST_SKIP()
+        << "needs a method without largest-remainder rounding, which moves draws between tiles";
   for (const Layout& layout : kLayouts) {
     Cache cache = hostCache(layout, {2, 16, 17, 255, 256, 257, 1000, 2100}, 23);
     const float scale = cache.scale;
@@ -136,7 +138,9 @@ TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
 }
 
 TEST_P(Draws, AreNearlyTheCpusInALongRow) {
-  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
+  if (method.largest_remainder)
+    GTEST_SKIP()
+        << "needs a method without largest-remainder rounding, which moves draws between tiles";
   const Layout layout{Element::kBFloat16, 128, 16, 2, 1};
   Cache cache = hostCache(layout, {33000, 4099}, 24);
   cache.budgets = {4096, 1000};
@@ -151,9 +155,9 @@ TEST_P(Draws, AreNearlyTheCpusInALongRow) {
 // number of draws; top-k's and quest's the softmax over the keys kept.
 TEST_P(Draws, WeightsAreTheMethods) {
   if (method.method == Method::kS2antaQ4)
-    GTEST_SKIP() << "draws by 4-bit scores: the tests named Q4 have them";
+    GTEST_SKIP() << "needs a method that draws by exact scores: tests named Q4 have 4-bit ones";
   if (method.method == Method::kBernoulli)
-    GTEST_SKIP() << "draws by estimated scores, not by those of this test";
+    GTEST_SKIP() << "needs a method that draws by exact scores";
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000}, 25);

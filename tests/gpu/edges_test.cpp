@@ -129,9 +129,10 @@ TEST_P(Edges, EqualScores) {
 }
 
 TEST_P(Edges, OneDominantKey) {
-  if (method.newest_within) GTEST_SKIP() << "below two pages it reads the newest alone";
+  if (method.newest_within)
+    GTEST_SKIP() << "needs a method that reads more than the newest page below two pages";
   if (hasErrorTarget(method) && method.heavy == 0) {
-    GTEST_SKIP() << "draws uniformly: it may miss the key";
+    GTEST_SKIP() << "needs a method that draws by weight: a uniform draw may miss the key";
   }
   for (const Layout& layout : kLayouts) {
     Cache cache = mixedRows(layout);

@@ -279,7 +279,7 @@ TEST_P(Invariance, OptionalOutputs) {
 // A row's draws are its own: another sequence, step, layer, seed or head draws others.
 TEST_P(Invariance, StreamsDiffer) {
   if (!usesBudget(method) || method.method == Method::kTopK || method.method == Method::kQuest) {
-    GTEST_SKIP() << "the method makes no random draws";
+    GTEST_SKIP() << "needs a method that draws at random";
   }
   const Layout layout = kLayouts[0];
   Cache cache = batch(layout);

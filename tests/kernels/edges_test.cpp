@@ -252,7 +252,8 @@ TEST_P(Edges, EqualScores) {
 }
 
 TEST_P(Edges, OneDominantKey) {
-  if (method.heavy == 0) GTEST_SKIP() << "draws uniformly: it may miss the key";
+  if (method.heavy == 0)
+    GTEST_SKIP() << "needs a method that draws by weight: a uniform draw may miss the key";
   for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
     for (const int heavy : {0, 1, 50, 98, 99}) {
       Cache cache = rowsOf100(element);

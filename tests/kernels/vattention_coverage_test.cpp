@@ -74,7 +74,7 @@ AttentionState synthetic(Shape shape, int n, float mean, uint64_t seed) {
   return state;
 }
 
-// Values that cancel but for this share of their sum.
+// Returns a state with values that cancel, except for this share of their sum.
 AttentionState cancelling(int n, double left) {
   AttentionState state = synthetic(Shape::kFlat, n, 0, 17);
   const std::vector<double> out = exactOutput(state);

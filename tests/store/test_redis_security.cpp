@@ -228,7 +228,7 @@ TEST(RedisTls, IsMissingFromThisBuild) {
   EXPECT_TRUE(failsWith(address, ErrorCode::kUsage));
   EXPECT_THAT(messageOf(address), HasSubstr("hiredis_ssl"));
   GTEST_SKIP()
-      << "no TLS round trip: this build's hiredis has no hiredis_ssl (hiredis 1.0 or newer)";
+      << "a TLS round trip needs hiredis_ssl (hiredis 1.0 or newer), which this build lacks";
 }
 
 #endif

@@ -56,7 +56,7 @@ const json& oracle() {
 class AgainstPython : public testing::Test {
  protected:
   void SetUp() override {
-    if (!havePython()) GTEST_SKIP() << "no python3 here; RecallPinned tests the same bytes";
+    if (!havePython()) GTEST_SKIP() << "needs python3; RecallPinned tests the same bytes";
     ASSERT_TRUE(oracle().is_object()) << "recall_oracle.py did not print JSON";
   }
 };

@@ -125,7 +125,7 @@ json made() {
 
 TEST(SmolLm2Draws, AreWhatTheFileSays) {
   if (!std::filesystem::exists(kModel)) {
-    GTEST_SKIP() << "SmolLM2 is not here: ./run smollm2 fetches it";
+    GTEST_SKIP() << "needs SmolLM2: ./run smollm2 fetches it";
   }
   // ctest sets it (CMakeLists.txt says why); OpenBLAS reads it when it is loaded.
   const char* const kernels = std::getenv("OPENBLAS_CORETYPE");

@@ -50,9 +50,9 @@ struct CudaWeights {
   at::Tensor final_norm;
   at::Tensor head;  // [hidden, vocab]
 
-  // Reads the checkpoint at `path`, layer by layer, onto the GPU. `read` gets all but the layers.
-  // Errors: those of Weights::loadByLayer(). In float32 a run differs from a CPU run with a
-  // bfloat16 cache only by its sums. Large models need bfloat16.
+  // Reads the checkpoint at `path`, layer by layer, onto the GPU. `read` gets the tensors outside
+  // the layers. Errors: those of Weights::loadByLayer(). In float32 a run differs from a CPU run
+  // with a bfloat16 cache only by its sums. Large models need bfloat16.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
   // Makes random bfloat16 weights of a size that keeps activations near 1, for measuring time.

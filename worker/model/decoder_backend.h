@@ -58,9 +58,9 @@ class DecoderBackend {
 // Sets LibTorch and OpenBLAS to one thread in the whole process. Errors: those of KvPool::create().
 Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
                                                        const KvPoolOptions& options);
-// Reads the weights of `path` onto the GPU; `read` gets all but the layers. kUsage: the text of
-// cudaUnavailable() or cudaUnsupported(), an option that a GPU lacks, or too little GPU memory;
-// errors of Weights::loadByLayer().
+// Reads the weights of `path` onto the GPU; `read` gets the tensors outside the layers. kUsage: the
+// text of cudaUnavailable() or cudaUnsupported(), an option that a GPU lacks, or too little GPU
+// memory; errors of Weights::loadByLayer().
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
                                                         const std::string& path, WeightType type,
                                                         const KvPoolOptions& options,

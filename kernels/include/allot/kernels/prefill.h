@@ -85,8 +85,8 @@ struct PrefillOutputs {
   PrefillStatistics* statistics = nullptr;  // or null, added to
 };
 
-// Threads and scratch memory, of which sampled blocks take more for a longer prompt. One caller at
-// a time.
+// Threads and scratch memory. Sampled blocks take more memory for a longer prompt. One caller at a
+// time.
 class PrefillWorkspace {
  public:
   // Starts threads - 1 threads, which sleep between calls; the caller works, too.
