@@ -276,10 +276,11 @@ std::vector<SpecRule> updateRules() {
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
                      "paper, Appendix K), santa is that paper's Algorithm 1 to the letter.")),
-      live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
-                   "Episodes averaged into one policy step; learner santa takes all that are there "
-                   "once they are this many. Leave out the whole section update to learn nothing "
-                   "and only measure the evaluation grid.")),
+      live(
+          integer("update.episodesPerUpdate", "10", 2, kMostResults,
+                  "Episodes in one update of the policy; learner santa takes all that have arrived "
+                  "once they are this many. Leave out the whole section update to learn nothing "
+                  "and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
@@ -292,17 +293,18 @@ std::vector<SpecRule> updateRules() {
           "update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
           wordsOf<Baseline>(),
           "Reward that an episode is compared with: the mean of the update's other episodes, "
-          "of all of them, or a moving average of earlier updates. Learners reinforce and "
-          "santa alone; among the episodes of a question set it is the mean of the others.")),
+          "of all of them, or a moving average of earlier updates. Learner additive has none. "
+          "An episode of a question set is compared with the mean of the set's others.")),
       live(number("update.entropyBonus", "0", {.high = 10},
                   "Reward per nat of policy entropy; above 0 it keeps the policy from settling "
                   "early. Learner reinforce alone.")),
       derived(live(
           choice("staleness.mode", "truncated-is; none where spec.update.learner is santa",
                  wordsOf<StalenessMode>(),
-                 "What is done about results of an older policy: truncated-is weights each by "
-                 "how likely the present policy is to draw its schedule, none takes them as "
-                 "fresh, drop refuses those beyond maxLag (biased against what takes long)."))),
+                 "What is done about results of an older policy. drop refuses those beyond maxLag, "
+                 "which is biased against what takes long. Learner reinforce with truncated-is "
+                 "weights each by the probability of its schedule under the present policy over "
+                 "that under its own; all else takes them as they are."))),
       live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
                   "Largest such weight; higher is less biased and noisier.")),
       live(integer("staleness.maxLag", "4", 0, 1000000,
