@@ -31,8 +31,8 @@ SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t t
 double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
                       uint32_t min_per_layer);
 
-// Returns total / layers draws for each layer. Layers that get one more, if the division leaves a
-// rest, are spread evenly over the depth. Each layer has `entries_per_layer` equal entries.
+// Returns the schedule with `entries_per_layer` entries for each layer, all total / layers. If the
+// division leaves a rest, the layers whose entries get one more are spread evenly over the depth.
 SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer = 1);
 
 // Returns what the policy expects of `trained_total` draws, rounded by largest remainder (ties to

@@ -1,6 +1,6 @@
 #pragma once
 // EventBook and EventRecorder: events of events.k8s.io/v1 (Kubernetes 1.19 and newer), which
-// `kubectl describe` shows with their object. One thread each.
+// `kubectl describe` shows with their object. One thread.
 //
 // The name of an event follows from its EventNote. A repeated note is therefore the same event,
 // counted, even after a restart. At most one event a minute is sent for an object and reason. Of

@@ -9,9 +9,9 @@
 //         shadow if the options name one; ties go to the older key. Shares are rounded up; the
 //         authors' public code rounds sink and local down.
 //   tail  the other n_s keys
-// s_j is the exact score of key j, v_j its value, and m the largest score of I_f and of the step's
-// sample. With e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a
-// sample:
+// s_j is the exact score of key j and v_j its value. e_j = exp(s_j - m) and r_j = e_j v_j, where m
+// is the largest score among I_f and the pilot in 1, among I_f and the new sample in 3. Sums over
+// the tail are estimated from samples:
 //   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys of the tail estimates D = sum e_j over all
 //      keys and the standard deviation of e_j over the tail. If the rule uses values, it also
 //      estimates N = sum r_j and the standard deviation of r_j.

@@ -1,6 +1,7 @@
 #pragma once
-// How many exact splits a warp takes together (step.h). The launch chooses a kernel by the plan,
-// the kernel decides by the lengths. Private to kernels/cuda. Pure functions, host and device.
+// How many exact splits a warp takes together (step.h). The launch chooses the kernel by the rows
+// and by the longest row that Workspace::plan() allows, the kernel decides by the rows' lengths.
+// Private to kernels/cuda. Pure functions, host and device.
 #include <cstdint>
 
 #include "kernels/cuda/step.h"

@@ -8,9 +8,9 @@
 // how far the run had come. Lines of an interrupted export beyond that are ignored. Results in the
 // inbox are not exported; their tickets stay gaps.
 //
-// Functions block; one thread each. Errors of the source or store are returned as they are. Memory
-// grows with the run only if updates are computed again, by about 120 bytes a result and the id of
-// each evaluation unit.
+// Functions block and work on the caller's thread, which alone may use their source or store
+// meanwhile. Errors of the source or store are returned as they are. Memory grows with the run only
+// if updates are computed again, by about 120 bytes a result and the id of each evaluation unit.
 #include <cstdint>
 #include <functional>
 #include <memory>
