@@ -57,7 +57,4 @@ class ClusterStore {
 // and of the name where.experiment ("": any). Errors are those of ClusterStore::open().
 Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where);
 
-// Decodes base64; nothing if it is not well-formed.
-std::optional<std::string> fromBase64(const std::string& base64);
-
 }  // namespace allot

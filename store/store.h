@@ -4,9 +4,11 @@
 // RedisStore is the real one, MemoryStore its equivalent for simulation. A Store belongs to one
 // thread. Every call blocks until it is answered or its deadline has passed (kUnavailable). In that
 // case it may or may not have taken effect; every writing call may then be repeated. Other errors
-// are kUsage for a user without the permission, kUsage or kInternal for arguments that the store
-// refuses (store/checks.h), and kData for damaged data that is not left out. store/README.md
-// describes keys, growth, the reasons for them, and what a repeated call returns.
+// are kFenced for a former leader's write and for a worker's write to a run that was replaced,
+// kUsage for a user without the permission, kUsage or kInternal for arguments that the store
+// refuses (store/checks.h), and kData for damaged data, unless the call says that it skips such
+// data. store/README.md describes keys, growth, the reasons for them, and what a repeated call
+// returns.
 #include <cstdint>
 #include <map>
 #include <memory>

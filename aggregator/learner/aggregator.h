@@ -38,8 +38,8 @@ struct AggregatorOptions {
   std::function<uint64_t()> now;           // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;  // told what happens; may be null
-  std::function<void(uint64_t ms)> rest = [](uint64_t) {
-  };  // called with wait_ms instead of a wait for results
+  // Waits; called with wait_ms in ticks that read no results because nothing is to be learned.
+  std::function<void(uint64_t ms)> rest = [](uint64_t) {};
 };
 
 class Aggregator {
@@ -112,8 +112,8 @@ class Aggregator {
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
   std::string heldBack() const;
   Status reissueMissing();
-  // Returns the Unix time, by its own clock, of the last beat of each worker that rolls out the
-  // current policy. Empty if workers cannot be read.
+  // Returns the time of the last beat of each worker that rolls out the current policy, in Unix ms
+  // by that worker's clock. Empty if workers cannot be read.
   std::map<std::string, uint64_t> beatsOfRollouts();
   Result<bool> finishIfDone();
   bool goalReached() const;

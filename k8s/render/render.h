@@ -56,6 +56,8 @@ Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const T
 
 // Returns the bytes as the data of a Secret has them.
 std::string toBase64(const std::string& bytes);
+// Decodes base64; nothing if it is not well-formed.
+std::optional<std::string> fromBase64(const std::string& base64);
 
 // Returns files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();

@@ -12,20 +12,19 @@
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
-// with kByHead = true read Step::ByHead, and serve both. A row with head budgets may have exact and
-// sampled heads. Its keys are then read once for each kind, by head groups with a head of that
-// kind, and results are written for the heads of that kind.
+// with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
+// which may have exact and sampled heads. The keys of such a row are read once for each kind, by
+// head groups with a head of that kind, and results are written for the heads of that kind.
 //
 // Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh).
 // A step of `quest` scores pages (quest.cuh); its split kernel processes exact heads alone.
 //
 // Words:
-// - split: neighbouring keys of a row that one warp processes for a KV head. Splits of kSplitKeys
-//   are the tiles of s2anta-flash with its default tileSize.
+// - split: neighbouring keys of a row that one warp processes for one head group of a KV head.
+//   Splits of kSplitKeys are the tiles of s2anta-flash with its default tileSize.
 // - subtile: 16 keys of a split, the m16 of one tensor core product.
 // - head group: up to 4, 8 or 16 query heads of one KV head (GQA) that one warp processes together,
-//   so that it reads their keys once. A head group of 4 has two columns of n8 for each head; larger
-//   ones have a column a head and two products (score_tile.cuh).
+//   so that it reads their keys once. score_tile.cuh lays their queries out for the products.
 // - row: one sequence of the batch, as in DecodeInputs; Inputs::sequences names its random stream.
 // - entry: a key with its value, or its index in the pool, counted in vectors of head_dim.
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
@@ -232,9 +231,9 @@ struct Step {
     uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
     int statistics_words;  // of a set of keys in shared memory of the statistics kernel
     uint32_t* sets;        // [rows * heads, 3, bitWords(max_length)], if a block has no room
-    float* page_scores;    // [rows * heads, page_stride], quest's; then the pages kept
-    int page_stride;       // a multiple of 8
-    TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
+    float* page_scores;  // [rows * heads, page_stride] of quest; overwritten by the pages it keeps
+    int page_stride;     // a multiple of 8
+    TileShare* tiles;    // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
     float* queries;            // [rows, heads, head_dim], bernoulli's
     uint32_t* features;        // [rows, heads] features that a head reads
