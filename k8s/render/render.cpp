@@ -230,9 +230,9 @@ void stampPods(const char* annotation, const std::string& content, json* workloa
 
 void fillIn(const std::string& experiment, const TextMap& files, KubeObjects* objects) {
   objectOf("ConfigMap", experiment + "-experiment", objects)["data"] = files;
-  const json& redis = objectOf("ConfigMap", experiment + "-redis", objects);
-  stampPods("allot.dev/redis-conf", redis.at("data").at("redis.conf"),
-            &workloadOf("store", objects));
+  const std::string conf =
+      objectOf("ConfigMap", experiment + "-redis", objects).at("data").at("redis.conf");
+  stampPods("allot.dev/redis-conf", conf, &workloadOf("store", objects));
 }
 
 void fillInAccounts(const std::string& experiment, const TextMap& accounts, AccountsSecret way,
