@@ -367,7 +367,8 @@ std::string verificationText(const VerifySummary& summary) {
   return "verified: " + counted(summary.updates, "update") + ", " +
          counted(summary.results, "result") + " of " + counted(summary.workers, "worker") +
          ", every policy equal bit for bit (sha256 of version " +
-         std::to_string(summary.head.version()) + ": " + summary.head.policy_sha256 + ")";
+         std::to_string(summary.head.version()) + ": " + summary.head.policy_sha256 + "); " +
+         counted(summary.evaluations, "evaluation unit") + " as accepted";
 }
 
 json exportJson(const ExportSummary& summary, const std::string& folder) {

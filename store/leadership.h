@@ -39,6 +39,7 @@ class LeaseStore {
   virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                                   const std::string& reason, const v1::EvaluationUnit* reopen,
                                   uint64_t hold_ms) = 0;
+  virtual Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) = 0;
   virtual Status reissueTicket(uint64_t epoch, uint64_t ticket) = 0;
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
@@ -75,11 +76,16 @@ class Leadership {
     return store_->reject(epoch_, entry, kind, reason);
   }
   // Rejects an evaluation in the same way. Its unit is no longer recorded, unless another entry
-  // recorded it. With `reopen`, which must have the unit's id, the unit is then open again; it
-  // cannot be claimed for hold_ms (at most ten minutes).
+  // recorded it or is accepted for it. With `reopen`, which must have the unit's id, the unit is
+  // then open again; it cannot be claimed for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
+  }
+  // Accepts evaluations that were read, each unit once: other entries of the unit have no name
+  // then.
+  Status acceptEvaluations(const std::vector<Evaluation>& evaluations) const {
+    return store_->acceptEvaluations(epoch_, evaluations);
   }
   // Hands out a lost ticket again, before new ones. Synchronous runs need every ticket.
   Status reissueTicket(uint64_t ticket) const { return store_->reissueTicket(epoch_, ticket); }

@@ -125,6 +125,7 @@ struct Evaluation {
   // push nor an import made this entry: it can only be rejected.
   v1::EvaluationResult result = {};
   uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
+  bool accepted = false;       // by Leadership::acceptEvaluations or an import
 };
 
 // A worker's request for tickets of episodes.

@@ -106,7 +106,7 @@ class Aggregator {
   Status planIfDue();
   Status readEvaluations();
   Result<uint64_t> readSomeEvaluations();
-  Status takeEvaluation(const Evaluation& evaluation);
+  Result<bool> takeEvaluation(const Evaluation& evaluation);
   Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
   Result<std::optional<v1::PolicySnapshot>> policyAt(uint64_t version);
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
@@ -150,8 +150,9 @@ class Aggregator {
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
-  std::map<std::string, UnitRefusals> refused_units_;                    // by unit id
-  std::string evaluations_read_;                                         // entry id
+  std::map<std::string, UnitRefusals> refused_units_;  // by unit id
+  std::vector<Evaluation> to_accept_;                  // taken, and not yet accepted in the store
+  std::string evaluations_read_;                       // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, for accepted evaluations
   // To estimate the room that is left: evaluations read, with refused ones, and the bytes of the

@@ -65,17 +65,20 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   for (Evaluation& evaluation : evaluations) {
     bytes += 1 + evaluation.result.ByteSizeLong();
     evaluation.result.DiscardUnknownFields();
-    ALLOT_TRY(takeEvaluation(evaluation));
+    ALLOT_ASSIGN(const bool taken, takeEvaluation(evaluation));
     evaluations_read_ = evaluation.entry_id;
     ++recorded_units_;
+    if (taken && !evaluation.accepted) to_accept_.push_back(std::move(evaluation));
   }
+  if (!to_accept_.empty()) ALLOT_TRY(leadership_->acceptEvaluations(to_accept_));
+  to_accept_.clear();
   if (bytes == 0) evaluations_caught_up_ = true;
   return bytes;
 }
 
-// Checks an evaluation against the plan. A refused unit is opened again if it is planned and hours
-// are left.
-Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
+// Checks an evaluation against the plan. Returns false if it was refused: its unit is opened again
+// if it is planned and hours are left.
+Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
@@ -90,7 +93,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
       answers_bytes_ += evaluation.answers_bytes;
       progressed();
       refused_units_.erase(unit.unit_id());
-      return {};
+      return true;
     }
     reason = "it " + *why;
   }
@@ -104,7 +107,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
-  return {};
+  return false;
 }
 
 // Notes a refusal. Returns the ms for which the unit is held back.

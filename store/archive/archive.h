@@ -20,6 +20,7 @@
 #include "core/files/files.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
+#include "store/archive/archive_files.h"
 #include "store/archive/run_source.h"
 #include "store/store.h"
 
@@ -54,7 +55,7 @@ class ArchiveReader final : public RunSource {
   Result<RunHead> readHead() override;
   Result<std::vector<v1::IterationRecord>> nextRecords() override;
   Result<std::vector<v1::EvaluationResult>> nextEvaluations() override;
-  Status checkEnd() override { return {}; }
+  Status checkEnd() override;
   std::string name() const override { return folder_; }
 
  private:
@@ -70,6 +71,8 @@ class ArchiveReader final : public RunSource {
   uint64_t read_ = 0;
   uint64_t evaluations_left_ = 0;  // evaluations that export.json counts and were not read yet
   EvaluationBounds bounds_;
+  archive::ChainDigest records_digest_, evaluations_digest_;  // of those that were read
+  std::string history_sha256_, evaluations_sha256_;           // as export.json has them
 };
 
 struct VerifySummary {

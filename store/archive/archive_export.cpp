@@ -138,8 +138,8 @@ v1::RunExport exportOf(const RunHead& head) {
 }
 
 Status exportHistory(RunSource* source, const RunHead& head, const std::string& folder,
-                     HistoryFile* history, const ArchiveProgress& progress,
-                     ExportSummary* summary) {
+                     HistoryFile* history, const ArchiveProgress& progress, ExportSummary* summary,
+                     archive::ChainDigest* digest) {
   ALLOT_ASSIGN(WholeFile updates, WholeFile::create(folder + "/updates.csv"));
   ALLOT_ASSIGN(WholeFile episodes, WholeFile::create(folder + "/episodes.csv"));
   const int layers = head.image.state ? head.image.state->policy().logits_size() : 0;
@@ -152,6 +152,7 @@ Status exportHistory(RunSource* source, const RunHead& head, const std::string& 
     ALLOT_TRY(history->append(records));
     for (const v1::IterationRecord& record : records) {
       ++summary->updates;
+      digest->add(record);
       summary->results += static_cast<uint64_t>(record.results_size());
       ALLOT_TRY(updates.write(archive::updatesRow(record)));
       ALLOT_TRY(episodes.write(archive::episodesRows(record)));
@@ -172,7 +173,7 @@ Status exportHistory(RunSource* source, const RunHead& head, const std::string& 
 
 // Writes the evaluations. Removes recorded units from the head's open ones.
 Status exportEvaluations(RunSource* source, const std::string& folder, RunHead* head,
-                         ExportSummary* summary) {
+                         ExportSummary* summary, archive::ChainDigest* digest) {
   ALLOT_ASSIGN(WholeFile lines, WholeFile::create(folder + "/" + archive::kEvaluationsFile));
   ALLOT_ASSIGN(WholeFile table, WholeFile::create(folder + "/evaluations.csv"));
   ALLOT_TRY(table.write(archive::evaluationsHeader()));
@@ -183,6 +184,7 @@ Status exportEvaluations(RunSource* source, const std::string& folder, RunHead* 
     if (results.empty()) break;
     for (const v1::EvaluationResult& result : results) {
       ++summary->evaluations;
+      digest->add(result);
       open.erase(result.unit().unit_id());
       ALLOT_ASSIGN(const std::string line, exactJson(result));
       ALLOT_TRY(lines.write(line + "\n"));
@@ -209,9 +211,12 @@ Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
   source->askForAnswers();
   ExportSummary summary;
   summary.waiting_results = head.waiting_results;
-  ALLOT_TRY(exportHistory(source, head, folder, &history, progress, &summary));
-  ALLOT_TRY(exportEvaluations(source, folder, &head, &summary));
+  archive::ChainDigest records, evaluations;
+  ALLOT_TRY(exportHistory(source, head, folder, &history, progress, &summary, &records));
+  ALLOT_TRY(exportEvaluations(source, folder, &head, &summary, &evaluations));
   v1::RunExport exported = exportOf(head);
+  exported.set_history_sha256(records.hex());
+  exported.set_evaluations_sha256(evaluations.hex());
   exported.set_evaluations(summary.evaluations);
   ALLOT_ASSIGN(const std::string text, exactJson(exported));
   ALLOT_TRY(writeWholeFile(folder + "/" + archive::kExportFile, text + "\n"));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/digest.h"
 #include "core/result.h"
 
 namespace allot::archive {
@@ -16,6 +17,21 @@ inline constexpr char kEvaluationsFile[] = "evaluations.jsonl";
 // An update of 10,000 results is about 50 MiB.
 inline constexpr uint64_t kLongestLine = uint64_t{512} << 20;
 inline constexpr uint64_t kLargestExportFile = uint64_t{64} << 20;
+
+// The digest of messages in order: of each message, the SHA-256 of the digest before it and of its
+// bytes without unknown fields. Empty without messages.
+class ChainDigest {
+ public:
+  template <typename Message>
+  void add(Message message) {
+    message.DiscardUnknownFields();
+    hex_ = sha256Hex(hex_ + message.SerializeAsString());
+  }
+  const std::string& hex() const { return hex_; }
+
+ private:
+  std::string hex_;
+};
 
 // Returns the error "PATH: line 3: WHAT".
 inline tl::unexpected<Error> wrongLine(const std::string& path, uint64_t line,

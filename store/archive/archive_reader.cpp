@@ -23,6 +23,12 @@ constexpr size_t kBytesInSlice = 2 << 20;
 
 Status wrong(const std::string& what) { return fail(ErrorCode::kData, what); }
 
+tl::unexpected<Error> changed(const std::string& path) {
+  return fail(ErrorCode::kData,
+              path + " is not the file that " + archive::kExportFile +
+                  " was written with: it was changed since; export the run again");
+}
+
 // Checks a stored experiment as an experiment file.
 Status checkExperiment(const v1::Experiment& experiment, const std::string& name) {
   const auto checked = withSettings(experiment, {});
@@ -148,6 +154,8 @@ Result<RunHead> ArchiveReader::readHead() {
   version_ = head.version();
   bounds_ = head.bounds();
   evaluations_left_ = exported.evaluations();
+  history_sha256_ = exported.history_sha256();
+  evaluations_sha256_ = exported.evaluations_sha256();
   return head;
 }
 
@@ -171,6 +179,7 @@ Result<std::vector<v1::IterationRecord>> ArchiveReader::nextRecords() {
                                     " where update " + std::to_string(read_ + 1) + " belongs");
     }
     ++read_;
+    records_digest_.add(record);
     records.push_back(std::move(record));
   }
   return records;
@@ -178,14 +187,14 @@ Result<std::vector<v1::IterationRecord>> ArchiveReader::nextRecords() {
 
 Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
   std::vector<v1::EvaluationResult> results;
-  while (results.empty()) {
+  // Lines beyond are of an export that was interrupted.
+  while (results.empty() && evaluations_left_ > 0) {
     ALLOT_ASSIGN(const auto line, evaluations_.next());
-    if (!line && evaluations_left_ > 0) {
+    if (!line) {
       return fail(ErrorCode::kData, evaluations_.path() + " lacks " +
                                         std::to_string(evaluations_left_) + " evaluations that " +
                                         archive::kExportFile + " counts");
     }
-    if (!line) break;
     v1::EvaluationResult result;
     Status checked = parseExactJson(*line, &result);
     if (checked && result.unit().unit_id().empty()) checked = wrong("names no unit");
@@ -200,10 +209,19 @@ Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
                                 checked.error().message);
     }
     if (result.unit().policy_version() > version_) continue;
-    if (evaluations_left_ > 0) --evaluations_left_;
+    --evaluations_left_;
+    evaluations_digest_.add(result);
     results.push_back(std::move(result));
   }
+  if (results.empty() && evaluations_digest_.hex() != evaluations_sha256_) {
+    return changed(evaluations_.path());
+  }
   return results;
+}
+
+Status ArchiveReader::checkEnd() {
+  if (records_digest_.hex() != history_sha256_) return changed(history_.path());
+  return {};
 }
 
 }  // namespace allot

@@ -176,6 +176,7 @@ Result<VerifySummary> importRun(RunSource* source, RunImport* store,
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress,
                           [&](const Slice& slice) { return store->importHistory(slice); }));
   ALLOT_TRY(verifier.end());
+  ALLOT_TRY(source->checkEnd());
   source->askForAnswers();
   ALLOT_TRY(checkEvaluations(source, &verifier, [&](const Evaluations& results) {
     return store->importEvaluations(results);

@@ -139,8 +139,8 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
     for (Evaluation& evaluation : evaluations) {
       const v1::EvaluationUnit& unit = evaluation.result.unit();
       if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
-      // Skips results newer than the head, and impossible ones, which the aggregator will refuse.
-      if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&
+      // Skips results newer than the head, and those that the aggregator has not accepted.
+      if (evaluation.accepted && unit.policy_version() <= version_ &&
           !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));
       }

@@ -321,12 +321,30 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   if (server_->evaluations_.erase(number) == 0) return {};
   const std::string& unit_id = evaluation.result.unit().unit_id();
   refuse(unit_id, kind, reason);
+  const auto accepted = server_->accepted_.find(unit_id);
+  if (accepted != server_->accepted_.end()) {
+    if (accepted->second != number) return {};
+    server_->accepted_.erase(accepted);
+  }
   const auto done = server_->units_done_.find(unit_id);
   if (done == server_->units_done_.end() || done->second != number) return {};
   server_->units_done_.erase(done);
   if (reopen == nullptr || reopen->unit_id() != unit_id) return {};
   plan(*reopen, hold_ms);
   if (hold_ms == 0) ++server_->news_;
+  return {};
+}
+
+Status MemoryStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) {
+  for (const Evaluation& evaluation : evaluations)
+    ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+  ALLOT_TRY(checkEpoch(epoch));
+  for (const Evaluation& evaluation : evaluations) {
+    const uint64_t number = entryNumber(evaluation.entry_id);
+    const std::string& unit_id = evaluation.result.unit().unit_id();
+    if (!server_->evaluations_.contains(number)) continue;
+    if (server_->accepted_.emplace(unit_id, number).second) server_->units_done_[unit_id] = number;
+  }
   return {};
 }
 
@@ -458,11 +476,16 @@ Result<std::vector<Evaluation>> MemoryStore::readAnswers(const std::string& afte
   const auto& all = server_->evaluations_;
   for (auto it = all.upper_bound(after.empty() ? 0 : entryNumber(after));
        it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it) {
-    const auto done = server_->units_done_.find(it->second.unit().unit_id());
-    const bool own = done != server_->units_done_.end() && done->second == it->first;
+    const std::string& unit_id = it->second.unit().unit_id();
     Evaluation& evaluation = evaluations.emplace_back();
     evaluation.entry_id = entryId(it->first);
-    if (!own) continue;
+    evaluation.accepted = server_->accepted_.contains(unit_id);
+    const auto& owners = evaluation.accepted ? server_->accepted_ : server_->units_done_;
+    const auto own = owners.find(unit_id);
+    if (own == owners.end() || own->second != it->first) {
+      evaluation.accepted = false;
+      continue;
+    }
     evaluation.result = it->second;
     evaluation.answers_bytes = it->second.answers().ByteSizeLong();
   }

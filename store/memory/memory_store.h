@@ -83,6 +83,7 @@ class MemoryServer {
   std::set<std::string> free_units_;
   std::map<std::string, uint64_t> free_groups_;
   std::map<std::string, uint64_t> units_done_;            // unit id -> number of its evaluation
+  std::map<std::string, uint64_t> accepted_;              // likewise, of accepted evaluations
   std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
   uint64_t last_evaluation_ = 0;
   std::map<std::string, Worker> workers_;
@@ -156,6 +157,7 @@ class MemoryStore final : public Store {
                           uint64_t hold_ms) override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
+  Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
   Result<std::vector<MendedKey>> repair(uint64_t epoch) override;

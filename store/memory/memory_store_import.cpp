@@ -43,7 +43,10 @@ Status MemoryStore::importEvaluations(const std::vector<v1::EvaluationResult>& r
   ALLOT_TRY(store::checkImported(results));
   ALLOT_TRY(checkImport());
   for (const auto& result : results)
-    if (!server_->units_done_.contains(result.unit().unit_id())) record(result);
+    if (!server_->units_done_.contains(result.unit().unit_id())) {
+      record(result);
+      server_->accepted_[result.unit().unit_id()] = server_->last_evaluation_;
+    }
   return {};
 }
 

@@ -111,7 +111,9 @@ Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
   for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
   ALLOT_TRY(checkEpoch(epoch));
   for (const auto& unit : units)
-    if (!server_->units_done_.contains(unit.unit_id())) plan(unit, 0);
+    if (!server_->units_done_.contains(unit.unit_id()) &&
+        !server_->accepted_.contains(unit.unit_id()))
+      plan(unit, 0);
   ++server_->news_;
   return {};
 }

@@ -417,6 +417,7 @@ Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& a
     evaluation.entry_id = entry.entry.entry_id;
     evaluation.result = store::ownEvaluation(entry.entry);
     if (evaluation.result.unit().unit_id().empty()) continue;
+    evaluation.accepted = entry.accepted;
     evaluation.answers_bytes = entry.answers_bytes;
     store::addAnswers(entry.answers, &evaluation.result);
   }

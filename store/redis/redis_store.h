@@ -80,6 +80,7 @@ class RedisStore final : public Store {
                           uint64_t hold_ms) override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
+  Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
   Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
@@ -107,6 +108,7 @@ class RedisStore final : public Store {
     InboxEntry entry;
     std::string answers;  // of an evaluation
     uint64_t answers_bytes = 0;
+    bool accepted = false;
   };
   // Returns entries of `stream` from `start` (as XRANGE has it) on, by read_entries.lua. `stream`
   // and `owners` are names without the run's prefix. Answers above largest_answers bytes are left

@@ -169,7 +169,7 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
   if (count == 0) return entries;
   ALLOT_ASSIGN(
       const RedisReply reply,
-      run(lua::read_entries, {stream, owners},
+      run(lua::read_entries, {stream, owners, "accepted"},
           {start, std::to_string(std::min(count, store::kMostRead)), std::to_string(kLargestResult),
            std::to_string(store::kMostBytesRead), std::to_string(largest_answers)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
@@ -178,7 +178,8 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
     entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
                         std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
                        std::string(entry[4].text()),
-                       static_cast<uint64_t>(entry[5].integer())});
+                       static_cast<uint64_t>(entry[5].integer()),
+                       entry[6].integer() == 1});
   }
   return entries;
 }
@@ -227,6 +228,16 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
        std::to_string(std::min(hold_ms, store::kLongestClaimMs))});
 }
 
+Status RedisStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) {
+  RedisConnection::Arguments words;
+  for (const Evaluation& evaluation : evaluations) {
+    ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+    words.push_back(evaluation.result.unit().unit_id());
+    words.push_back(evaluation.entry_id);
+  }
+  return runFenced(lua::accept_evaluations, epoch, words);
+}
+
 Result<uint64_t> RedisStore::inboxSize() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"XLEN", key("inbox")}));
   return static_cast<uint64_t>(reply.view().integer());
@@ -268,7 +279,7 @@ Result<std::vector<MendedKey>> RedisStore::repair(uint64_t epoch) {
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::repair, {std::to_string(epoch), "stream", "stream", "stream", "hash",
                                  "hash", "zset", "hash", "hash", "hash", "zset", "zset", "zset",
-                                 "zset", "hash", "string", "string", "set"}));
+                                 "zset", "hash", "string", "string", "set", "hash"}));
   ALLOT_TRY(fencedStatus(reply, epoch));
   std::vector<MendedKey> mended;
   for (size_t i = 1; i + 1 < reply.view().size(); i += 2) {

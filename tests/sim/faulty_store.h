@@ -47,6 +47,7 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen,
                           uint64_t hold_ms) override;
+  Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;

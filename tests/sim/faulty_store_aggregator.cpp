@@ -80,6 +80,12 @@ Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
                  });
 }
 
+Status FaultyStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) {
+  return writingUnder(epoch, "acceptEvaluations", kSeldom, [evaluations](const Leadership& leader) {
+    return leader.acceptEvaluations(evaluations);
+  });
+}
+
 Status FaultyStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   return writingUnder(epoch, "reissueTicket", kSeldom,
                       [ticket](const Leadership& leader) { return leader.reissueTicket(ticket); });

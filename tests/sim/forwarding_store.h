@@ -145,6 +145,9 @@ class ForwardingStore : public RelayStore<ForwardingStore> {
                           uint64_t hold_ms) override {
     return Leadership(*inner_, epoch).rejectEvaluation(evaluation, kind, reason, reopen, hold_ms);
   }
+  Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override {
+    return Leadership(*inner_, epoch).acceptEvaluations(evaluations);
+  }
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override {
     return Leadership(*inner_, epoch).reissueTicket(ticket);
   }

@@ -179,6 +179,7 @@ TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
       Leadership(*older, old_epoch).reject(entries[0], RefusalKind::kStale, "no"),
       Leadership(*older, old_epoch)
           .rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", &again, 0),
+      Leadership(*older, old_epoch).acceptEvaluations(recorded),
       Leadership(*older, old_epoch).planUnits({unit(0, 1, "b")}),
   };
   for (size_t i = 0; i < writes.size(); ++i)
@@ -338,6 +339,47 @@ TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
   EXPECT_EQ(store->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   ASSERT_TRUE(succeeded(leader.planUnits({a})));
   EXPECT_EQ(store->openUnits().value(), 0u);
+}
+
+// Whoever has a worker's account may write `eval` and `units_done`.
+TEST_F(RedisFaults, AnAcceptedEvaluationIsNeverReplaced) {
+  auto store = open();
+  const Leadership leader(*store, store->acquireLease("a", 3'600'000)->epoch);
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));
+  ASSERT_TRUE(succeeded(store->pushEvaluation(evaluationOf(a, "honest"))));
+  ASSERT_TRUE(succeeded(store->pushEvaluation(evaluationOf(b, "honest"))));
+  const auto recorded = store->readEvaluations("", 10).value();
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations({recorded[0]})));
+  const auto forge = [&](const v1::EvaluationUnit& of) {
+    const std::string payload = evaluationOf(of, "liar").SerializeAsString();
+    const auto entry =
+        valueOf(raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r", payload}));
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry.view().text()}));
+  };
+  forge(a);
+  forge(b);
+  const auto workers = [&] {
+    std::vector<std::string> names;
+    for (const Evaluation& read : store->readEvaluations("", 10).value()) {
+      names.push_back(read.result.worker() + (read.accepted ? ", accepted" : ""));
+    }
+    return names;
+  };
+  EXPECT_THAT(workers(), ElementsAre("honest, accepted", "", "", "liar"));
+  // Neither a second acceptance nor the refusal of a forged entry changes it.
+  Evaluation forged = recorded[0];
+  forged.entry_id = store->readEvaluations("", 10)->at(2).entry_id;
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations({forged})));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(forged, RefusalKind::kInvalid, "no", &a, 0)));
+  EXPECT_THAT(workers(), ElementsAre("honest, accepted", "", "liar"));
+  ASSERT_TRUE(raw_.call({"HDEL", "allot:{run}:units_done", a.unit_id()}));
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
+  EXPECT_EQ(store->openUnits().value(), 0u);
+  // Its own refusal does, and the unit may be recorded again.
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", &a, 0)));
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
+  EXPECT_EQ(store->openUnits().value(), 1u);
 }
 
 // What a stranger puts in the place of answers costs nobody the evaluation.

@@ -52,7 +52,8 @@ std::string text(const InboxEntry& entry) {
   return text(entry.result_id) + " " + text(entry.payload) + " " + text(entry.bytes);
 }
 std::string text(const Evaluation& evaluation) {
-  return text(evaluation.result) + " " + text(evaluation.answers_bytes);
+  return text(evaluation.result) + " " + text(evaluation.answers_bytes) +
+         (evaluation.accepted ? " accepted" : "");
 }
 std::string text(const PublishedPolicy& policy) { return text(policy.snapshot) + policy.sha256; }
 std::string text(const Control& control) {
@@ -271,6 +272,13 @@ Call rejectEvaluation(Scene& scene) {
                                                       units[reopen], hold));
   };
 }
+Call acceptEvaluation(Scene& scene) {
+  const auto place = scene.someEvaluation();
+  return [=, epoch = scene.epoch()](Store& s, Side& side) {
+    if (!place) return std::string();
+    return text(Leadership(s, epoch).acceptEvaluations({side.evaluations[*place]}));
+  };
+}
 Call reissueTicket(Scene& scene) {
   const uint64_t ticket = scene.mostly() ? scene.below(12) : uint64_t{1} << 60;
   return [=, epoch = scene.epoch()](Store& s, Side&) {
@@ -430,6 +438,7 @@ const std::vector<Kind> kCalls = {
     {"reopenInbox", 2, plain(&Store::reopenInbox)},
     {"reject", 3, reject},
     {"rejectEvaluation", 3, rejectEvaluation},
+    {"acceptEvaluation", 3, acceptEvaluation},
     {"inboxSize", 1, plain(&Store::inboxSize)},
     {"reissueTicket", 2, reissueTicket},
     {"resetTickets", 1, resetTickets},

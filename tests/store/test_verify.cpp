@@ -73,6 +73,57 @@ TEST_F(Archive, VerifyFindsWhatWasChanged) {
               HasSubstr("result result-0 was consumed before"));
 }
 
+// No update follows from these.
+TEST_F(Archive, VerifyFindsWhatChangesNoPolicy) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  const auto counts = [](auto* record) {
+    record->mutable_results(0)->mutable_counts()->set_unique_rows(7);
+  };
+  const std::string changed = "history.jsonl is not the file that export.json was written with";
+  EXPECT_THAT(afterChanging(2, counts), HasSubstr(changed));
+  EXPECT_THAT(afterChanging(3, [](auto* r) { r->mutable_results(1)->set_device("gpu"); }),
+              HasSubstr(changed));
+  EXPECT_THAT(afterChanging(7, [](auto* r) { r->mutable_results(2)->set_worker("other"); }),
+              HasSubstr(changed));
+
+  const std::string path = out_ + "/evaluations.jsonl";
+  const std::string before = readFile(path);
+  const auto afterChange = [&](const std::function<void(std::vector<v1::EvaluationResult>*)>& at) {
+    std::vector<v1::EvaluationResult> results;
+    for (const std::string& line : lines(before)) {
+      EXPECT_TRUE(parseExactJson(line, &results.emplace_back()));
+    }
+    at(&results);
+    std::string after;
+    for (const v1::EvaluationResult& result : results) after += *exactJson(result) + "\n";
+    write(path, after);
+    const auto verified = verify(out_);
+    auto store = emptyStore();
+    EXPECT_EQ(import(out_, store.get()).has_value(), verified.has_value());
+    return verified ? "verified" : verified.error().message;
+  };
+  const std::string replaced =
+      "evaluations.jsonl is not the file that export.json was written with";
+  EXPECT_EQ(afterChange([](auto*) {}), "verified");
+  EXPECT_THAT(afterChange([](auto* results) {
+                auto* score = results->at(1).mutable_scores(0);
+                score->set_score(score->score() > 0 ? 0 : 1);
+              }),
+              HasSubstr(replaced));
+  EXPECT_THAT(afterChange([](auto* results) { results->at(4).set_device("gpu"); }),
+              HasSubstr(replaced));
+  EXPECT_THAT(afterChange([](auto* results) { std::swap(results->at(0), results->at(1)); }),
+              HasSubstr(replaced));
+  // An interrupted export leaves lines that export.json does not count.
+  EXPECT_EQ(afterChange([](auto* results) {
+              auto more = results->back();
+              more.mutable_unit()->set_unit_id("beyond");
+              results->push_back(more);
+            }),
+            "verified");
+}
+
 TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
   makeRun();
   ASSERT_TRUE(exportTo(out_));

@@ -1,6 +1,7 @@
 -- roles: aggregator
 -- keys: 1 lease r, 2 eval rw, 3 units_done rw, 4 dead w, 5 refused_counts w, 6 units w,
---       7 unit_groups w, 8 unit_specs w, 9 free_units w, 10 free_groups w, 11 news w
+--       7 unit_groups w, 8 unit_specs w, 9 free_units w, 10 free_groups w, 11 news w,
+--       12 accepted rw
 -- Moves one recorded evaluation to the refused ones, so that its unit may be planned again. Plans the
 -- unit at once if the call has a unit to reopen. Does nothing if there is no such entry, so that the
 -- call may be repeated.
@@ -13,8 +14,10 @@ if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
            'reason', ARGV[5], 'r', ARGV[6])
 redis.call('HINCRBY', KEYS[5], ARGV[4], 1)
+if redis.call('HGET', KEYS[12], ARGV[3]) == ARGV[2] then redis.call('HDEL', KEYS[12], ARGV[3]) end
 -- A forged entry with the same unit id must not reopen the unit.
-if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
+if redis.call('HEXISTS', KEYS[12], ARGV[3]) == 0 and
+   redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
   redis.call('HDEL', KEYS[3], ARGV[3])
   local free_at = '0'
   if tonumber(ARGV[10]) > 0 then

@@ -2,7 +2,7 @@
 -- keys: 1 lease r, 2 inbox rwd, 3 eval rwd, 4 news rwd, 5 pending rwd, 6 units_done rwd,
 --       7 units rwd, 8 unit_groups rwd, 9 unit_specs rwd, 10 unit_holders rwd, 11 free_units rwd,
 --       12 free_groups rwd, 13 reissue rwd, 14 workers rwd, 15 beats rwd, 16 tickets rwd,
---       17 model rwd, 18 seen rwd
+--       17 model rwd, 18 seen rwd, 19 accepted rwd
 -- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type,
 -- streams whose entry ids are used up, a ticket count that is no number, too many workers or beats.
 -- Returns the number of each such key and, of such a stream, the id of its last entry.
@@ -37,6 +37,9 @@ for i = 2, #KEYS do
             if entry[2][f] == 'id' then
               redis.pcall('HDEL', KEYS[5], entry[2][f + 1])
               redis.pcall('HDEL', KEYS[6], entry[2][f + 1])
+              if redis.call('HGET', KEYS[19], entry[2][f + 1]) == entry[1] then
+                redis.call('HDEL', KEYS[19], entry[2][f + 1])
+              end
             end
           end
         end
