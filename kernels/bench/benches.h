@@ -15,8 +15,7 @@ constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int kCannotWrite = 74;
 
-// Measure a decode step of one attention layer: on the CPU beside LibTorch's, on the GPU beside
-// peers' (peer.h).
+// Measure a decode step of one attention layer, beside LibTorch's (CPU) or peers' (GPU, peer.h).
 int decodeOnCpu(int argc, char** argv);
 int decodeOnGpu(int argc, char** argv);
 // Measures a prompt in one attention layer, beside peers.

@@ -1,10 +1,9 @@
 #pragma once
 // CudaCache: the sequences that a shape is measured on, and ShapeBench, which measures on them.
 //
-// CudaCache has a pool of pages on the GPU with the keys' 4-bit shadow and, if a method reads them,
-// bounds; page tables in random order; and the inputs of a step. appendKv() writes the pool. It
-// holds several copies of the shape's batch, which steps use in turn, so that no key is still in
-// the L2 cache. Owned by one thread.
+// The sequences are copies of the shape's batch in a pool of pages on the GPU, with the keys' 4-bit
+// shadow and, if a method reads them, bounds. Page tables are in random order. Steps use the copies
+// in turn, so that no key is still in the L2 cache. Owned by one thread.
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,7 +1,6 @@
 #pragma once
-// The benchmark's own kernels: some write keys with given scores, others run before and after a
-// timed step. All pointers are device memory. The functions launch on the stream and do not wait;
-// any thread.
+// The benchmark's own kernels, which write keys with given scores or run between timed steps. All
+// pointers are device memory. The functions launch on the stream and do not wait; any thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -19,8 +18,8 @@ struct ScoreSource {
 };
 
 // Keys and values, as inputs of appendKv(), of positions start .. start + count - 1 of sequences
-// first .. first + sequences - 1. The keys of sequence i have their scores with the queries of row
-// i % rows.
+// first .. first + sequences - 1. Keys of sequence i have these scores with the queries of row i %
+// rows.
 struct FillInputs {
   float* keys = nullptr;           // [sequences, count, kv_heads, head_dim]
   float* values = nullptr;         // [sequences, count, kv_heads, head_dim], normal, variance 1
@@ -66,8 +65,7 @@ void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream);
 // Keeps the stream busy for this time, while the host queues the timed work.
 void delay(int microseconds, cudaStream_t stream);
 
-// Reads `bytes` bytes, a multiple of 16. The loads feed *sum, so that the compiler cannot remove
-// them.
+// Reads `bytes` bytes, a multiple of 16, and feeds *sum, so that the compiler keeps the loads.
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
 // Pages of keys and values, with elements of two bytes.

@@ -88,9 +88,8 @@ bool readsBounds(const CudaOptions& options);
 // Returns the bytes of a cache of `sequences` sequences, 4-bit shadow included.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);
 
-// Returns how many copies of a shape's sequences steps take in turn, at least 1. With so many
-// copies even the case with the least known floor reads four times the L2 cache's size between two
-// uses of a key.
+// Returns how many copies of a shape's sequences steps take in turn, at least 1, so that even the
+// case with the least known floor reads four times the L2 cache's size between two uses of a key.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
 // Returns the splits of kSplitKeys keys of all rows and KV heads.

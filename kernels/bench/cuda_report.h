@@ -49,8 +49,8 @@ struct ShapeReport {
   std::vector<std::string> left_out;  // sentences
 };
 
-// Figures that follow from one figure and others; NaN if one of these was not measured. times_x:
-// x's time / this time; bound: dense bytes / this bytes; of_bound: times_dense / bound.
+// Ratios of a figure; NaN if a part was not measured. share: of the copy bandwidth; times_x: x's
+// time / its time; bound: dense bytes / its bytes; of_bound: times_dense / bound.
 struct Derived {
   double gbs = 0, share = 0, times_dense = 0;
   std::map<std::string, double> times_peers;  // by label

@@ -14,8 +14,7 @@ class LibTorchDense {
   LibTorchDense(int n, bool bfloat16, int layers);
   ~LibTorchDense();
 
-  // Returns the names of the ways to write a step in LibTorch, whose outputs differ by rounding
-  // alone.
+  // Returns the names of the ways to write a step; their outputs differ by rounding alone.
   static const std::vector<std::string>& ways();
   // Runs one step over the next layer for queries [kHeads, kHeadDim]. Returns out[0].
   float step(size_t way, const float* queries);

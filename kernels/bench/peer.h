@@ -64,8 +64,7 @@ class Peer {
  private:
   void start(const std::string& program, const std::vector<std::string>& arguments);
   void greet();
-  // Returns the next line that is a JSON object. If none comes in this time, sets absence_ and
-  // returns {}.
+  // Returns the next line's JSON object. If none comes in time, sets absence_ and returns {}.
   nlohmann::json next(std::chrono::seconds within);
   // Stops the process. Returns how it ended, "" if it was stopped or ended with 0.
   std::string stop();

@@ -22,9 +22,8 @@
 //      others over the sample.
 // The sample is new because b depends on the pilot. If the pilot misses the large keys, b is too
 // small; a sample that contained this pilot would also have too small sums. Given b, the sums of a
-// new sample are unbiased. If b = n_s, every key is read and o^ is exact. No pilot is drawn if b0
-// is at least the largest possible b, which is n_s or a smaller maxBudget above 0: b is then the
-// largest possible.
+// new sample are unbiased. If b = n_s, every key is read and o^ is exact. If b0 is at least the
+// largest possible b (n_s, or a smaller maxBudget above 0), no pilot is drawn and b is the largest.
 //
 // Why a pilot has at least 32 keys: keys that a pilot misses do not raise b. A set of keys that
 // makes up a share f of the tail is missed with probability (1 - f)^b0 or less. vattention was

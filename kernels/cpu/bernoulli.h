@@ -2,8 +2,7 @@
 // Bernoulli scores, a score stage that replaces a query by a sparse one (SANTA paper, Section 5 and
 // Appendix C). Private to kernels/cpu. Pure function, any thread, no allocation.
 //
-// With q_max = max_i |q_i| and p_i = |q_i| / q_max, feature i (channel i) gets n_i of B possible
-// hits and
+// With q_max = max_i |q_i| and p_i = |q_i| / q_max, feature i gets n_i of B possible hits and
 //   q^_i = sign(q_i) q_max n_i / B,   E n_i = B p_i,   so E[q^ . k] = q . k for every key.
 // q^ is the mean of the paper's B ternary vectors, so that one pass over the keys with q^ gives the
 // paper's scores. The softmax of these scores is biased: E exp(q^ . k) > exp(q . k).
@@ -20,8 +19,7 @@
 // and all heads read the same features.
 //
 // A feature with n_i = 0 is not read. Keys stored feature by feature ([head_dim, n]) would cost
-// (features read) * n * element size bytes. This cache is stored key by key, so that nothing is
-// saved.
+// (features read) * n * element size bytes. The cache stores keys one by one and saves nothing.
 #include <cstdint>
 
 #include "allot/kernels/method.h"

@@ -59,10 +59,10 @@ void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* page
 // A tile has the codes of 16 keys as unsigned numbers, code + 2^(bits-1), in vectors of 64 bytes:
 // byte 4 * key + f of vector v is feature 4 * v + f of that key, which is the operand of one dot
 // product instruction (16 keys, 4 features) without any sum across lanes.
-//   8 bits: vector v as it is. 4 bits: 64 bytes v have vectors 2v (low nibbles) and 2v + 1 (high
-//   nibbles). 3 bits: 64 bytes have the low two bits of vectors 4v .. 4v + 3, vector 4v lowest.
-//   Behind all of
-//           these come the third bits, 64 bits a vector.
+//   8 bits: 64 bytes v are vector v.
+//   4 bits: 64 bytes v have vectors 2v (low nibbles) and 2v + 1 (high nibbles).
+//   3 bits: 64 bytes v have the low two bits of vectors 4v .. 4v + 3, vector 4v lowest. Behind the
+//           low bits of all vectors come their third bits, 64 bits a vector.
 //
 // Computes dots[16 * h + key] = sum_i codes_key,i * queries[h * head_dim + i] for h < heads, codes
 // unsigned as stored. May prefetch the tile at `ahead`.

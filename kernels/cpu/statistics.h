@@ -26,8 +26,7 @@ class GroupCounts {
   void chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
               bool error_known, const float* output);
   // Report reads of the score stage that the heads share: every exact key from position `first` on,
-  // or `bytes` bytes of a shadow or of features. A later readStage() replaces the bytes of an
-  // earlier one.
+  // or `bytes` bytes of a shadow or of features. A later readStage() replaces an earlier one.
   void readKeys(int first);
   void readStage(uint64_t bytes) { stage_bytes_ = bytes; }
   // Writes the group's statistics and adds them to the row's.

@@ -43,7 +43,7 @@ CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, boo
                               int heads_each);
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
-// Returns the bytes of its dynamic shared memory.
+// Returns the bytes of dynamic shared memory of choiceKernelOf()'s kernel.
 size_t choiceBytes(int max_length, int splits);
 // Return the same with sets of keys in Space::sets, for rows that shared memory has no room for.
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);

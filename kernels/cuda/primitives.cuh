@@ -23,7 +23,7 @@ __device__ inline float power2(float x) {
 }
 
 // Returns a a_factor + b b_factor: two splits' sums, which the factors bring to a common maximum.
-// Always rounds twice, in this order.
+// Rounds a a_factor, then the fused rest, in every kernel.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }

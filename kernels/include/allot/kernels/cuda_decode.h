@@ -20,7 +20,7 @@
 // A row's bits follow from its own inputs. They do not depend on the other rows, on the page size
 // or on the number of multiprocessors: a row's keys are cut into splits, whose sums are added in
 // one order. A row that a method reads whole has the bits of `dense` if at most four query heads
-// share a KV head. With more heads `dense` rounds differently.
+// share a KV head, and else rounds differently.
 //
 // Agreement with the CPU (kernels/cpu):
 //   scores        a query is replaced by a sum of two numbers of the cache's type, which is within

@@ -3,9 +3,8 @@
 //
 // A row is one sequence of the batch. Rows may differ in length, sample budget and pages. Queries
 // and outputs are float32, whatever the elements of the cache. A row's output depends on its own
-// inputs alone: not on the other rows, the page size or the number of threads. Its draws use the
-// random words philox(seed, sequence, step, attentionStream(layer, head), block)
-// (philox_streams.h).
+// inputs alone: not on the other rows, the page size or the number of threads. Its draws use
+// philox(seed, sequence, step, attentionStream(layer, head), block) (philox_streams.h).
 //
 // For one query head: n keys, s_j = scale * q.k_j + bias_j, a = softmax(s), o = sum_j a_j v_j. With
 // a sliding window n is the number of the newest keys that it leaves; older keys are not read,
@@ -100,10 +99,10 @@ struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
   // [rows, heads, head_dim] or null, on a GPU alone: `out` rounded to the cache's element.
   void* rounded = nullptr;
-  // [rows, heads] or null: log sum_j exp(s_j); -inf without keys, or if all are masked. It is an
-  // estimate with s2anta-q4 (unless weights=exact), bernoulli, vattention and adaptive-denominator.
-  // It sums over the kept keys alone with quest, skip-softmax, top-k through a shadow, and for a
-  // head with budget 0 that has a window.
+  // [rows, heads] or null: log sum_j exp(s_j); -inf without keys, or if all are masked. An estimate
+  // with s2anta-q4 (unless weights=exact), bernoulli, vattention and adaptive-denominator. The sum
+  // is over kept keys alone with quest, skip-softmax, top-k through a shadow, and for a head with
+  // budget 0 that has a window.
   float* lse = nullptr;
   RowStatistics* statistics = nullptr;          // [rows] or null, added to
   HeadStatistics* head_statistics = nullptr;    // [rows, heads] or null, overwritten

@@ -103,9 +103,8 @@ struct MethodOptions {
   // vattention: numerator and denominator have half of delta each, instead of the split that needs
   // the fewest rows.
   bool half_delta = false;
-  // vattention: uses the pilot's estimate of the numerator even if the pilot cannot tell the
-  // numerator from 0. If false, the numerator then counts as 0, and as many keys are read as
-  // max_budget allows.
+  // vattention: uses the pilot's estimate of a numerator that the pilot cannot tell from 0. If
+  // false, that numerator counts as 0, and as many keys are read as max_budget allows.
   bool trusts_numerator = false;
 
   // quest: keys in one of its pages: 16, 32 or 64.
@@ -128,8 +127,7 @@ struct MethodOptions {
   bool profile_tau = false;
   uint32_t dense_keys = 1024;
 
-  // skip-softmax: drops a block whose weights relative to the running maximum are below
-  // `threshold`.
+  // skip-softmax: drops blocks whose weights, relative to the running maximum, are below this.
   double threshold = 0.001;
 
   bool operator==(const MethodOptions&) const = default;

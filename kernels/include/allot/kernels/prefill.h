@@ -144,10 +144,9 @@ struct SampleAttentionOptions {
 // SALE: queries and keys, less their means, are rounded to 4 bits with the scales that
 // SageAttention-2's threads share. A block of 64 queries keeps a block of 32 keys if, by these
 // scores, one of its queries gives one of the keys a weight of tau or more. Weights are relative to
-// the query's exact softmax sum over the first and the last four to seven key blocks, which are
-// always kept. Promise: with exact scores no key of attention tau or more is dropped; with rounded
-// scores none of tau e^delta, delta being the row's largest score error. tau below 1e-5 keeps
-// everything.
+// the query's exact softmax sum over the first key block and the last four to seven, which are
+// kept. Promise: with exact scores no key of attention tau or more is dropped; with rounded scores
+// none of tau e^delta, delta being the row's largest score error. tau below 1e-5 keeps everything.
 struct SaleOptions {
   const float* tau = nullptr;  // [heads]
   bool exact = false;          // scores are not rounded: for comparison
@@ -172,9 +171,8 @@ struct QueryDraws {
   uint32_t layer = 0;
   uint32_t budget = 0;
   const uint32_t* budgets = nullptr;  // [heads] or null: instead of `budget`
-  // For attendQueries() alone: the output of heads with budget 0. zero_budget_window as in
-  // DecodeInputs, zero_budget_means with the mean of the sequence's values up to the query's
-  // position, else zeros.
+  // For attendQueries() alone: zero_budget_window is as in DecodeInputs; with zero_budget_means
+  // heads with budget 0 output the mean of the sequence's values up to the query's position.
   int zero_budget_window = 0;
   bool zero_budget_means = false;
 };
