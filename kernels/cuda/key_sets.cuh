@@ -374,7 +374,7 @@ class KeySets {
     }
   }
 
-  // Does the same by counting larger candidates. Returns false, and adds none, if the cut is in a
+  // Does the same by counting larger candidates. Returns false, adding none, if the cut is in a
   // tie.
   // Requires: at most kCombineThreads candidates.
   __device__ bool keepByRank(uint32_t wanted) {
@@ -395,7 +395,7 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds keys above it to kept_, at it to
+  // Finds the cut of the `wanted` largest candidates. Adds keys above to kept_, at the cut to
   // scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;

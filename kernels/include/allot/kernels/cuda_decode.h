@@ -17,10 +17,10 @@
 // kernel's results. Other kernels of the stream that are launched this way must wait for the kernel
 // before them, too.
 //
-// A row's bits follow from its own inputs. They do not depend on the other rows, on the page size
-// or on the number of multiprocessors: a row's keys are cut into splits, whose sums are added in
-// one order. A row that a method reads whole has the bits of `dense` if at most four query heads
-// share a KV head, and else rounds differently.
+// A row's output depends on its own inputs alone, to the last bit: not on the other rows, the page
+// size or the number of multiprocessors. Its keys are cut into splits, whose sums are added in one
+// order. A row that a method reads whole has the bits of `dense` if at most four query heads share
+// a KV head, and else rounds differently.
 //
 // Agreement with the CPU (kernels/cpu):
 //   scores        a query is replaced by a sum of two numbers of the cache's type, which is within
@@ -39,9 +39,8 @@
 //                 heads together, and rounds by the draws of all four.
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
-//                 if deciding scores differ by more than their rounding. Adaptive sample sizes are
-//                 the CPU's within the rounding of the pilot's sums. Samples of equal size are
-//                 equal.
+//                 if deciding scores differ by more than their rounding. Adaptive samples are the
+//                 CPU's if their sizes are, which the rounding of the pilot's sums may change.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -102,10 +101,10 @@ class Workspace {
   // Returns a count that rises whenever the memory moves, which invalidates graphs captured before.
   uint64_t moves() const;
 
-  // Waits for the stream, then returns one error of the steps and appends since its last call, in a
-  // sentence that names row and KV head: a score that is not finite, a key or value that is not
-  // (appendKv has left it out), a length or budget out of bounds, a page outside the pool. Outputs
-  // of that row are NaN or unspecified. Also returns errors of CUDA.
+  // Waits for the stream, then returns one error of the steps and appends since the previous
+  // failure(), in a sentence that names row and KV head: a score that is not finite, a key or value
+  // that is not (appendKv has left it out), a length or budget out of bounds, a page outside the
+  // pool. Outputs of that row are NaN or unspecified. Also returns errors of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   // Requires: a plan with statistics.
@@ -128,9 +127,8 @@ class Workspace {
 
 // Writes what kernels::appendKv writes; a cache may have the shadow of 4 bits alone. Bits are the
 // CPU's, except those of a mean key over several positions and of its sequence's shadow: the mean
-// key's sums are doubles in another order, exact unless magnitudes differ by a factor of 2^20 or
-// more. Leaves out vectors that are not finite or have no place in the pool; Workspace::failure()
-// reports them.
+// key's sums are doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves
+// out vectors that are not finite or have no place in the pool; Workspace::failure() reports them.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 
