@@ -189,7 +189,6 @@ class KeySets {
 
   // Keeps the `wanted` keys with the largest scores of begin .. end - 1; among equal scores the
   // older keys, masked keys last. Returns false, with kept() unspecified, if levels cannot decide.
-  //
   // The `wanted`-th nearest level bounds the level of the `wanted`-th key, so that few keys are
   // read. Levels are distances from the largest max_score, in eighths. Differences of scores may be
   // rounded, so that a level is off by less than one.
@@ -374,8 +373,7 @@ class KeySets {
     }
   }
 
-  // Does the same by counting larger candidates. Returns false, adding none, if the cut is in a
-  // tie.
+  // Does the same by counting larger candidates. If the cut is in a tie, adds none; returns false.
   // Requires: at most kCombineThreads candidates.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
@@ -395,8 +393,7 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds keys above to kept_, at the cut to
-  // scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds larger keys to kept_, equal to scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {

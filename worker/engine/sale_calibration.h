@@ -3,11 +3,11 @@
 // 2), for `allot calibrate sale`.
 //
 // The model prefills each prompt densely. In addition each head runs SALE on the same queries, keys
-// and values, and its output is discarded: no head's error reaches another head.
-// tau starts at first_tau. It is halved while the head's error is theta or more:
+// and values. SALE's output is discarded: no head's error reaches another head. tau starts at
+// first_tau. It is halved while the head's error is theta or more:
 //   Err = (1/n) sum |O - O~|, over a prompt's n queries and the head's channels.
-// A tau of at most 0.0001 becomes 0, which keeps every block. If one prompt lowers a threshold, the
-// prompts before it are measured again. The result satisfies, for each head:
+// A tau of at most 0.0001 becomes 0, which keeps every block. If a prompt lowers a head's
+// threshold, earlier prompts are measured again for that head. The result satisfies, for each head:
 //   Err < theta on every prompt. If tau is not first_tau, one prompt had Err >= theta one halving
 //   before. The Err of a tau of 0 counts as 0.
 // A pair of head and prompt is settled if its Err at the head's present tau is below theta.
@@ -52,8 +52,8 @@ class SaleCalibration {
                   const SaleCalibrationOptions& options);
 
   bool isDone() const { return nextPrompt() == readings_.size(); }
-  // Prefills the first prompt that is not settled for every head, and measures the heads for which
-  // it is not. Halves the tau of heads with Err >= theta.
+  // Prefills the first prompt with an unsettled head, and measures its unsettled heads. Halves the
+  // tau of heads with Err >= theta.
   Status step(Decoder* decoder);
 
   // Returns the number of settled pairs of head and prompt.

@@ -72,9 +72,8 @@ class PrefillWorkspace {
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
 
-  // Waits for the stream, then returns one error since the previous failure(), in a sentence that
-  // names head and query block: a score that is not finite, a page outside the pool; or an error of
-  // CUDA.
+  // Waits for the stream, then returns one error since the previous failure(), naming head and
+  // query block: a score that is not finite, a page outside the pool; or an error of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   struct Impl;
