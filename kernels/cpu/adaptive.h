@@ -54,7 +54,7 @@ struct BudgetRule {
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);
 
-// Selects I_f and a sample of the tail by the rule.
+// Selects I_f and a sample of the tail, whose size the rule computes.
 void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection);
 
 // Returns z with P(Z > z) = probability for a standard normal Z. The relative error is below 1e-13

@@ -15,8 +15,8 @@
 //               n_i > 0 with probability 1 - (1 - p_i)^B
 //
 // Mean group query: with qbar_i = mean_g |q_gi| over the group's query heads, one set of hits n_i
-// is drawn from qbar, and q^_gi = q_gi (qbar_max n_i / B) / qbar_i. It is unbiased for every head,
-// and all heads read the same features.
+// is drawn from qbar, and q^_gi = q_gi (qbar_max n_i / B) / qbar_i. q^_g is unbiased for every head
+// g, and all heads read the same features.
 //
 // A feature with n_i = 0 is not read. Keys stored feature by feature ([head_dim, n]) would cost
 // (features read) * n * element size bytes. The cache stores keys one by one and saves nothing.

@@ -1,6 +1,6 @@
 #pragma once
-// Products of blocks of queries and keys, and of their weights and values. Private to kernels/cpu.
-// Pure function, any thread.
+// Products of blocks of queries and keys, and of blocks of weights and values. Private to
+// kernels/cpu. Pure function, any thread.
 #include <cstdint>
 
 namespace allot::kernels {

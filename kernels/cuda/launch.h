@@ -37,7 +37,7 @@ SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
 SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // Returns a combine kernel; null for other shapes, and for SplitMode::kExact and kJoined by head,
-// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. If they are many,
+// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. With many heads
 // blocks have fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);

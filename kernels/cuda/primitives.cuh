@@ -290,7 +290,7 @@ __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
 }
 
 // Returns floor(dividend / divisor): a double's quotient, corrected. inverse = 1 / divisor.
-// Requires: both are below 2^63.
+// Requires: dividend and divisor are below 2^63.
 __device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
   uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
   int64_t rest = static_cast<int64_t>(dividend - q * divisor);

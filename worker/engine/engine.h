@@ -51,8 +51,8 @@ class Engine final : public EpisodeEngine {
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
-  // Switches to another experiment. kFenced if it needs another model, other questions, other data
-  // of the pool or another device: only a new process can work for it. An error changes nothing.
+  // Switches to another experiment. kFenced if `next` needs another model, other questions, other
+  // pool data or another device: only a new process can work for it. An error changes nothing.
   Status switchTo(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
@@ -150,7 +150,7 @@ class Engine final : public EpisodeEngine {
   // Returns ranks, by promptKey(), of the prompts expected after `row`: the lower, the sooner.
   std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
                                                           const Methods& methods) const;
-  // Loads the rows' prompts. Keeps `spare` pages a row free, beyond those that generation needs.
+  // Returns the rows with loaded prompts. Keeps `spare` pages a row free beyond generation's pages.
   Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
                                               size_t spare);
   PromptReading promptReading(const Row& row, const Methods& methods) const;
@@ -173,7 +173,7 @@ class Engine final : public EpisodeEngine {
   // Requires: the units fit the experiment.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          std::vector<v1::EvaluationResult>* results);
-  // Returns how the unit's questions are read and answered. kData if it does not fit the
+  // Returns how the unit's questions are read and answered. kData if they do not fit the
   // experiment.
   Result<Methods> methodsOf(const v1::EvaluationUnit& unit) const;
   Result<std::vector<Row>> rowsOf(const v1::EvaluationUnit& unit, const Methods& methods) const;

@@ -43,7 +43,7 @@ struct HeadReading {
   double error = 0;           // Err
   double output = 0;          // (1/n) sum |O|
   uint64_t blocks = 0;        // of keys that were attended to
-  uint64_t dense_blocks = 0;  // the same of dense attention
+  uint64_t dense_blocks = 0;  // of keys, in dense attention
 };
 
 class SaleCalibration {
@@ -52,8 +52,8 @@ class SaleCalibration {
                   const SaleCalibrationOptions& options);
 
   bool isDone() const { return nextPrompt() == readings_.size(); }
-  // Prefills the first prompt with an unsettled head, and measures its unsettled heads. Halves the
-  // tau of heads with Err >= theta.
+  // Prefills the first prompt of an unsettled pair, and measures the heads of its unsettled pairs.
+  // Halves the tau of heads with Err >= theta.
   Status step(Decoder* decoder);
 
   // Returns the number of settled pairs of head and prompt.

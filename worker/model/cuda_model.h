@@ -95,7 +95,7 @@ class CudaModel {
                                                    std::span<const uint32_t> places = {});
 
   // Puts the prepared step on the current stream: one upload, the kernels, and the copy of the
-  // statistics to the host if there are any. Does not wait, so that a graph can capture it.
+  // statistics to the host if prepare() got them. Does not wait, so that a graph can capture it.
   // attention = false leaves attention out, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
   // Is called by enqueue() after a layer's attention, if set. Such a step may wait, and cannot be

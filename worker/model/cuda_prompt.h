@@ -47,7 +47,7 @@ class CudaPrompt {
                        float* out);
   Refusal select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                  kernels::cuda::KeyBits* list);
-  // Adds the share of each query's exact attention on its blocks. kept: [count, heads], their lse.
+  // Adds each query's share of exact attention on its blocks, whose lse is kept, [count, heads].
   Refusal addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                       const at::Tensor& kept);
 

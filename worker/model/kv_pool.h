@@ -120,7 +120,7 @@ class KvPool {
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // Returns the bytes of a page in all layers, with all data beside keys and values.
+  // Returns the bytes of a page in all layers: keys, values and the data beside them.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;

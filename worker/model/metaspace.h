@@ -1,8 +1,7 @@
 #pragma once
 // Metaspace: the treatment of spaces in tokenizers from SentencePiece models (Llama-2, Mistral).
-// Each space is written U+2581, and most models put a U+2581 in front of a text. tokenizer.json
-// declares both in a normalizer (Prepend, Replace) or a pre_tokenizer Metaspace; a decoder undoes
-// both.
+// Each space is written U+2581, and most models put a U+2581 before a text. tokenizer.json declares
+// both in a normalizer (Prepend, Replace) or pre_tokenizer Metaspace; a decoder undoes both.
 //
 // Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
 #include <functional>

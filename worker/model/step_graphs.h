@@ -26,8 +26,7 @@ class StepGraphs {
 
   // Runs the step `name` on the stream: the first time by calling `enqueue`, the second time by
   // capturing it and launching the graph, later by the graph. If `memory` is not the last call's,
-  // memory of a step has moved: all graphs are dropped. A step that cannot be captured is enqueued
-  // each time.
+  // memory has moved: all graphs are dropped. A step that cannot be captured is enqueued each time.
   // Requires: stream is not the default stream.
   [[nodiscard]] std::optional<std::string> run(const std::string& name, uint64_t memory,
                                                cudaStream_t stream, const Enqueue& enqueue);

@@ -40,7 +40,8 @@ class JsonRecord {
   // Returns a string, which may be blank; "" if it is missing or null; kUsage for another type.
   Result<std::string> textOrNone(const std::string& field) const;
   // Returns the answers as they stand, with blanks at their ends, for graders that compare blanks:
-  // a string, a number or a list of them. Answers of blanks alone are left out; one must remain.
+  // a string, a number or a list of them. Answers of blanks alone are left out; kUsage if none is
+  // left.
   Result<std::vector<std::string>> verbatimAnswers(const std::string& field) const;
   // Returns the value, of any type; kUsage if it is missing.
   Result<const nlohmann::json*> value(const std::string& field) const;

@@ -43,7 +43,7 @@ struct Record {
   std::string task;
   Draft draft;
   // Identifies the question for the split. Records whose identities differ by case and blanks alone
-  // are on one side.
+  // are in one split.
   std::string identity;
 };
 

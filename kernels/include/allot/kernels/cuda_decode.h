@@ -18,9 +18,9 @@
 // before them, too.
 //
 // A row's output depends on its own inputs alone, to the last bit: not on the other rows, the page
-// size or the number of multiprocessors. Its keys are cut into splits, whose sums are added in one
-// order. A row that a method reads whole has the bits of `dense` if at most four query heads share
-// a KV head, and else rounds differently.
+// size or the number of multiprocessors. The row's keys are cut into splits, whose sums are added
+// in one order. A row that a method reads whole has the bits of `dense` if at most four query heads
+// share a KV head, and else rounds differently.
 //
 // Agreement with the CPU (kernels/cpu):
 //   scores        a query is replaced by a sum of two numbers of the cache's type, which is within
@@ -125,10 +125,10 @@ class Workspace {
                                                          Workspace* workspace,
                                                          const DecodeOutputs& out, Stream stream);
 
-// Writes what kernels::appendKv writes; a cache may have the shadow of 4 bits alone. Bits are the
-// CPU's, except those of a mean key over several positions and of its sequence's shadow: the mean
-// key's sums are doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves
-// out vectors that are not finite or have no place in the pool; Workspace::failure() reports them.
+// Writes what kernels::appendKv writes; the only shadow may be one of 4 bits. Bits are the CPU's,
+// except those of a mean key over several positions and of its sequence's shadow: the mean key's
+// sums are doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves out
+// vectors that are not finite or have no place in the pool; Workspace::failure() reports them.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 

@@ -83,8 +83,8 @@ class PrefillWorkspace {
   std::unique_ptr<Impl> impl_;
 };
 
-// Launches attention over a list, or over all keys if list.bits is null, as in.skip > 0 needs it.
-// Here and below all pointers of kv, in and out are device memory, statistics included. Each
+// Launches attention over a list, or over all keys if list.bits is null; in.skip > 0 needs a null
+// one. Here and below all pointers of kv, in and out are device memory, statistics included. Each
 // function returns the errors that the host sees; PrefillWorkspace::failure() returns the others.
 [[nodiscard]] std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
                                                       const KeyBits& list,

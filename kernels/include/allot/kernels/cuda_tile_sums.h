@@ -14,8 +14,8 @@ struct TileSum {
 };
 
 // Writes sums [rows, heads, stride] of tiles of `tile` keys. The first tile begins at the oldest
-// key that the row attends to. Products and sums are float32. Reads queries, page_table, lengths,
-// rows, heads, max_pages, scale and window of `in` alone. Leaves out keys of pages outside the
+// key that the row attends to. Products and sums are float32. Of `in` only queries, page_table,
+// lengths, rows, heads, max_pages, scale and window are read. Leaves out keys of pages outside the
 // pool. Refuses shapes as decodeAttention does.
 // Requires: stride is at least the most tiles of a row.
 [[nodiscard]] std::optional<std::string> tileSums(const PagedKv& kv, const DecodeInputs& in,

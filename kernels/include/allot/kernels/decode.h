@@ -43,8 +43,8 @@ struct DecodeInputs {
   const float* bias = nullptr;  // [rows, bias_stride] or null: added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
   bool head_budgets = false;    // budgets are [rows, heads]
-  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0 in rows with keys. They
-  // read no value, and keys only if DecodeOutputs::lse is not null, which group and row count.
+  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0 in rows with keys. Such
+  // heads read no value. They read keys for DecodeOutputs::lse alone; group and row count these.
   const float* zero_budget_values = nullptr;
   // Above 0: a head with budget 0 attends exactly to this many newest keys, which are counted as
   // read, and zero_budget_values is ignored. On the CPU only.

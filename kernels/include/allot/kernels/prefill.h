@@ -132,9 +132,9 @@ struct BlockLists {
 
 // SampleAttention: the exact attention of the chunk's last `block` queries, or of all if they are
 // fewer, is summed by key block (columns) and by distance (slashes). All query blocks of the chunk
-// keep the fewest columns and slashes that hold these shares of the sums, and the diagonal.
-// Promise: the sampled queries keep at least max(alpha_column, alpha_slash) of their attention, on
-// average. Other queries have no promise.
+// keep the fewest columns that hold alpha_column of the sums, the fewest slashes that hold
+// alpha_slash, and the diagonal. Promise: the sampled queries keep at least max(alpha_column,
+// alpha_slash) of their attention, on average. Other queries have no promise.
 struct SampleAttentionOptions {
   double alpha_column = 0.95;  // above 0, at most 1: everything
   double alpha_slash = 0.95;
@@ -156,7 +156,7 @@ struct SaleOptions {
 // Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention samples queries of the
 // chunk. SALE's mean query is the chunk's, and its mean key is over the keys that any query of the
 // chunk attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of
-// range, and scores of their exact softmax that are not finite.
+// range, and scores that are not finite in a selection's exact softmax.
 [[nodiscard]] std::optional<std::string> selectSampleAttention(
     const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
     PrefillWorkspace* workspace, BlockLists* lists);
@@ -194,15 +194,15 @@ struct QueryDraws {
                                                              PrefillWorkspace* workspace,
                                                              const PrefillOutputs& out);
 
-// Computes attention of each query by itself, by a method of decode, with `budget` draws a head or
-// each head's of `budgets`. Draws use the counters (seed, sequence, kPromptBit | position,
-// attentionStream(layer, head)). Outputs are decode's, with a row for each query: [count, heads,
-// head_dim] and so on. `statistics` is one entry, summed over the queries, with the bytes of a
-// kernel that shares reads as attendBlocks() does: for each head and block of 64 positions every
-// key or its shadow once, and every value row (with a shadow: the key, too) that a query of the
-// block wants. A head whose queries want no value counts no key. bernoulli and quest count whole
-// keys. `skip` has no effect. Refuses what attendBlocks() or decodeAttention() refuses. A call
-// takes as long as `count` decode steps: it measures accuracy and saves no time.
+// Computes attention of each query by itself, by a method of decode, with the budgets of `draws`.
+// Draws use the counters (seed, sequence, kPromptBit | position, attentionStream(layer, head)).
+// Outputs are decode's, with a row for each query: [count, heads, head_dim] and so on. `statistics`
+// is one entry, summed over the queries, with the bytes of a kernel that shares reads as
+// attendBlocks() does: for each head and block of 64 positions every key or its shadow once, and
+// every value row (with a shadow: the key, too) that a query of the block wants. A head whose
+// queries want no value counts no key. bernoulli and quest count whole keys. `skip` has no effect.
+// Refuses what attendBlocks() or decodeAttention() refuses. A call takes as long as `count` decode
+// steps: it measures accuracy and saves no time.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,
