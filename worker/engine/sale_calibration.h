@@ -10,11 +10,10 @@
 // threshold, earlier prompts are measured again for that head. The result satisfies, for each head:
 //   Err < theta on every prompt. If tau is not first_tau, one prompt had Err >= theta one halving
 //   before. The Err of a tau of 0 counts as 0.
-// A pair of head and prompt is settled if its Err at the head's present tau is below theta.
-// The state after each step is one JSON value; a killed calibration resumes from it, with the same
-// result.
-// Owns the prompts and a workspace; uses the decoder only during step(). One thread calls it;
-// attention uses `threads` threads.
+// A pair of head and prompt is settled if its Err at the head's present tau is below theta. The
+// state after each step is one JSON value; a killed calibration resumes from it, with the same
+// result. Owns the prompts and a workspace; uses the decoder only during step(). One thread calls
+// it; attention uses `threads` threads.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
