@@ -25,10 +25,11 @@
 
 namespace allot {
 
-// The draws of a row, from which layerBudgets() makes those of the query heads of a layer. Entries
-// are of layers, of each layer's KV heads, or of each layer's query heads, layer by layer; how many
-// there are decides which. Every query head that an entry covers makes as many draws as the entry
-// says. If two of the three numbers are equal, both readings give the same budgets.
+// The draws of a row, from which layerBudgets() makes those of the query heads of a layer. A view
+// has one entry for each layer, for each KV head of each layer, or for each query head of each
+// layer, layer by layer; its size says which. Every query head that an entry covers makes as many
+// draws as the entry says. If two of the three sizes are equal, both readings give the same
+// budgets.
 using ScheduleView = std::span<const uint32_t>;
 
 // Returns how many of a schedule's `entries` entries each layer has: 1, or the model's kv_heads or
