@@ -25,11 +25,10 @@
 
 namespace allot {
 
-// The draws of a row, from which layerBudgets() makes those of the query heads of a layer. A view
-// has one entry for each layer, for each KV head of each layer, or for each query head of each
-// layer, layer by layer; its size says which. Every query head that an entry covers makes as many
-// draws as the entry says. If two of the three sizes are equal, both readings give the same
-// budgets.
+// The draws of a row, from which layerBudgets() makes those of a layer's query heads. A view has an
+// entry for each layer, for each KV head of each layer, or for each query head of each layer, layer
+// by layer; its size says which. Every query head that an entry covers makes as many draws as the
+// entry says. If two of the three sizes are equal, both readings give the same budgets.
 using ScheduleView = std::span<const uint32_t>;
 
 // Returns how many of a schedule's `entries` entries each layer has: 1, or the model's kv_heads or
