@@ -9,7 +9,7 @@
 
 #include "allot/kernels/philox_streams.h"
 
-// Not included: worker/model uses this header, and LibTorch has other protobuf headers.
+// Declared, not included: worker/model uses this header, and LibTorch has other protobuf headers.
 namespace allot::v1 {
 class Spec;
 }
@@ -19,8 +19,8 @@ namespace allot {
 struct RunStreams {
   uint64_t key = 0;  // of Philox
 };
-// Returns the run's key: spec.seed, or with a spec.repetition above 0 a number drawn from both.
-// Runs that differ in either draw independently.
+// Returns the run's key: spec.seed, or, if spec.repetition is above 0, a number drawn from seed and
+// repetition. Runs that differ in seed or repetition draw independently.
 RunStreams runStreams(const v1::Spec& spec);
 
 class RandomStream {

@@ -6,8 +6,8 @@
 
 namespace allot {
 
-// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if it
-// begins with none: end of text, a stray or missing continuation byte, an overlong form, a
+// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if the
+// text begins with none: end of text, a stray or missing continuation byte, an overlong form, a
 // surrogate, above U+10FFFF.
 inline size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

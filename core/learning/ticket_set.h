@@ -1,5 +1,5 @@
 #pragma once
-// TicketSet: the tickets that have counted, one bit each. A value; one thread.
+// TicketSet: the tickets whose results have counted, one bit each. A value; one thread.
 //
 // Tickets are handed out one after the other, so that chunks of them are dense: ten million take
 // about 3 MB. A made-up ticket costs one chunk.

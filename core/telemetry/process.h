@@ -42,7 +42,8 @@ struct TelemetryFlags {
   LogFormat logFormat() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Set by SIGTERM and SIGINT during the work of runProcess(), which should then end in good order.
+// Set by SIGTERM and SIGINT while runProcess() calls `work`, which should then return in good
+// order.
 extern std::atomic<bool> draining;
 
 // Does a whole main(): parses the command line into the variables bound to `app` and `telemetry`,
