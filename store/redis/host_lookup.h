@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// Returns at least one numeric address, of IPv4 or else of IPv6. kUnavailable, with only the reason
-// as its message, if there is none or no answer in time.
+// Returns the numeric IPv4 addresses, or the IPv6 ones if there are none. kUnavailable, with only
+// the reason as its message, if there is no address, or no answer in time.
 Result<std::vector<std::string>> lookUpHost(const std::string& host,
                                             std::chrono::steady_clock::time_point deadline);
 

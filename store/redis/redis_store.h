@@ -2,7 +2,7 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Each write is one Lua script (store/redis/lua) and atomic. Long lists go in several
+// Each write is one Lua script (store/redis/lua) and atomic, except that long lists go in several
 // calls. store/README.md describes the keys.
 #include <map>
 #include <optional>
