@@ -36,7 +36,7 @@ struct RunSnapshot {
   std::string run_id = {};
   Desired desired = Desired::kRunning;
   Lease lease = {};                               // of the leader
-  std::optional<v1::AggregatorStatus> told = {};  // of the process that made this, or as stored
+  std::optional<v1::AggregatorStatus> told = {};  // of the aggregator that made this, or as stored
   std::vector<Refusal> refusals = {};             // the newest ones
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
   uint64_t last_update_unix_ms = 0;               // 0: none, or unknown

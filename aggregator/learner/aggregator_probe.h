@@ -1,8 +1,8 @@
 #pragma once
 // AggregatorProbe: the metrics of one aggregator and of the run that it leads.
 //
-// Only an aggregator that leads (Aggregator::leads()) exports what the run is like. In others those
-// series are taken out, and allot_leader is 0. The counts of this process stay, so that sums over
+// Only an aggregator that leads (Aggregator::leads()) exports the run's series. Other aggregators
+// remove them, and their allot_leader is 0. Counts of what this process did stay, so that sums over
 // processes remain right. One thread.
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,8 @@ namespace allot {
 
 class AggregatorProbe final : public AggregatorEvents {
  public:
-  // All outlive it. unix_now: Unix time, ms.
+  // unix_now: Unix time, ms.
+  // Requires: metrics and health outlive the probe.
   AggregatorProbe(MetricRegistry* metrics, Health* health, std::function<uint64_t()> unix_now);
 
   // Exports the run. Called about once a second while this process leads.

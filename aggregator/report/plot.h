@@ -55,7 +55,8 @@ struct Plot {
 
 std::string plotSvg(const Plot& plot);
 
-// Return the style of parts of a page, and the names of lines and levels as an HTML list.
+// Return the style sheet of plots that are parts of a page, and their lines and levels as an HTML
+// list.
 std::string_view plotStyle();
 std::string plotLegend(const std::vector<PlotSeries>& series, const std::vector<PlotLevel>& levels);
 

@@ -13,7 +13,7 @@ namespace allot {
 
 // Returns the HTML sections that a report has beside the page's. They show accuracy by task,
 // against bytes read, and with one layer at a single draw; sparse prefills; fidelity; variance.
-// Omits those with too little data; "" if none is left.
+// Omits sections with too little data; "" if none is left.
 std::string figuresHtml(const RunView& view);
 
 // Returns true for paths below /report/.

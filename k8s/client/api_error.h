@@ -61,7 +61,7 @@ std::string serverText(std::string_view text);
 // Return a member of a foreign object at any depth; "" and 0 if it is absent or of another type.
 std::string textAt(const nlohmann::json& object, std::initializer_list<const char*> path);
 int64_t numberAt(const nlohmann::json& object, std::initializer_list<const char*> path);
-// Returns nullptr if there is none.
+// Returns the member at this path; nullptr if there is none.
 const nlohmann::json* memberAt(const nlohmann::json& object,
                                std::initializer_list<const char*> path);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The status of an Experiment: fields for columns and programs, and conditions that say what is the
-// matter. k8s/operator/crd.yaml has the fields, docs/cluster.md the reasons. Pure; any thread.
+// The status of an Experiment: fields for columns and programs, and conditions with their reasons.
+// k8s/operator/crd.yaml has the fields, docs/cluster.md the reasons. Pure; any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -37,13 +37,13 @@ struct PodCounts {
 };
 PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& component);
 
-// What is seen of an experiment. It is written by others and therefore unchecked.
+// What is seen of an experiment. Others write these objects, which are unchecked.
 struct Observed {
-  nlohmann::json object;                       // with its status as it is
+  nlohmann::json object;                       // the Experiment, with its present status
   std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
-  std::optional<nlohmann::json> export_job = {};  // looked for while a deleted one is held
+  std::optional<nlohmann::json> export_job = {};  // read while the experiment is being deleted
   uint64_t now_unix_ms = 0;
 };
 
@@ -55,11 +55,11 @@ struct Judgement {
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
-// Returns true if the run is finished, by its aggregator or else by the last status.
+// Returns true if the run is finished: by `told` or, without it, by the status in `object`.
 bool isComplete(const Observed& observed);
 
 // Returns the whole status, for a merge patch: unknown values are null. Without nulls it equals the
-// present one if nothing has changed, since conditions keep their times.
+// present status if nothing has changed, since conditions keep their times.
 nlohmann::json statusOf(const Observed& observed, const Judgement& judgement);
 nlohmann::json withoutNulls(const nlohmann::json& value);
 
