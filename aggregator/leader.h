@@ -24,7 +24,6 @@ struct LeadOptions {
   bool stay = false;
 };
 
-// The metrics and health of this process.
 struct LeaderTelemetry {
   explicit LeaderTelemetry(Telemetry* of);
   Telemetry& telemetry;

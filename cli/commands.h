@@ -1,6 +1,6 @@
 #pragma once
-// The commands of `allot`. Each add...Command(s) adds its commands to the command line, and sets
-// main()'s action when one of them is chosen. One thread.
+// The commands of `allot`. Each add...Command(s) adds its commands to `app`. Parsing a command line
+// with one of them sets *action. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -48,7 +48,7 @@ void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true)
 void addSettings(CLI::App* command, std::vector<std::string>* set);
 void addWorkers(CLI::App* command, unsigned* workers);
 
-// Adds -o json|yaml|table, and --json for the first of them; with `markdown` that format as well.
+// Adds -o json|yaml|table, and --json for -o json; if `markdown` is true, also -o markdown.
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown = false);
 
 }  // namespace allot

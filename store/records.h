@@ -78,7 +78,6 @@ struct Refusal {
 
 enum class PushOutcome { kAccepted, kDuplicate, kFull };
 
-// The outcome of a replaceRun.
 struct Replacement {
   enum class Outcome {
     kReplaced,
@@ -129,7 +128,6 @@ struct Evaluation {
   uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
 };
 
-// A worker's request for tickets of episodes.
 struct TicketRequest {
   uint64_t count = 1;           // most tickets
   uint64_t limit = UINT64_MAX;  // new tickets are below it
@@ -139,7 +137,6 @@ struct TicketRequest {
   uint64_t from = 0;  // reissued tickets below it are obsolete: the store forgets them
 };
 
-// A worker's request for evaluation units.
 struct ClaimRequest {
   std::string holder = {};          // the worker
   std::vector<uint32_t> warm = {};  // chunks whose prompts the worker has in memory
@@ -147,7 +144,6 @@ struct ClaimRequest {
   uint64_t lease_ms = 0;  // length of the claim unless a beat renews it; at most ten minutes
 };
 
-// The content of a worker's heartbeat.
 struct Heartbeat {
   v1::WorkerBeat beat = {};
   uint64_t ttl_ms = 0;                  // time for which the beat counts; at most ten minutes

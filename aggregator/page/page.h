@@ -30,10 +30,8 @@ HttpReply serveHistoryPage(const std::string& path);
 // ("": it is).
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
-// The path of the run's view.
 inline constexpr char kViewPath[] = "/api/run";
 
-// The path of the run's status (status_document.h).
 inline constexpr char kStatusPath[] = "/api/status";
 
 // Serves the page at /, its scripts and styles, and `view_json` at /api/run; 404 for other paths.

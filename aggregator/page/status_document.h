@@ -39,7 +39,6 @@ struct StatusReading {
 // spec.update.
 uint64_t maxUpdatesOf(const RunSnapshot& snapshot);
 
-// Returns the state of the run in one word.
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading);
 // Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunSnapshot& snapshot, const StatusReading& reading);

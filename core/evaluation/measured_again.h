@@ -41,7 +41,6 @@ enum class AgainVerdict {
   kDisagrees  // an exact score differs, or too many scores do, or too many in one direction
 };
 
-// The comparison of a run's results, by worker.
 class MeasuredAgain {
  public:
   // Adds an answer. exact: both scores come from the same arithmetic and a deterministic method, so

@@ -29,7 +29,6 @@ std::vector<double> policyGradient(const v1::Spec& spec,
                                    const google::protobuf::RepeatedField<double>& logits,
                                    uint32_t total, const std::vector<GradientTerm>& terms);
 
-// A result of an update with its advantage.
 struct ComparedResult {
   const v1::EpisodeResult* result;
   int index;           // among the update's results

@@ -26,7 +26,6 @@ struct SpecKey {
 // Returns the rows, ordered by section; those of spec.cluster come last.
 const std::vector<SpecKey>& specKeys();
 
-// Returns the rows as a Markdown table.
 std::string specKeysMarkdown();
 
 // Parses and checks a file that a person applies (checkEffects included). `place` names the file in

@@ -28,7 +28,6 @@ enum class Exposition { kPrometheus, kOpenMetrics };
 // Returns the format for a request's Accept header: OpenMetrics if the header accepts it by name
 // and does not rate it below text/plain.
 Exposition expositionFor(std::string_view accept);
-// Returns the Content-Type of a format.
 const char* expositionType(Exposition format);
 
 class MetricRegistry {

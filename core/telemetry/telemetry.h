@@ -49,7 +49,6 @@ struct TelemetryOptions {
 
 class Telemetry {
  public:
-  // Answers a path.
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
   // Starts the server, if the options have a port. other: answers other paths, on the server's

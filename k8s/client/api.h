@@ -38,7 +38,6 @@ struct ObjectName {
   std::string space;
   std::string name;
 };
-// Returns the name in metadata.
 ObjectName nameOf(const nlohmann::json& object);
 // Returns "namespace/name", or the name alone: the key of an object in caches and queues.
 std::string keyOf(const nlohmann::json& object);
@@ -141,7 +140,6 @@ class Api {
                              const ObjectName& object, const std::string& subresource,
                              const std::string& query, const std::string& content_type,
                              const nlohmann::json& body);
-  // Tries to read all pages once.
   Reply<ObjectList> listOnce(const Resource& resource, const std::string& path,
                              const ListOptions& options);
 

@@ -24,8 +24,7 @@ struct ApiError {
   // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Untrusted", "Interrupted". Empty for an
   // answer that is no Status.
   std::string reason;
-  // One sentence.
-  std::string message;
+  std::string message;  // one sentence
   // The time that the server asks clients to wait.
   std::optional<std::chrono::seconds> retry_after;
 

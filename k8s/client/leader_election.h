@@ -128,7 +128,6 @@ class LeaderElection {
   bool turn();
 
   bool leads() const;
-  // Returns the holder that the record named last.
   std::string holder() const;
   const std::string& identity() const { return options_.identity; }
   // Returns the current problem; "" if there is none.

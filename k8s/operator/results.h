@@ -26,7 +26,7 @@ struct ExportStep {
     kNothing,  // it is not being deleted
     kWait,     // for workers, or for somebody to correct the file
     kRunJob,
-    kLetGo
+    kLetGo  // remove the finalizer
   };
   Next next = Next::kNothing;
   bool exported = false;

@@ -55,7 +55,6 @@ std::vector<std::string> componentNames();
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options);
 
-// Returns the bytes as the data of a Secret has them.
 std::string toBase64(const std::string& bytes);
 // Decodes base64; nothing if the text is malformed.
 std::optional<std::string> fromBase64(const std::string& base64);

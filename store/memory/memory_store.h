@@ -35,7 +35,6 @@ class MemoryServer {
   void forgetOldPolicies();
   // Makes the next reject() do nothing and return kUnavailable.
   void loseNextReject() { lose_reject_ = true; }
-  // Sets the answer of fill().
   void setFill(StoreFill fill) { fill_ = fill; }
 
  private:

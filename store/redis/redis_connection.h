@@ -27,7 +27,6 @@ struct redisReply;
 
 namespace allot {
 
-// A key of a script.
 struct ScriptKey {
   std::string_view name;     // without the run's prefix, except "allot:index"
   std::string_view or_name;  // alternative that a call may pass; "" if there is none
@@ -63,7 +62,6 @@ class RedisView {
   const redisReply* reply_;  // null reads as nil
 };
 
-// Owns a reply.
 class RedisReply {
  public:
   explicit RedisReply(redisReply* reply) : reply_(reply) {}

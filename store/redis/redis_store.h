@@ -95,12 +95,10 @@ class RedisStore final : public Store {
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
   // Runs a script that takes the epoch first and replies OK or FENCED.
   Status runFenced(const RedisScript& script, uint64_t epoch, RedisConnection::Arguments arguments);
-  // Translates the reply OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
   // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written
   // them.
   static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
-  // Translates the reply of a part of an import.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
   struct StreamEntry {
