@@ -18,7 +18,7 @@ namespace allot {
 // returned. If `edit` returns false, nothing is written.
 Result<Control> changeControl(Store* store, const std::function<Result<bool>(Control*)>& edit);
 
-// Sets Control::desired from any value.
+// Sets the desired state without a check.
 Status changeDesired(Store* store, Desired desired);
 
 struct ControlChange {

@@ -26,7 +26,7 @@ Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::s
                                 bool same, uint64_t fresh);
 
 struct RunOptions {
-  std::string experiment_file;  // with resume "": that of RunNote
+  std::string experiment_file;  // "" with resume: that of RunNote
   unsigned workers = 0;         // 0: as sizeWorkers() says
   std::string dir;              // "": runs/<run id>, or runs/latest with resume
   bool resume = false;

@@ -65,10 +65,10 @@ class Leadership {
   Status publishStatus(const v1::AggregatorStatus& status) const {
     return store_->publishStatus(epoch_, status);
   }
-  // Commits all or nothing. kInternal if expected_version is not published, a result is not in the
-  // inbox under its entry, a ticket has counted before or the history has a later version. If the
-  // reply is lost (kUnavailable), the published policy's digest tells whether the commit took
-  // effect.
+  // Commits all or nothing. kInternal if expected_version is not the published one, a result is not
+  // in the inbox under its entry, a ticket has counted before or the history has a later version.
+  // If the reply is lost (kUnavailable), the published policy's digest tells whether the commit
+  // took effect.
   Status commit(const Commit& commit) const { return store_->commit(epoch_, commit); }
   // Moves one inbox entry to a bounded list of refused ones and counts it under `kind`. A repeated
   // call does nothing.
@@ -76,8 +76,8 @@ class Leadership {
     return store_->reject(epoch_, entry, kind, reason);
   }
   // Rejects an evaluation in the same way. Its unit is then no longer recorded, unless another
-  // entry recorded it. If it is not, `reopen` (that unit, or null) makes it open again, but not
-  // claimable for hold_ms (at most ten minutes).
+  // entry recorded it. In the first case `reopen` (that unit, or null) opens it again; nobody can
+  // claim it for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);

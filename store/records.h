@@ -113,7 +113,7 @@ struct Commit {
   std::optional<uint64_t> forget_policy;  // version of a policy to delete
 };
 
-// The memory of the server that the data of all its runs takes.
+// The memory of the server, which all its runs share.
 struct StoreFill {
   uint64_t used_bytes = 0;
   uint64_t limit_bytes = 0;  // 0: no limit

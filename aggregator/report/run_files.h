@@ -39,7 +39,7 @@ class RunFiles {
   const std::string dir_;
   const std::string run_id_;
   const Open open_;
-  uint64_t next_export_ = 0;  // used by the thread that writes only
+  uint64_t next_export_ = 0;  // used only by the thread that writes
   std::future<Status> writing_;
 };
 

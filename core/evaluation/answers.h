@@ -53,9 +53,8 @@ uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 // left out and counted. The count alone may exceed `room`.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
-// Returns true if the answers of a worker's result are possible: at most kLargestAnswers bytes;
-// with those left out, no more answers than scores; each answer for another question, which has a
-// score.
+// Returns true if the answers of a worker's result are possible: at most kLargestAnswers bytes; no
+// more answers (with those left out) than scores; each for another question, which has a score.
 bool answersArePossible(const v1::EvaluationResult& result);
 
 }  // namespace allot

@@ -10,7 +10,7 @@
 // is learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
 // questions, is the sum of a level that all sets share and a small one of the set. Episodes of an
 // update are learned from in batches of at most 400 (core/learning/logistic_update.h). Each batch
-// infers the own levels of its sets anew.
+// infers its sets' own levels anew.
 //
 // Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
 // compute to the same bits everywhere. Pure; any thread.

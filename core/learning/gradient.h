@@ -6,8 +6,8 @@
 //   w_i = min(rhoBar, exp(log pi_now(n_i) - log pi_then(n_i)))
 //   g   = sum_i w_i (R_i - b_i) ((n_i - m) / N - pi) / sum_i w_i  +  entropyBonus * dH/dlogits
 // n_i, R_i and b_i are schedule, reward and baseline of result i, pi = softmax(logits), H the
-// entropy of pi, m = minPerLayer, and N the sum of n_i - m. Learner santa has n_i - m - N pi in the
-// bracket. Pure; any thread.
+// entropy of pi, m = minPerLayer, and N the draws beyond the minima. Learner santa has n_i - m - N
+// pi in the bracket. Pure; any thread.
 #include <cstdint>
 #include <vector>
 

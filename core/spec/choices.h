@@ -152,8 +152,8 @@ uint32_t repeatsOf(const v1::Evaluation& evaluation);
 // at temperature 0 if neither method draws (as dense, top-k, quest). Text that is no method counts
 // as one that draws.
 uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
-// Return one name for the methods of both phases, for tables and figures: "s2anta-sys" if the
-// prefill is dense, else "sale tau=0.01 + s2anta-sys".
+// Return one name for the methods of both phases, for tables and figures: as "s2anta-sys" with a
+// dense prefill, "sale tau=0.01 + s2anta-sys" with another.
 std::string methodsName(const std::string& prefill, const std::string& decode);
 std::string methodsName(const v1::EvaluationUnit& unit);
 std::string methodsName(const v1::Attention& attention);

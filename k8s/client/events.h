@@ -48,7 +48,7 @@ class EventBook {
   struct Due {
     nlohmann::json event;  // as it would be created
     int64_t count = 1;     // occurrences since an event was last sent
-    bool known = false;    // the event was sent last, too: increase its count
+    bool known = false;    // the last event sent was this one: increase its count
   };
   // Returns the events that may be sent now; they count as sent.
   std::vector<Due> due(TimePoint now, WallTime wall);

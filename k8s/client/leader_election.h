@@ -2,8 +2,8 @@
 // LeaderElection: competes for a Lease and holds it. It has its own thread and connection, so that
 // no other request delays a renewal.
 //
-// Its owner passes two callbacks, `won` and `lost`. Its thread calls each at most once. After
-// `lost` the process must end (exit code 75) because another process may already lead. The
+// Its owner passes two callbacks, `won` and `lost`. The election's thread calls each at most once.
+// After `lost` the process must end (exit code 75) because another process may already lead. The
 // destructor releases the lease if this process leads. leads(), holder() and problem() are for any
 // thread.
 #include <chrono>

@@ -44,7 +44,7 @@ struct ServerAccess {
 };
 
 // Parses "https://host[:port]" or "http://host[:port]"; the caller adds certificates and tokens.
-// kUsage, with an example of a valid URL.
+// Else kUsage, with an example.
 Result<ServerAccess> accessOf(const std::string& url);
 
 // A token. A bound token usually lives an hour, and its file is renewed before. get() therefore

@@ -5,9 +5,9 @@
 // seconds; and aggregators that are ready are asked for the status of their runs. Each experiment
 // is looked at when it changes and at each listing: plan() decides, and the controller carries out
 // the plan. An experiment that failed waits for 1 s, doubled with each failure up to 300 s, or
-// until its spec changes. It delays no other. The owner calls turn() in a loop, on one thread,
-// while it leads. A turn begins no further experiment after 5 s, so that a process without the
-// lease stops soon.
+// until its spec changes. Others are not delayed. The owner calls turn() in a loop, on one thread,
+// while the process leads. A turn begins no further experiment after 5 s, so that a process without
+// the lease stops soon.
 #include <deque>
 #include <functional>
 #include <map>
