@@ -1,8 +1,7 @@
 #pragma once
-// ChildProcess: a child process that writes to a log file. One thread.
-//
-// The child gets SIGTERM if its parent dies (PR_SET_PDEATHSIG). It has its own process group, so
-// that Ctrl-C reaches only the parent.
+// ChildProcess: a child process that writes to a log file. One thread. The child gets SIGTERM if
+// its parent dies (PR_SET_PDEATHSIG). It has its own process group, so that Ctrl-C reaches only the
+// parent.
 #include <sys/types.h>
 
 #include <chrono>

@@ -1,9 +1,7 @@
 #pragma once
 // ClusterStore: access to the Redis of an experiment in a Kubernetes cluster, for the duration of
-// one command. One thread.
-//
-// It uses kubectl to read the account's password from the experiment's Secret, and to forward a
-// port of this machine to that Redis. The password stays in memory.
+// one command. One thread. It uses kubectl to read the account's password from the experiment's
+// Secret, and to forward a port of this machine to that Redis. The password stays in memory.
 #include <optional>
 #include <string>
 #include <utility>

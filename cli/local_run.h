@@ -1,8 +1,7 @@
 #pragma once
 // LocalRun: starts, watches and stops the processes of one run on this machine, in order. Owned by
-// runCommand; one thread.
-//
-// The processes are redis-server on a unix socket, one aggregator, N workers.
+// runCommand; one thread. The processes are redis-server on a unix socket, one aggregator, N
+// workers.
 #include <chrono>
 #include <memory>
 #include <optional>

@@ -1,9 +1,8 @@
 #pragma once
 // Parses JSON from files and from other programs. Pure functions, any thread. Callers of parseJson
-// include nlohmann/json.hpp.
-//
-// Levels and values are counted before anything is built: a built value takes some tens of bytes
-// beside its text. To copy, compare or print it takes a stack frame for each level.
+// include nlohmann/json.hpp. Levels and values are counted before anything is built: a built value
+// takes some tens of bytes beside its text. To copy, compare or print it takes a stack frame for
+// each level.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>

@@ -1,9 +1,7 @@
 #pragma once
 // The random numbers of a run: their key, and RandomStream, a sequence of draws for one purpose.
-// Small values; one thread at a time.
-//
-// Key, purpose and index determine a RandomStream. allot/kernels/philox_streams.h lists all draws
-// under a run's key.
+// Small values; one thread at a time. Key, purpose and index determine a RandomStream.
+// allot/kernels/philox_streams.h lists all draws under a run's key.
 #include <array>
 #include <cstdint>
 

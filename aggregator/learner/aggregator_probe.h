@@ -1,9 +1,8 @@
 #pragma once
-// AggregatorProbe: the metrics of one aggregator and of the run that it leads.
-//
-// Only an aggregator that leads (Aggregator::leads()) exports the run's series. Other aggregators
-// remove them, and their allot_leader is 0. Counts of what this process did stay, so that sums over
-// processes remain right. One thread.
+// AggregatorProbe: the metrics of one aggregator and of the run that it leads. Only an aggregator
+// that leads (Aggregator::leads()) exports the run's series. Other aggregators remove them, and
+// their allot_leader is 0. Counts of what this process did stay, so that sums over processes remain
+// right. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -1,8 +1,6 @@
 #pragma once
 // The plots of a run: curve.svg of its report, the report's other figures, and the pictures of
-// documents (`allot plot`).
-//
-// Pure functions, any thread.
+// documents (`allot plot`). Pure functions, any thread.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -1,9 +1,8 @@
 #pragma once
-// Plots as SVG: points with intervals, lines and bars on linear or logarithmic axes.
-//
-// Pure functions, any thread. A picture follows the viewer's light or dark theme; shapes, and
-// dashes from the ninth style on, tell lines apart as well as colours. All text is escaped. Points
-// that are not finite, or not above 0 on a logarithmic axis, are left out.
+// Plots as SVG: points with intervals, lines and bars on linear or logarithmic axes. Pure
+// functions, any thread. A picture follows the viewer's light or dark theme; shapes, and dashes
+// from the ninth style on, tell lines apart as well as colours. All text is escaped. Points that
+// are not finite, or not above 0 on a logarithmic axis, are left out.
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -1,6 +1,5 @@
 #pragma once
 // The report of a run: a folder of files that need neither the cluster nor the network to be read.
-//
 // Stateless functions, any thread.
 // Requires: one folder has one writer at a time.
 #include <string>

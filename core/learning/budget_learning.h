@@ -1,9 +1,8 @@
 #pragma once
-// An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h).
-//
-// At each budget the results are added to their question sets, the learner learns from the results,
-// the trial decides what is published, and the schedules of the next episodes are proposed. Pure;
-// any thread.
+// An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h). At each
+// budget the results are added to their question sets, the learner learns from the results, the
+// trial decides what is published, and the schedules of the next episodes are proposed. Pure; any
+// thread.
 #include <cstdint>
 #include <vector>
 

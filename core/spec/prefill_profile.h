@@ -1,8 +1,7 @@
 #pragma once
-// PrefillProfile: SALE's threshold of each head, as `allot calibrate sale` finds it.
-//
-// A profile file has more keys, for people (theta, prompts, each head's error). The stored
-// experiment has the keys that workers need as one line of JSON. Pure functions, any thread.
+// PrefillProfile: SALE's threshold of each head, as `allot calibrate sale` finds it. A profile file
+// has more keys, for people (theta, prompts, each head's error). The stored experiment has the keys
+// that workers need as one line of JSON. Pure functions, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <string>

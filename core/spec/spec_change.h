@@ -1,9 +1,7 @@
 #pragma once
-// Changes of a run's settings.
-//
-// Live settings (SpecKey::live) may change while a run goes on. Until a result counts, an edited
-// experiment file can change others, too (RunControl::replaceRun). From then on such a change needs
-// another run (`allot fork`). Pure functions, any thread.
+// Changes of a run's settings. Live settings (SpecKey::live) may change while a run goes on. Until
+// a result counts, an edited experiment file can change others, too (RunControl::replaceRun). From
+// then on such a change needs another run (`allot fork`). Pure functions, any thread.
 #include <string>
 #include <vector>
 

@@ -1,9 +1,7 @@
 #pragma once
 // Telemetry: the metrics and health of a process, and the server and the target file that publish
-// them. Owned by main(); any thread.
-//
-// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process, if it has
-// one, answers other paths.
+// them. Owned by main(); any thread. The server answers /metrics, /startedz, /livez and /readyz. A
+// handler of the process, if it has one, answers other paths.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

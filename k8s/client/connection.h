@@ -1,8 +1,7 @@
 #pragma once
-// Connection: one HTTP/1.1 connection to the API server, with or without TLS.
-//
-// Calls block until the answer has arrived or a deadline has passed; the lookup of a host name may
-// exceed the deadline. One thread uses it, except interrupt() and interrupted(), for any thread.
+// Connection: one HTTP/1.1 connection to the API server, with or without TLS. Calls block until the
+// answer has arrived or a deadline has passed; the lookup of a host name may exceed the deadline.
+// One thread uses it, except interrupt() and interrupted(), for any thread.
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/status.hpp>

@@ -1,9 +1,8 @@
 #pragma once
 // The Kubernetes objects of an experiment: the YAML of k8s/base and of components, filled in with
-// the experiment's name, labels, file and what its section spec.cluster asks for.
-//
-// `allot render` prints the objects, the operator applies them. Includes only core: accounts are
-// made by the caller (accountFiles of store/redis/acl.h). Pure functions, any thread.
+// the experiment's name, labels, file and what its section spec.cluster asks for. `allot render`
+// prints the objects, the operator applies them. Includes only core: accounts are made by the
+// caller (accountFiles of store/redis/acl.h). Pure functions, any thread.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,7 +1,6 @@
 #pragma once
-// MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread.
-//
-// A MemoryServer holds one run. Every MemoryStore is one client of a MemoryServer, as every
+// MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread. A
+// MemoryServer holds one run. Every MemoryStore is one client of a MemoryServer, as every
 // RedisStore is one client of a Redis. The injected clock may be set back. readInbox and awaitNews
 // never wait.
 #include <cstdint>

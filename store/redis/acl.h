@@ -1,10 +1,8 @@
 #pragma once
 // The Redis accounts of an experiment and their permissions, as a Redis ACL file (Redis 7 or newer:
 // an older one cannot permit only reading a key). Used by the command line and the operator; any
-// thread.
-//
-// Redis runs a script as the user that calls it. A user therefore needs every command of its
-// scripts, on every key that they name: store/redis/lua/*.lua say which.
+// thread. Redis runs a script as the user that calls it. A user therefore needs every command of
+// its scripts, on every key that they name: store/redis/lua/*.lua say which.
 #include <map>
 #include <string>
 #include <vector>
