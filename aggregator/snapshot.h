@@ -1,5 +1,5 @@
 #pragma once
-// RunSnapshot: the learner's state of a run as page and report see it. Data only; any thread.
+// RunSnapshot: the learner's state of a run, for page and report. Data only; any thread.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -37,7 +37,7 @@ void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render
 void addHelpCommands(CLI::App* app, Action* action);       // help, completion
 
-// Prints the error's sentence to stderr. Returns its code, or 0.
+// Prints the error's sentence to stderr. Returns the error's code; 0 if there is no error.
 int exitCodeOf(const Status& done);
 
 // Adds --redis, --context, --namespace, --run, --experiment, --redis-server, and DIR if

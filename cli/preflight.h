@@ -61,7 +61,7 @@ struct Preflight {
 // sentence.
 Result<Preflight> checkBeforeRun(const RunOptions& options);
 
-// Reads the experiment file with its --set. `schema`: of the run that is resumed.
+// Reads the experiment file with the settings of options.set. `schema`: of the run that is resumed.
 Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema);
 
 // Returns the MiB that processes on this machine may still use; 2048 if unknown.

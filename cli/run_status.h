@@ -44,9 +44,9 @@ Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
 // `evaluation_seconds`.
 Result<RunStatus> readRunState(RunAccess* access);
 
-// Returns the held-out accuracy of the newest learned schedule with a complete evaluation at
-// spec.policy.totalBudget, which is what spec.stop.goal is compared with. Nothing if there is none.
-// Reads the evaluations.
+// Returns the held-out accuracy that spec.stop.goal is compared with: that of the newest learned
+// schedule with a complete evaluation at spec.policy.totalBudget. Nothing if there is none. Reads
+// the evaluations.
 Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head);
 
 std::string stateOf(const RunStatus& status);

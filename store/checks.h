@@ -111,7 +111,7 @@ void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
 // Appends the number and the bits of each chunk to `words`.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// Returns the beat, without its last error if it has more than kLargestBeat bytes with it.
+// Returns the beat, without the last error in it if the beat has more than kLargestBeat bytes.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes a stored message. `what` names it in the error (kData).

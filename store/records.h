@@ -59,7 +59,7 @@ struct InboxEntry {
 inline constexpr uint64_t kLargestResult = 256 * 1024;
 
 inline constexpr uint64_t kInboxEntries = 256;
-// Returns the number of results in the inbox from which on workers keep theirs: `least` (usually
+// Returns the number of results in the inbox at which workers stop pushing theirs: `least` (usually
 // kInboxEntries), or the results of two updates if those are more. An inbox with room for less than
 // one update would stop the run.
 inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {

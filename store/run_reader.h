@@ -35,8 +35,8 @@ class RunReader {
   // Returns the last beat of each worker whose Heartbeat::ttl_ms has not passed, by name. Leaves
   // out beats above kLargestBeat, undecodable ones, and those beyond 8 MiB together.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
-  // Returns records with version > after, oldest first, at most `count` and 8 MiB, but one even if
-  // it is larger.
+  // Returns records with version > after, oldest first, at most `count` and 8 MiB, but the first
+  // one even if it is larger.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
   // Returns evaluations recorded after entry `after` ("" = from the start), at most `count` and 8
   // MiB, without their answers.

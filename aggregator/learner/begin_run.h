@@ -1,5 +1,5 @@
 #pragma once
-// The start of a run, and of a process that goes on with one. Blocks on the store; one thread.
+// The start of a run, and of a process that goes on with a run. Blocks on the store; one thread.
 #include "core/result.h"
 #include "store/store.h"
 

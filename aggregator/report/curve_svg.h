@@ -51,8 +51,8 @@ struct NumberedName {
 };
 NumberedName nameWithoutNumber(const std::string& method, const std::vector<std::string>& methods);
 
-// Returns true for a schedule of evaluation.schedules oneHot. Of the plots only oneHotPlot() shows
-// it.
+// Returns true for the name of a oneHot schedule. Of the plots only oneHotPlot() shows these
+// schedules.
 bool isOneHot(const std::string& schedule);
 
 // ---- The plots.

@@ -51,9 +51,9 @@ class EndFiles {
 
   explicit EndFiles(RunFiles* files) : files_(*files) {}
 
-  // Starts to write the end's files unless a write goes on, they are written, or kAgainMs have not
-  // passed since a failure. Returns the outcome of each write once; the first outcome may be that
-  // of a write that began before the end. now: monotonic, ms; snapshot: the run at its end.
+  // Starts to write the end's files unless a write goes on, these files are written, or a failure
+  // is less than kAgainMs ago. Returns the outcome of each write once; the first outcome may be
+  // that of a write that began before the end. now: monotonic, ms; snapshot: the run at its end.
   std::optional<Status> look(uint64_t now, const std::function<RunSnapshot()>& snapshot);
   bool written() const { return written_; }
   // Notes that the run goes on: its next end has files of its own.

@@ -39,13 +39,13 @@ struct GivenAnswer {
 // from its beginning and the rest from its end. Bytes that are not UTF-8 become U+FFFD.
 v1::Answer answerOf(const GivenAnswer& given);
 
-// Returns true if an answer with this score is to be kept. An answer is wrong if at least one
-// grader scores it below 1.
+// Returns true if spec.evaluation.answers keeps an answer with this score. `wrong` keeps those that
+// at least one grader scores below 1.
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
 // Returns the most bytes for the answers of one unit: kLargestAnswers, or kAnswersOfARun divided by
-// the accuracy units up to spec.update.maxUpdates if that is less. Returns 0 for a grid that
-// checkGrid refuses.
+// the number of the run's accuracy units up to spec.update.maxUpdates if that is less. Returns 0
+// for a grid that checkGrid refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
 // Returns the answers in at most `room` serialized bytes. If they need more, lower limits cut the

@@ -132,9 +132,9 @@ class LineReader {
 
 // ---- The files that an experiment names.
 
-// Returns `path` if it exists or is empty. Else looks for a relative path in the folder of
-// `experiment_file` and the folders above it, and returns the first that exists. kUsage, which
-// names `key`, if none exists.
+// Returns `path` if it exists or is empty. Else, if `path` is relative, looks for it in the folder
+// of `experiment_file` and in the folders above that one, and returns the first that exists.
+// kUsage, which names `key`, if none exists.
 Result<std::string> findNamedPath(const std::string& key, const std::string& path,
                                   const std::string& experiment_file);
 

@@ -4,8 +4,8 @@
 // A run's updates must compute to the same bits wherever they are computed again. The exp, log and
 // pow of glibc round otherwise on a processor with fused multiply-add than on one without. These
 // functions consist of IEEE additions, multiplications, divisions and scalings by powers of two, in
-// an order that the compiler keeps: core/ is built without contraction. Updates compute their
-// exponentials, logarithms and powers with them. Pure functions, any thread.
+// an order that the compiler keeps: core/ is built without contraction. Updates compute all
+// exponentials, logarithms and powers with these functions. Pure functions, any thread.
 // Requires: the processor rounds to nearest.
 #include <cstdint>
 

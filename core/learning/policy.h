@@ -45,10 +45,10 @@ struct Proposed {
 // Requires: the policy is one of this experiment (checkFrontier).
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
-// Returns the published schedule at a total budget. A policy with budgets has one for each: the
-// learned schedule, or the uniform one if none beats it. Another total takes the schedule of the
-// budget whose ratio to it is nearest to 1: uniform, or the learned one scaled. A policy without
-// budgets has its learnedSchedule().
+// Returns the published schedule at a total budget. A policy with budgets has one for each: a
+// learned schedule, or uniform as long as no schedule is known to beat uniform. Another total takes
+// the schedule of the budget whose ratio to it is nearest to 1: uniform, or the learned one scaled.
+// A policy without budgets has its learnedSchedule().
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 

@@ -60,8 +60,8 @@ uint32_t allotmentStep(uint32_t free_draws);
 
 // Returns the schedule of whole steps with the largest sum of value(layer, draws). With entries by
 // heads, `layers` and `layer` count entries. Ties go to fewer draws in the later layer. `value` is
-// called once for each layer and each number of draws that it may have. The draws left over, less
-// than a step, go to the layer with the most draws (the lowest of several).
+// called once for each layer and each number of draws that the layer may have. The draws left over,
+// less than a step, go to the layer with the most draws (the lowest of several).
 // Requires: layers > 0 and layers * min_per_layer <= total.
 SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_layer,
                             const std::function<double(uint32_t layer, uint32_t draws)>& value);

@@ -38,7 +38,8 @@ struct UpdateOutcome {
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
 
-// Sets policy_sha256, step_kl_nats and entropy_nats from record.policy and the policy before it.
+// Sets policy_sha256, step_kl_nats and entropy_nats from record.policy and the policy before that
+// one.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
 // Removes results, weights and baselines from the record and frees their memory.
 void dropResults(v1::IterationRecord* record);

@@ -131,8 +131,8 @@ std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // (core/learning/policy.h). Else one policy is learned by its gradient or, without spec.update,
 // none.
 bool learnsByBudgets(const v1::Spec& spec);
-// Returns true if an update consumes all results that are there, at least episodesPerUpdate and at
-// most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
+// Returns true if an update consumes all results that have arrived, at least episodesPerUpdate and
+// at most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
 bool takesAllResults(const v1::Update& update);
 inline constexpr uint32_t kMostResults = 10000;
 // Least episodes of a question set at one total budget: uniform, the candidate, and two others.

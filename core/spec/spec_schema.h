@@ -21,7 +21,7 @@ const std::vector<SpecRule>& specRules();  // core/spec/spec_rules.h
 
 // 1: the keys of release 0.1.0. Until 0.1.0 is tagged they may change.
 inline constexpr uint32_t kSpecSchema = 1;
-// Development builds stored numbers from 2 up to this one, or none.
+// Development builds stored numbers from 2 up to this one, or no number.
 inline constexpr uint32_t kLastDevelopmentSchema = 11;
 // The schema that the next key comes with.
 inline constexpr uint32_t kNextSchema = std::max(kSpecSchema, kLastDevelopmentSchema) + 1;

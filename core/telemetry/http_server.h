@@ -35,8 +35,8 @@ HttpReply plainText(unsigned status, std::string sentence);
 
 class HttpServer {
  public:
-  // Answers one request, on the server's thread. All other clients wait until it returns. An
-  // exception becomes status 500.
+  // Answers one request, on the server's thread. All other clients wait until the handler returns.
+  // An exception becomes status 500.
   using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.

@@ -12,9 +12,9 @@
 
 namespace allot {
 
-// Writes the last words of a process, which `kubectl describe pod` shows after its end. The
-// sentence, cut at 4 KiB (Kubernetes' limit), replaces the content of the file that the environment
-// variable ALLOT_TERMINATION_LOG names. Does nothing without the variable, and ignores errors.
+// Writes the last words of a process, which `kubectl describe pod` shows afterwards. The sentence,
+// cut at 4 KiB (Kubernetes' limit), replaces the content of the file that the environment variable
+// ALLOT_TERMINATION_LOG names. Does nothing without the variable, and ignores errors.
 void writeTermination(std::string_view sentence);
 
 // Returns the exit code of a main(). Writes the sentence of an error to the log and to the

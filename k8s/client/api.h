@@ -22,8 +22,8 @@
 
 namespace allot::kube {
 
-// Resource: a kind of objects as the API server addresses them, and its paths. Values and pure
-// functions; any thread.
+// Resource: a kind of objects as the API server addresses it. Values and pure functions; any
+// thread.
 struct Resource {
   std::string group;  // "" for core's: pods, secrets
   std::string version;
@@ -33,7 +33,7 @@ struct Resource {
   std::string apiVersion() const { return group.empty() ? version : group + "/" + version; }
 };
 
-// Names an object. `space`: its namespace; "" for kinds without one.
+// Names an object. `space`: the object's namespace; "" for kinds without namespaces.
 struct ObjectName {
   std::string space;
   std::string name;

@@ -113,7 +113,7 @@ class LeaderElection {
   using Won = std::function<void()>;
   using Lost = std::function<void(const std::string& why)>;
 
-  // Creates it without starting it. kUsage if options.times.check() fails.
+  // Creates an election that is not started. kUsage if options.times.check() fails.
   static Result<std::unique_ptr<LeaderElection>> create(const ServerAccess& access,
                                                         ElectionOptions options, Won won,
                                                         Lost lost);

@@ -26,8 +26,7 @@ struct WatchEvent {
 
 // Assembles the events of a watch from bytes that the transport splits anywhere. Pure; one thread.
 //
-// A watch has one JSON object a line. The limit is on a line and not on a read, since an object may
-// be larger than 1.5 MB.
+// A watch has one JSON object a line. The limit is on a line, however many reads bring it.
 class WatchLines {
  public:
   static constexpr size_t kLongestLine = size_t{8} << 20;

@@ -17,8 +17,9 @@ struct PodTrouble {
 
 // Returns the gravest trouble of a component's pods (label app.kubernetes.io/component: worker,
 // aggregator, store, export): a container that ended with an error, then one that cannot begin
-// (image, configuration), then a pod without a node, then a queued one. Pods that are over or being
-// deleted are skipped. An error no longer counts once the container is ready, or has run for 30 s.
+// (image, configuration), then a pod without a node, then a pod that a queue holds back
+// (SchedulingGated). Pods that are over or being deleted are skipped. An error no longer counts
+// once the container is ready, or has run for 30 s.
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);
 
