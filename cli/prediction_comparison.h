@@ -52,7 +52,7 @@ struct PredictionRow {
   uint64_t questions = 0;
   PredictionSide a, b;
   PairedDifference difference;        // b - a
-  std::optional<double> same_answer;  // share of the questions with answers in both files
+  std::optional<double> same_answer;  // share of equal answers, where both files have one
 };
 struct PredictionComparison {
   uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; not compared

@@ -93,7 +93,7 @@ struct Lease {
   bool held = false;          // acquireLease: by the caller; readLease: by any process
   std::string holder;         // "": none
   uint64_t epoch = 0;         // fencing token
-  uint64_t remaining_ms = 0;  // time until it ends, by the server's clock
+  uint64_t remaining_ms = 0;  // until the lease ends, by the server's clock
 };
 
 // A key of a run that was broken and is mended (Leadership::repair).
@@ -121,20 +121,20 @@ struct StoreFill {
 };
 
 struct Evaluation {
-  std::string entry_id;  // to continue reading after it
+  std::string entry_id;  // the next read begins after this entry
   // Empty (no unit id) if the entry cannot be decoded, has more than kLargestResult bytes, or was
   // made neither by a push nor by an import. Such an entry can only be rejected.
   v1::EvaluationResult result = {};
-  uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
+  uint64_t answers_bytes = 0;  // size of the answers in the store, even if they were not read
 };
 
 struct TicketRequest {
   uint64_t count = 1;           // most tickets
-  uint64_t limit = UINT64_MAX;  // new tickets are below it
+  uint64_t limit = UINT64_MAX;  // new tickets are below this number
   // Episodes that the run's workers share equally. A worker's part is cut into equal pieces of at
   // most `count`, and a call returns at most one piece. 0: no sharing.
   uint64_t shared = 0;
-  uint64_t from = 0;  // reissued tickets below it are obsolete: the store forgets them
+  uint64_t from = 0;  // the store forgets reissued tickets below this number: they are obsolete
 };
 
 struct ClaimRequest {
@@ -147,7 +147,7 @@ struct ClaimRequest {
 struct Heartbeat {
   v1::WorkerBeat beat = {};
   uint64_t ttl_ms = 0;                  // time for which the beat counts; at most ten minutes
-  std::vector<std::string> units = {};  // ids; claims that this worker still has are renewed
+  std::vector<std::string> units = {};  // ids of units; the worker's claims on these are renewed
   uint64_t claim_ms = 0;                // length of renewed claims from now on; at most ten minutes
   uint64_t patience_ms = 0;             // shortens the call's time-out to this time; 0: does not
 };

@@ -145,7 +145,7 @@ class Aggregator {
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;
   HistorySample history_;
-  std::vector<uint64_t> history_to_read_;  // its versions; the first history_read_ are read
+  std::vector<uint64_t> history_to_read_;  // versions; the first history_read_ are read
   size_t history_read_ = 0;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
@@ -177,7 +177,7 @@ class Aggregator {
   std::string edit_refused_;
   uint64_t finished_unix_ms_ = 0;  // 0: not finished, or unknown
   bool end_looked_up_ = false;     // control_ said finished at the last rememberTheEnd()
-  // How full the store is; looked at now and then.
+  // The store's fill at the last look (lookAtStore).
   StoreFill store_fill_;
   std::optional<uint64_t> updates_until_full_;
   std::optional<uint64_t> store_looked_;

@@ -55,7 +55,7 @@ class AggregatorProbe final : public AggregatorEvents {
   prometheus::Histogram& lags_;
   prometheus::Histogram& in_flight_seconds_;
   prometheus::Histogram& queued_seconds_;
-  std::set<std::string> devices_;                   // that have a series of their own
+  std::set<std::string> devices_;                   // names that have a series
   std::string first_device_;                        // see showWorkerSeconds
   std::map<std::string, double> consumed_seconds_;  // by device, in updates of this process
 };

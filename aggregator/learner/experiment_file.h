@@ -53,9 +53,9 @@ class ExperimentFile {
   Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
 
   const ExperimentFileOptions options_;
-  std::optional<std::string> seen_;  // the content that was last taken up or refused
+  std::optional<std::string> seen_;  // the content that was last applied or refused
   std::string refused_;
-  std::string run_sha256_;  // of the run as it was last taken up
+  std::string run_sha256_;  // of the run that was last returned
 };
 
 // Returns the id of the run that this aggregator leads: `run_id` if it is given; else the newest

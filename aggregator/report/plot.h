@@ -13,7 +13,7 @@ namespace allot {
 struct PlotPoint {
   double x = 0;
   double y = 0;
-  double low = 0;  // interval; not drawn unless below high
+  double low = 0;  // ends of an interval, which is drawn if low < high
   double high = 0;
   std::string title = {};  // shown under the pointer
 };
@@ -36,7 +36,7 @@ struct PlotAxis {
   std::string label;
   bool logarithmic = false;
   bool percent = false;  // values are shares: ticks read "40 %", and a linear axis is cut to 0..1
-  std::vector<double> ticks = {};  // values that may get a number; empty: round ones
+  std::vector<double> ticks = {};  // where numbers may stand; empty: at round values
 };
 
 struct Plot {

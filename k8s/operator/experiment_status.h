@@ -41,7 +41,7 @@ PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& 
 // What is seen of an experiment. Others write these objects, which are unchecked.
 struct Observed {
   nlohmann::json object;                       // the Experiment, with its present status
-  std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
+  std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets of the experiment
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
   std::optional<nlohmann::json> export_job = {};  // read while the experiment is being deleted
@@ -51,7 +51,7 @@ struct Observed {
 struct Judgement {
   std::string refused = {};  // why its file cannot be run; "": it can
   std::string trouble = {};  // why an object of it could not be made or applied; "": none
-  uint32_t workers = 0;      // that are wanted
+  uint32_t workers = 0;      // wanted
   bool suspended = false;
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };

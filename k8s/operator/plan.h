@@ -24,7 +24,7 @@ Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 struct ObjectOptions {
   std::string registry =
       {};                // of images, where the experiment names none; "": manifests' own default
-  std::string tag = {};  // as above; "": this version
+  std::string tag = {};  // of images, as `registry`; "": this version
   uint32_t workers = 1;
   bool exports = false;  // with the Job that exports the run
 };
