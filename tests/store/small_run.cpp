@@ -165,6 +165,10 @@ void SmallRun::evaluate(size_t count) {
     result.set_worker(kWorkers[unit.chunk() % 3]);
     ASSERT_TRUE(store_.pushEvaluation(result));
   }
+  acceptEvaluations();
+}
+
+void SmallRun::acceptEvaluations() {
   const auto recorded = valueOf(store_.readEvaluations("", 1000));
   ASSERT_TRUE(Leadership(store_, epoch_).acceptEvaluations(recorded));
 }

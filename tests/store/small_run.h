@@ -22,6 +22,7 @@ class SmallRun {
   void planEvaluation();
   // Does that many of the open units.
   void evaluate(size_t units);
+  void acceptEvaluations();  // all that are recorded
 
   const v1::Experiment& experiment() const { return spec_.experiment; }
   const RunSpec& spec() const { return spec_; }

@@ -112,6 +112,7 @@ class Acl : public ::testing::Test {
     }
     const auto recorded = store.readEvaluations("", 10);
     if (ALLOT_NOTE(recorded) && recorded->size() == 1) {
+      ALLOT_NOTE(Leadership(store, 1).acceptEvaluations(*recorded));
       const auto again = unit(0, 0, "a");
       ALLOT_NOTE(Leadership(store, 1).rejectEvaluation(recorded->at(0), RefusalKind::kInvalid, "no",
                                                        &again, 0));

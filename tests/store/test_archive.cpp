@@ -102,6 +102,9 @@ TEST_F(Archive, AnswersThatCannotBeStayBehind) {
   result.mutable_answers()->add_answers()->set_question(1000);
   ASSERT_EQ(store_->pushEvaluation(result).value(), PushOutcome::kAccepted);
   ASSERT_TRUE(exportTo(out_));
+  EXPECT_EQ(verify(out_)->evaluations, 5u);  // the aggregator has not accepted it
+  run_->acceptEvaluations();
+  ASSERT_TRUE(exportTo(out_));
   EXPECT_EQ(verify(out_)->evaluations, 6u);
   const auto evaluations = lines(readFile(out_ + "/evaluations.jsonl"));
   ASSERT_EQ(evaluations.size(), 6u);

@@ -150,7 +150,8 @@ TEST_F(HostileArchive, EveryLineIsChecked) {
   EXPECT_THAT(replaced("history.jsonl", "\"schedule\":[", "\"schedule\":[4294967295,4294967295,"),
               HasSubstr("update 1: result"));
   const std::string& evaluations = good_["evaluations.jsonl"];
-  EXPECT_THAT(with("evaluations.jsonl", evaluations + evaluations), HasSubstr("recorded twice"));
+  const std::string line = evaluations.substr(0, evaluations.find('\n') + 1);
+  EXPECT_THAT(with("evaluations.jsonl", line + evaluations), HasSubstr("recorded twice"));
   EXPECT_THAT(with("evaluations.jsonl", evaluations.substr(0, evaluations.size() - 2)),
               HasSubstr("lacks 1 evaluations"));
   EXPECT_THAT(replaced("evaluations.jsonl", "\"score\":1", "\"score\":7"),

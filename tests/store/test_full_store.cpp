@@ -93,6 +93,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"rejectEvaluation",
        Leadership(*run_, epoch_)
            .rejectEvaluation(evaluations_[0], RefusalKind::kInvalid, "no", &reopen, 0)},
+      {"acceptEvaluations", Leadership(*run_, epoch_).acceptEvaluations(evaluations_)},
       {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
       {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},

@@ -361,7 +361,8 @@ TEST_F(RedisFaults, AnAcceptedEvaluationIsNeverReplaced) {
   forge(b);
   const auto workers = [&] {
     std::vector<std::string> names;
-    for (const Evaluation& read : store->readEvaluations("", 10).value()) {
+    const auto all = store->readEvaluations("", 10).value();
+    for (const Evaluation& read : all) {
       names.push_back(read.result.worker() + (read.accepted ? ", accepted" : ""));
     }
     return names;

@@ -272,7 +272,7 @@ Call rejectEvaluation(Scene& scene) {
                                                       units[reopen], hold));
   };
 }
-Call acceptEvaluation(Scene& scene) {
+Call acceptEvaluations(Scene& scene) {
   const auto place = scene.someEvaluation();
   return [=, epoch = scene.epoch()](Store& s, Side& side) {
     if (!place) return std::string();
@@ -438,7 +438,7 @@ const std::vector<Kind> kCalls = {
     {"reopenInbox", 2, plain(&Store::reopenInbox)},
     {"reject", 3, reject},
     {"rejectEvaluation", 3, rejectEvaluation},
-    {"acceptEvaluation", 3, acceptEvaluation},
+    {"acceptEvaluations", 3, acceptEvaluations},
     {"inboxSize", 1, plain(&Store::inboxSize)},
     {"reissueTicket", 2, reissueTicket},
     {"resetTickets", 1, resetTickets},
