@@ -4,8 +4,8 @@
 //
 // The source depends on the choice:
 //  - a folder that a running `allot run` holds: its redis-server;
-//  - a folder whose run has ended: a temporary redis-server on its data;
-//  - an exported folder, even if it is read-only or its Redis data is gone: its files;
+//  - a folder whose run has ended: a temporary redis-server on its data, also if it was exported;
+//  - an exported folder without Redis data, or that cannot be written to: the exported files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
 #include <cstdint>

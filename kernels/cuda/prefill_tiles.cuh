@@ -254,7 +254,7 @@ __device__ inline void hold(int (&sums)[N][4]) {
 #define ALLOT_SIXTEEN(x, n) \
   ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
 
-// Starts c = (fresh ? 0 : c) + a b: 64 x 16 times 16 x 64, b by channels.
+// Starts c = (fresh ? 0 : c) + a b: 64 queries x 16 channels times 16 channels x 64 keys.
 __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
                                     bool fresh) {
   asm volatile(
@@ -269,7 +269,7 @@ __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], ui
       : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<uint32_t>(fresh)));
 }
-// Starts c += a b: 64 x 16 times 16 x 128, b by keys.
+// Starts c += a b: 64 queries x 16 keys times 16 keys x 128 channels.
 __device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "

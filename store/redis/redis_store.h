@@ -2,8 +2,9 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Each write is one Lua script (store/redis/lua) and atomic, except that long lists go in several
-// calls. store/README.md describes the keys.
+// Each write is one Lua script (store/redis/lua) and atomic, with two exceptions: long lists go in
+// several calls, and createRun() and endImport() write allot:index by a second script.
+// store/README.md describes the keys.
 #include <map>
 #include <optional>
 #include <string>
