@@ -1,0 +1,451 @@
+#include "worker/model/jinja_value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/utf8.h"
+
+namespace allot::jinja {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+bool sameCharacter(char32_t a, char32_t b) { return bare(a) == bare(b); }
+
+double asReal(const Value& value) {
+  return value.is(Kind::kFloat) ? value.real : static_cast<double>(value.number);
+}
+
+bool numeric(const Value& value) { return value.isNumber() || value.is(Kind::kFloat); }
+
+bool hashable(const Value& value) {
+  if (value.is(Kind::kTuple)) {
+    return std::all_of(value.items().begin(), value.items().end(), hashable);
+  }
+  return !value.is(Kind::kList) && !value.is(Kind::kDict);
+}
+
+// As Python's repr: the shortest digits that give the number again.
+std::string realText(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
+  const std::string text(buffer, end.ptr);
+  const int exponent = std::stoi(text.substr(text.find('e') + 1));
+  if (exponent < -4 || exponent >= 16) return text;
+  char fixed[64];
+  const auto stop = std::to_chars(fixed, fixed + sizeof fixed, value, std::chars_format::fixed);
+  std::string plain(fixed, stop.ptr);
+  return plain.find('.') == std::string::npos ? plain + ".0" : plain;
+}
+
+Text numberText(const Value& value) {
+  return textOf(value.is(Kind::kFloat) ? realText(value.real) : std::to_string(value.number));
+}
+
+Text quoted(const Text& text) {
+  const auto holds = [&](char32_t c) {
+    return std::any_of(text.begin(), text.end(), [c](char32_t t) { return bare(t) == c; });
+  };
+  const char32_t quote = holds(U'\'') && !holds(U'"') ? U'"' : U'\'';
+  Text out(1, quote);
+  for (const char32_t marked : text) {
+    const char32_t c = bare(marked), mark = marked & kData;
+    constexpr std::u32string_view kNamed = U"\n\r\t", kLetters = U"nrt";
+    const size_t named = kNamed.find(c);
+    if (named != std::u32string_view::npos || c == quote || c == U'\\') {
+      out += {U'\\' | mark, (named == std::u32string_view::npos ? c : kLetters[named]) | mark};
+    } else if (c < 0x20 || c == 0x7f) {
+      constexpr std::u32string_view kHex = U"0123456789abcdef";
+      for (const char32_t part : {U'\\', U'x', kHex[c >> 4], kHex[c & 15]}) out += part | mark;
+    } else if (c > 0x7f && (isSpace(c) || c < 0xa1 || c == 0xad || (c >= 0xd800 && c < 0xf900))) {
+      raise(FailureKind::kUnsupported, "a list or an object is printed whose text has characters that Python escapes");
+    } else {
+      out += marked;
+    }
+  }
+  out += quote;
+  return out;
+}
+
+Text jsonText(const Text& text) {
+  Text out = U"\"";
+  for (const char32_t marked : text) {
+    const char32_t c = bare(marked), mark = marked & kData;
+    constexpr std::u32string_view kNamed = U"\"\\\n\r\t\b\f", kLetters = U"\"\\nrtbf";
+    const size_t named = kNamed.find(c);
+    if (named != std::u32string_view::npos) {
+      out += {U'\\' | mark, kLetters[named] | mark};
+    } else if (c < 0x20) {
+      constexpr std::u32string_view kHex = U"0123456789abcdef";
+      for (const char32_t part : {U'\\', U'u', U'0', U'0', kHex[c >> 4], kHex[c & 15]}) out += part | mark;
+    } else {
+      out += marked;
+    }
+  }
+  return out += U'"';
+}
+
+Value made(Kind kind, Object object) {
+  const auto deeper = [&](const Value& inner) {
+    if (inner.object) object.depth = std::max(object.depth, inner.object->depth + 1);
+  };
+  for (const Value& item : object.items) deeper(item);
+  for (const auto& [key, value] : object.pairs) deeper(key), deeper(value);
+  if (object.depth > kMaxDepth) raise(FailureKind::kLimit, "its values are too deep");
+  Value value{.kind = kind};
+  value.object = std::make_shared<Object>(std::move(object));
+  return value;
+}
+
+}  // namespace
+
+void raise(FailureKind kind, const std::string& message) { throw Fault{{kind, 0, message}}; }
+
+void raiseUndefined(const Value& value) {
+  const std::string name = value.object ? utf8Of(value.text()) : "a value";
+  if (value.number == 1) raise(FailureKind::kForbidden, "the sandbox of templates forbids " + name);
+  raise(FailureKind::kUndefined, name + " is not defined");
+}
+
+Text textOf(std::string_view utf8, bool data) {
+  const char32_t mark = data ? kData : 0;
+  Text text;
+  text.reserve(utf8.size());
+  while (!utf8.empty()) {
+    const size_t bytes = utf8Length(utf8);
+    const auto first = static_cast<unsigned char>(utf8[0]);
+    const char32_t c = bytes == 0 ? 0xdc00 + first : bytes == 1 ? first : utf8Code(utf8.substr(0, bytes));
+    text += c | mark;
+    utf8.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return text;
+}
+
+std::string utf8Of(const Text& text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char32_t marked : text) {
+    const char32_t c = bare(marked);
+    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (c >> shift & 0x3f)); };
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else if (c < 0x800) {
+      out += static_cast<char>(0xc0 | c >> 6), tail(0);
+    } else if (c >= 0xdc80 && c <= 0xdcff) {
+      out += static_cast<char>(c - 0xdc00);
+    } else if (c < 0x10000) {
+      out += static_cast<char>(0xe0 | c >> 12), tail(6), tail(0);
+    } else {
+      out += static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0);
+    }
+  }
+  return out;
+}
+
+bool isSpace(char32_t marked) {
+  const char32_t c = bare(marked);
+  return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f) || c == 0x85 || c == 0xa0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+         c == 0x205f || c == 0x3000;
+}
+
+bool equal(const Text& text, std::string_view ascii) {
+  return std::equal(text.begin(), text.end(), ascii.begin(), ascii.end(),
+                    [](char32_t a, char b) { return bare(a) == static_cast<unsigned char>(b); });
+}
+
+size_t findText(const Text& text, const Text& part, size_t from) {
+  if (part.empty()) return from <= text.size() ? from : Text::npos;
+  // Knuth, Morris and Pratt: hostile texts take no longer.
+  std::vector<size_t> border(part.size(), 0);
+  for (size_t i = 1, k = 0; i < part.size(); ++i) {
+    while (k > 0 && !sameCharacter(part[i], part[k])) k = border[k - 1];
+    border[i] = sameCharacter(part[i], part[k]) ? ++k : k;
+  }
+  for (size_t i = from, k = 0; i < text.size(); ++i) {
+    while (k > 0 && !sameCharacter(text[i], part[k])) k = border[k - 1];
+    if (sameCharacter(text[i], part[k])) ++k;
+    if (k == part.size()) return i + 1 - k;
+  }
+  return Text::npos;
+}
+
+Value none() { return {.kind = Kind::kNone}; }
+Value boolean(bool value) { return {.kind = Kind::kBool, .number = value}; }
+Value integer(int64_t value) { return {.kind = Kind::kInt, .number = value}; }
+Value real(double value) { return {.kind = Kind::kFloat, .real = value}; }
+Value string(Text text) { return made(Kind::kString, {.text = std::move(text)}); }
+Value sequence(Kind kind, Values items, Text text) {
+  return made(kind, {.text = std::move(text), .items = std::move(items)});
+}
+Value dict(Pairs pairs) { return made(Kind::kDict, {.pairs = std::move(pairs)}); }
+Value iterator(Next next, const Value& source) {
+  const int depth = source.object ? source.object->depth + 1 : 1;
+  return made(Kind::kIterator, {.next = std::move(next), .depth = depth});
+}
+Value function(Call call) { return made(Kind::kFunction, {.call = std::move(call)}); }
+Value undefined(const std::string& name, bool forbidden) {
+  Value value = made(Kind::kUndefined, {.text = textOf(name)});
+  value.number = forbidden;
+  return value;
+}
+
+std::string typeName(const Value& value) {
+  constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple",
+                                    "dict", "dict view", "range", "generator", "Namespace", "function", "loop"};
+  return kNames[static_cast<int>(value.kind)];
+}
+
+bool truth(const Value& value) {
+  switch (value.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+    case Kind::kInt:
+      return value.number != 0;
+    case Kind::kFloat:
+      return value.real != 0;
+    case Kind::kString:
+      return !value.text().empty();
+    case Kind::kDict:
+      return !value.pairs().empty();
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      return !value.items().empty();
+    default:
+      return true;
+  }
+}
+
+bool equals(Work& work, const Value& a, const Value& b) {
+  work.spend(1);
+  if (numeric(a) && numeric(b)) {
+    return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) == asReal(b) : a.number == b.number;
+  }
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      work.spend(a.text().size() / 4);
+      return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(), sameCharacter);
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kRange:
+      return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
+                        [&](const Value& x, const Value& y) { return equals(work, x, y); });
+    case Kind::kDict:
+      return a.pairs().size() == b.pairs().size() &&
+             std::all_of(a.pairs().begin(), a.pairs().end(), [&](const auto& pair) {
+               const Value* other = find(work, b, pair.first);
+               return other != nullptr && equals(work, pair.second, *other);
+             });
+    case Kind::kView:
+      raise(FailureKind::kUnsupported, "a comparison of views of a dict");
+    default:
+      return a.object == b.object;
+  }
+}
+
+bool less(Work& work, const Value& a, const Value& b) {
+  work.spend(1);
+  for (const Value* value : {&a, &b}) {
+    if (value->is(Kind::kUndefined)) raiseUndefined(*value);
+  }
+  if (numeric(a) && numeric(b)) {
+    return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) < asReal(b) : a.number < b.number;
+  }
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {
+    work.spend(std::min(a.text().size(), b.text().size()) / 4);
+    return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
+                                        [](char32_t x, char32_t y) { return bare(x) < bare(y); });
+  }
+  if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
+    const size_t shared = std::min(a.items().size(), b.items().size());
+    for (size_t i = 0; i < shared; ++i) {
+      if (!equals(work, a.items()[i], b.items()[i])) return less(work, a.items()[i], b.items()[i]);
+    }
+    return a.items().size() < b.items().size();
+  }
+  raise(FailureKind::kType, "there is no order of " + typeName(a) + " and " + typeName(b));
+}
+
+const Value* find(Work& work, const Value& dict, const Value& key) {
+  if (!hashable(key)) raise(FailureKind::kType, "a dict has no keys of type " + typeName(key));
+  for (const auto& [name, value] : dict.pairs()) {
+    if (equals(work, name, key)) return &value;
+  }
+  return nullptr;
+}
+
+void put(Work& work, Pairs& pairs, const Value& key, Value value) {
+  if (!hashable(key)) raise(FailureKind::kType, "a dict has no keys of type " + typeName(key));
+  for (auto& pair : pairs) {
+    if (equals(work, pair.first, key)) {
+      pair.second = std::move(value);
+      return;
+    }
+  }
+  pairs.emplace_back(key, std::move(value));
+}
+
+Next iterate(const Value& value) {
+  const auto over = [&value](size_t size, auto at) -> Next {
+    return [object = value.object, size, at, i = size_t{0}](Value& out) mutable {
+      if (i == size) return false;
+      out = at(*object, i++);
+      return true;
+    };
+  };
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return [](Value&) { return false; };
+    case Kind::kString:
+      return over(value.text().size(), [](const Object& o, size_t i) { return string(Text(1, o.text[i])); });
+    case Kind::kDict:
+      return over(value.pairs().size(), [](const Object& o, size_t i) { return o.pairs[i].first; });
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      return over(value.items().size(), [](const Object& o, size_t i) { return o.items[i]; });
+    case Kind::kIterator:
+      return [object = value.object](Value& out) { return object->next(out); };
+    case Kind::kLoop:
+      raise(FailureKind::kUnsupported, "iteration over the variable loop");
+    default:
+      raise(FailureKind::kType, "a value of type " + typeName(value) + " cannot be iterated");
+  }
+}
+
+Values listOf(Work& work, const Value& value) {
+  const Next next = iterate(value);
+  Values items;
+  for (Value item; next(item); items.push_back(item)) work.spend(2);
+  return items;
+}
+
+size_t lengthOf(const Value& value) {
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return value.text().size();
+    case Kind::kDict:
+      return value.pairs().size();
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kRange:
+      return value.items().size();
+    case Kind::kLoop:
+      return static_cast<size_t>(value.object->attribute("length").number);
+    default:
+      raise(FailureKind::kType, "a value of type " + typeName(value) + " has no length");
+  }
+}
+
+Text str(Work& work, const Value& value) {
+  if (value.is(Kind::kString)) return value.text();
+  return value.is(Kind::kUndefined) ? Text() : repr(work, value);
+}
+
+Text repr(Work& work, const Value& value) {
+  work.spend(1);
+  const auto joined = [&](Text begin, const Values& items, Text end) {
+    for (size_t i = 0; i < items.size(); ++i) begin += (i > 0 ? U", " : U"") + repr(work, items[i]);
+    work.spend(begin.size() / 4);
+    return begin + end;
+  };
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return U"Undefined";
+    case Kind::kNone:
+      return U"None";
+    case Kind::kBool:
+      return value.number != 0 ? U"True" : U"False";
+    case Kind::kInt:
+    case Kind::kFloat:
+      return numberText(value);
+    case Kind::kString:
+      if (value.number == 1) raise(FailureKind::kUnsupported, "a list that holds safe text is printed");
+      work.spend(value.text().size() / 4);
+      return quoted(value.text());
+    case Kind::kList:
+      return joined(U"[", value.items(), U"]");
+    case Kind::kTuple:
+      return joined(U"(", value.items(), value.items().size() == 1 ? U",)" : U")");
+    case Kind::kView:
+      return joined(value.text() + U"([", value.items(), U"])");
+    case Kind::kRange:
+      return value.text();
+    case Kind::kDict: {
+      Text out = U"{";
+      for (const auto& [key, inner] : value.pairs()) {
+        if (out.size() > 1) out += U", ";
+        out += repr(work, key) + U": " + repr(work, inner);
+      }
+      work.spend(out.size() / 4);
+      return out + U"}";
+    }
+    default:
+      raise(FailureKind::kUnsupported, "a value of type " + typeName(value) + " is printed");
+  }
+}
+
+Text toJson(Work& work, const Value& value, const JsonStyle& style, int level) {
+  work.spend(1);
+  const auto wrapped = [&](char32_t open, char32_t close, const std::vector<Text>& parts) {
+    if (parts.empty()) return Text{open, close};
+    const auto lineEnd = [&](int depth) {
+      Text end;
+      if (style.indented) end += U'\n';
+      for (int i = 0; i < depth; ++i) end += style.indent;
+      return end;
+    };
+    Text out(1, open);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      out += (i > 0 ? style.comma : Text()) + lineEnd(level + 1) + parts[i];
+      work.spend(parts[i].size() / 4 + style.indent.size());
+    }
+    return out + lineEnd(level) + close;
+  };
+  const auto scalar = [&](const Value& v) -> Text {
+    if (v.is(Kind::kNone)) return U"null";
+    if (v.is(Kind::kBool)) return v.number != 0 ? U"true" : U"false";
+    if (v.is(Kind::kFloat) && !std::isfinite(v.real)) {
+      return std::isnan(v.real) ? U"NaN" : v.real < 0 ? U"-Infinity" : U"Infinity";
+    }
+    if (numeric(v)) return numberText(v);
+    raise(FailureKind::kType, "JSON has no values of type " + typeName(v));
+  };
+  std::vector<Text> parts;
+  if (value.is(Kind::kString)) {
+    work.spend(value.text().size() / 4);
+    return jsonText(value.text());
+  }
+  if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
+    for (const Value& item : value.items()) parts.push_back(toJson(work, item, style, level + 1));
+    return wrapped(U'[', U']', parts);
+  }
+  if (!value.is(Kind::kDict)) return scalar(value);
+  Pairs pairs = value.pairs();
+  if (style.sorted) {
+    std::stable_sort(pairs.begin(), pairs.end(),
+                     [&](const auto& a, const auto& b) { return less(work, a.first, b.first); });
+  }
+  for (const auto& [key, inner] : pairs) {
+    const Text name = jsonText(key.is(Kind::kString) ? key.text() : scalar(key));
+    parts.push_back(name + style.colon + toJson(work, inner, style, level + 1));
+  }
+  return wrapped(U'{', U'}', parts);
+}
+
+}  // namespace allot::jinja

@@ -1,0 +1,142 @@
+#pragma once
+// Values of a chat template: those of Python that templates use, with Python's rules of equality,
+// order, text and JSON. Strings remember which characters came from data. One rendering owns its
+// values; one thread at a time. Private to worker/model/.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "worker/model/jinja.h"
+
+namespace allot::jinja {
+
+// Code points. The mark kData is set on characters of data and stays with them through every
+// operation. Bytes that are not UTF-8 are U+DC80 and up, as in Python's surrogateescape.
+using Text = std::u32string;
+constexpr char32_t kData = 0x80000000;
+inline char32_t bare(char32_t c) { return c & ~kData; }
+
+Text textOf(std::string_view utf8, bool data = false);
+std::string utf8Of(const Text& text);  // without the marks
+bool isSpace(char32_t c);              // Python's str.isspace
+bool equal(const Text& text, std::string_view ascii);
+// Returns the first place of `part` at or behind `from`, or npos. Linear in the sizes.
+size_t findText(const Text& text, const Text& part, size_t from = 0);
+
+// Thrown inside the interpreter alone; Template catches it.
+struct Fault {
+  Failure failure;
+};
+[[noreturn]] void raise(FailureKind kind, const std::string& message);
+
+// The rendering's bound on work and memory. Each unit is a step, an element or four characters.
+class Work {
+ public:
+  explicit Work(size_t units) : left_(units) {}
+  void spend(size_t units) {
+    if (units > left_) raise(FailureKind::kLimit, "it takes too many steps or too much memory");
+    left_ -= units;
+  }
+
+ private:
+  size_t left_;
+};
+
+enum class Kind {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kView,       // of a dict's keys, values or items
+  kRange,      // with its numbers in `items`
+  kIterator,   // of map, select and others: read once
+  kNamespace,  // `pairs`, the only value that changes
+  kFunction,   // a macro, a method, a global function
+  kLoop,       // the variable loop of a for
+};
+
+struct Value;
+using Values = std::vector<Value>;
+using Pairs = std::vector<std::pair<Value, Value>>;
+using Next = std::function<bool(Value&)>;  // returns false at the end
+
+struct Arguments {
+  Values values;
+  std::vector<std::pair<std::string, Value>> named;
+};
+using Call = std::function<Value(Arguments&)>;
+
+struct Object {
+  Text text = {};     // of a string; how a view or a range begins its text
+  Values items = {};  // of a list, tuple, view, range
+  Pairs pairs = {};   // of a dict, a namespace
+  Next next = nullptr;
+  Call call = nullptr;
+  std::function<Value(const std::string&)> attribute = nullptr;  // of a loop
+  int depth = 1;
+};
+
+struct Value {
+  Kind kind = Kind::kUndefined;
+  // A bool or an integer. Of a string, 1 if it is safe HTML; of an undefined value, 1 if it stands
+  // for an attribute that the sandbox forbids.
+  int64_t number = 0;
+  double real = 0;
+  std::shared_ptr<Object> object;
+
+  bool is(Kind k) const { return kind == k; }
+  bool isNumber() const { return is(Kind::kInt) || is(Kind::kBool); }
+  const Text& text() const { return object->text; }
+  const Values& items() const { return object->items; }
+  const Pairs& pairs() const { return object->pairs; }
+};
+
+Value none();
+Value boolean(bool value);
+Value integer(int64_t value);
+Value real(double value);
+Value string(Text text);
+// Makes a list, tuple, view or range. Fails beyond 64 levels, since text and equality recurse.
+Value sequence(Kind kind, Values items, Text text = {});
+Value dict(Pairs pairs);
+Value iterator(Next next, const Value& source);
+Value function(Call call);
+Value undefined(const std::string& name, bool forbidden = false);
+
+std::string typeName(const Value& value);  // Python's
+bool truth(const Value& value);
+bool equals(Work& work, const Value& a, const Value& b);
+// Returns a < b. Fails (kType) if Python has no order of the two.
+bool less(Work& work, const Value& a, const Value& b);
+// Returns the value of a key, or nullptr. Fails (kType) if a dict cannot have such a key.
+const Value* find(Work& work, const Value& dict, const Value& key);
+void put(Work& work, Pairs& pairs, const Value& key, Value value);
+// Returns how to go through a value. Fails (kType) if it cannot be iterated.
+Next iterate(const Value& value);
+Values listOf(Work& work, const Value& value);
+size_t lengthOf(const Value& value);
+Text str(Work& work, const Value& value);
+Text repr(Work& work, const Value& value);
+
+struct JsonStyle {
+  Text indent;
+  bool indented = false;
+  Text comma = U", ";
+  Text colon = U": ";
+  bool sorted = false;
+};
+Text toJson(Work& work, const Value& value, const JsonStyle& style, int level = 0);
+
+// Fails (kUndefined, or kForbidden) because a value is not defined.
+[[noreturn]] void raiseUndefined(const Value& value);
+
+}  // namespace allot::jinja
