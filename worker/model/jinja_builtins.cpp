@@ -42,7 +42,7 @@ class Reader {
   void end() const {
     if (all_.values.size() > place_ || named_ != all_.named.size()) fail();
   }
-  [[noreturn]] void fail() const { raise(FailureKind::kType, what_ + " has other arguments"); }
+  [[noreturn]] void fail() const { raise(FailureKind::kError, what_ + " has other arguments"); }
 
  private:
   std::string what_;
@@ -54,14 +54,14 @@ class Reader {
 [[noreturn]] void unsupported(const std::string& what) { raise(FailureKind::kUnsupported, what); }
 
 const Text& textArgument(const Value& value, const std::string& what) {
-  if (!value.is(Kind::kString)) raise(FailureKind::kType, what + " wants a text, not " + typeName(value));
+  if (!value.is(Kind::kString)) raise(FailureKind::kError, what + " wants a text, not " + typeName(value));
   if (value.number == 1) unsupported(what + " of safe text");
   return value.text();
 }
 
 int64_t integerArgument(const Value& value, const std::string& what) {
-  if (value.is(Kind::kUndefined)) raise(FailureKind::kType, what + " wants a number");
-  if (!value.isNumber()) raise(FailureKind::kType, what + " wants an integer, not " + typeName(value));
+  if (value.is(Kind::kUndefined)) raise(FailureKind::kError, what + " wants a number");
+  if (!value.isNumber()) raise(FailureKind::kError, what + " wants an integer, not " + typeName(value));
   return value.number;
 }
 
@@ -146,7 +146,7 @@ Values splitText(Work& work, const Text& text, const Value* by, int64_t most, bo
   Values parts;
   if (by != nullptr && !by->is(Kind::kNone)) {
     const Text& separator = textArgument(*by, "split");
-    if (separator.empty()) raise(FailureKind::kValue, "split has an empty separator");
+    if (separator.empty()) raise(FailureKind::kError, "split has an empty separator");
     std::vector<size_t> places;
     for (size_t at = 0; (at = findText(text, separator, at)) != Text::npos; at += separator.size()) {
       places.push_back(at);
@@ -372,10 +372,14 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
       if (found.is(Kind::kUndefined) && !found.object) return std::nullopt;
       return found;
     }
-    case Kind::kNone:
-      return std::nullopt;
     default:
-      unsupported("the attribute " + name + " of a value of type " + typeName(value));
+      if (value.is(Kind::kFunction) ||
+          among(name, {"as_integer_ratio", "bit_count", "bit_length", "close", "conjugate", "count", "denominator", "from_bytes", "fromhex", "hex", "imag",
+                       "index", "is_integer", "isdisjoint", "mapping", "numerator", "real", "send", "start", "step", "stop", "throw", "to_bytes"}) ||
+          name.starts_with("gi_")) {
+        unsupported("the attribute " + name + " of a value of type " + typeName(value));
+      }
+      return std::nullopt;
   }
 }
 
@@ -400,9 +404,8 @@ std::optional<Value> itemAt(Work& work, const Value& value, const Value& key) {
 // An attribute with dots, and numbers for places, as filters take it.
 Value pathOf(Work& work, Value value, const Value& path) {
   if (!path.is(Kind::kString)) return itemOf(work, value, path);
-  const Values parts = splitText(work, path.text(), nullptr, -1, false).empty() && path.text().empty()
-                           ? Values{path}
-                           : splitText(work, path.text(), std::array{string(U".")}.data(), -1, false);
+  const Value dot = string(U".");
+  const Values parts = splitText(work, path.text(), &dot, -1, false);
   for (const Value& part : parts) {
     const Text& name = part.text();
     const bool place = !name.empty() && name.size() < 18 && std::all_of(name.begin(), name.end(), [](char32_t c) { return bare(c) >= '0' && bare(c) <= '9'; });
@@ -457,9 +460,9 @@ Value toInteger(const Value& value, const Value& standard) {
 
 Value rounded(const Value& value, int64_t digits, const std::string& method) {
   if (value.is(Kind::kUndefined)) raiseUndefined(value);
-  if (!value.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kType, "round wants a number, not " + typeName(value));
+  if (!value.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kError, "round wants a number, not " + typeName(value));
   if (digits < 0 || digits > 15) unsupported("round to " + std::to_string(digits) + " digits");
-  if (method != "common" && method != "ceil" && method != "floor") raise(FailureKind::kValue, "round has no method " + method);
+  if (method != "common" && method != "ceil" && method != "floor") raise(FailureKind::kError, "round has no method " + method);
   if (method == "common") {
     if (value.isNumber()) return integer(value.number);
     char buffer[400];
@@ -468,7 +471,7 @@ Value rounded(const Value& value, int64_t digits, const std::string& method) {
   }
   const double scale = std::pow(10.0, static_cast<double>(digits));
   const double scaled = (value.isNumber() ? static_cast<double>(value.number) : value.real) * scale;
-  if (!std::isfinite(scaled)) raise(FailureKind::kValue, "round of a number that is not finite");
+  if (!std::isfinite(scaled)) raise(FailureKind::kError, "round of a number that is not finite");
   return real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
@@ -504,7 +507,7 @@ Value json(Work& work, const Value& value, Arguments& arguments) {
   }
   if (separators != nullptr && !separators->is(Kind::kNone)) {
     if (!separators->is(Kind::kTuple) && !separators->is(Kind::kList)) unsupported("tojson with such separators");
-    if (separators->items().size() != 2) raise(FailureKind::kValue, "tojson wants two separators");
+    if (separators->items().size() != 2) raise(FailureKind::kError, "tojson wants two separators");
     style.comma = textArgument(separators->items()[0], "tojson");
     style.colon = textArgument(separators->items()[1], "tojson");
   }
@@ -533,12 +536,12 @@ Value lazily(Work& work, const std::string& name, const Value& input, const Argu
         if (item.is(Kind::kUndefined) && standard != nullptr && !standard->is(Kind::kNone)) item = *standard;
         return true;
       }
-      if (arguments.values.empty()) raise(FailureKind::kValue, "map wants the name of a filter");
+      if (arguments.values.empty()) raise(FailureKind::kError, "map wants the name of a filter");
       Arguments rest = behind(arguments, 1);
       item = applyFilter(work, utf8Of(textArgument(arguments.values[0], name)), item, rest);
       return true;
     }
-    if (attributes && arguments.values.empty()) raise(FailureKind::kValue, name + " wants the name of an attribute");
+    if (attributes && arguments.values.empty()) raise(FailureKind::kError, name + " wants the name of an attribute");
     const Value value = attributes ? pathOf(work, item, arguments.values[0]) : item;
     const size_t test = attributes ? 1 : 0;
     if (arguments.values.size() <= test) return truth(value) == keeps;
@@ -678,9 +681,9 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     const bool backwards = read.flag("reverse");
     read.end();
     const std::string side = by == nullptr ? "key" : utf8Of(textArgument(*by, name));
-    if (side != "key" && side != "value") raise(FailureKind::kValue, "dictsort sorts by key or value");
+    if (side != "key" && side != "value") raise(FailureKind::kError, "dictsort sorts by key or value");
     if (input.is(Kind::kUndefined)) raiseUndefined(input);
-    if (!input.is(Kind::kDict)) raise(FailureKind::kValue, "dictsort wants a dict, not " + typeName(input));
+    if (!input.is(Kind::kDict)) raise(FailureKind::kError, "dictsort wants a dict, not " + typeName(input));
     std::vector<std::pair<Value, Value>> keyed;
     for (const auto& [key, value] : input.pairs()) {
       work.spend(4);
@@ -701,7 +704,7 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
       const Value value = attribute == nullptr || attribute->is(Kind::kNone) ? item : pathOf(work, item, *attribute);
       if (value.is(Kind::kUndefined)) raiseUndefined(value);
       if (!total.isNumber() || !value.isNumber()) {
-        if (total.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kType, "sum of a number and " + typeName(value));
+        if (total.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kError, "sum of a number and " + typeName(value));
         unsupported("the filter sum of such values");
       }
       if (__builtin_add_overflow(total.number, value.number, &total.number)) unsupported("an integer beyond 64 bits");
@@ -740,7 +743,7 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
       return string(Text(characters.rbegin(), characters.rend()));
     }
     const bool sized = !input.is(Kind::kIterator) && !input.is(Kind::kLoop);
-    if (!sized && name == "last") raise(FailureKind::kType, "the last value of a " + typeName(input));
+    if (!sized && name == "last") raise(FailureKind::kError, "the last value of a " + typeName(input));
     Values items = listOf(work, input);
     if (name == "last") return items.empty() ? undefined("the last of nothing") : items.back();
     std::reverse(items.begin(), items.end());
@@ -751,7 +754,7 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
   if (name == "items") {
     return iterator(
         [&work, input, next = Next()](Value& out) mutable {
-          if (!next && !input.is(Kind::kDict) && !input.is(Kind::kUndefined)) raise(FailureKind::kType, "items wants a dict, not " + typeName(input));
+          if (!next && !input.is(Kind::kDict) && !input.is(Kind::kUndefined)) raise(FailureKind::kError, "items wants a dict, not " + typeName(input));
           Arguments no;
           if (!next) next = iterate(input.is(Kind::kDict) ? callDictMethod(work, "items", input, no) : input);
           return next(out);
@@ -766,7 +769,7 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
 
 bool contains(Work& work, const Value& container, const Value& item) {
   if (container.is(Kind::kString)) {
-    if (!item.is(Kind::kString)) raise(FailureKind::kType, "a text cannot hold a value of type " + typeName(item));
+    if (!item.is(Kind::kString)) raise(FailureKind::kError, "a text cannot hold a value of type " + typeName(item));
     work.spend((container.text().size() + item.text().size()) / 4);
     return findText(container.text(), item.text()) != Text::npos;
   }
@@ -815,7 +818,7 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
       if (one->is(Kind::kUndefined)) raiseUndefined(*one);
       if (one->is(Kind::kFloat)) unsupported("the test " + name + " of a number that is not whole");
     }
-    if (integerArgument(by, name) == 0) raise(FailureKind::kValue, "a division by zero");
+    if (integerArgument(by, name) == 0) raise(FailureKind::kError, "a division by zero");
     const bool even = integerArgument(value, name) % by.number == 0;
     return name == "odd" ? !even : even;
   }
@@ -867,7 +870,7 @@ Value itemOf(Work& work, const Value& value, const Value& key) {
   if (auto found = itemAt(work, value, key)) return *found;
   if (!key.is(Kind::kString)) return undefined("an item");
   const bool ascii = std::all_of(key.text().begin(), key.text().end(), [](char32_t c) { return bare(c) < 0x80; });
-  if (ascii && !value.isNumber() && !value.is(Kind::kFloat)) {
+  if (ascii) {
     if (auto found = pythonAttribute(work, value, utf8Of(key.text()))) return *found;
   }
   return undefined(utf8Of(key.text()));
@@ -903,14 +906,14 @@ Value globalFunction(Work& work, const std::string& name) {
       if (const Value* second = read.next()) begin = end, end = integerArgument(*second, "range");
       if (const Value* third = read.next()) step = integerArgument(*third, "range");
       read.end();
-      if (step == 0) raise(FailureKind::kValue, "range has the step 0");
+      if (step == 0) raise(FailureKind::kError, "range has the step 0");
       Values items;
       constexpr int64_t kLargest = int64_t{1} << 62;
       for (const int64_t bound : {begin, end, step}) {
         if (bound > kLargest || bound < -kLargest) unsupported("a range of such numbers");
       }
       for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-        if (items.size() == 100'000) raise(FailureKind::kValue, "a range of more than 100000 numbers");
+        if (items.size() == 100'000) raise(FailureKind::kError, "a range of more than 100000 numbers");
         work.spend(1);
         items.push_back(integer(i));
         if (step > 0 ? end - i <= step : i - end <= -step) break;
@@ -922,7 +925,7 @@ Value globalFunction(Work& work, const std::string& name) {
   if (name == "namespace" || name == "dict") {
     return function([&work, name](Arguments& arguments) {
       Pairs pairs;
-      if (arguments.values.size() > 1) raise(FailureKind::kType, name + " has other arguments");
+      if (arguments.values.size() > 1) raise(FailureKind::kError, name + " has other arguments");
       if (!arguments.values.empty()) {
         if (!arguments.values[0].is(Kind::kDict)) unsupported(name + " of a value that is no dict");
         pairs = arguments.values[0].pairs();

@@ -86,10 +86,11 @@ class Lexer {
     const char32_t sign = signAt(at_);
     const size_t mark = at_ + (sign == '-' || (sign == '+' && takes_plus) ? 1 : 0);
     if (!sees(end, mark)) return false;
+    const bool keeps = mark > at_ && sign == '+';
     advance(mark + 2 - at_);
     if (sign == '-') {
       skipSpace();
-    } else if (takes_newline && sees("\n")) {
+    } else if (takes_newline && !keeps && sees("\n")) {
       advance(1);
     }
     line_starts_ = at_ > 0 && source_[at_ - 1] == '\n';
@@ -110,11 +111,10 @@ class Lexer {
     }
     const char32_t next = source_[open + 1], sign = signAt(open + 2);
     addText(open, sign, next == '{');
-    const size_t begin = at_;
     advance(sign != 0 ? 3 : 2);
     line_starts_ = false;
     if (next == '#') return comment();
-    if (next == '%' && raw(begin)) return;
+    if (next == '%' && raw()) return;
     add(next == '%' ? Mark::kBlockBegin : Mark::kPrintBegin, "");
     tag(next == '%');
   }
@@ -127,7 +127,7 @@ class Lexer {
     fail("a comment has no end");
   }
 
-  bool raw(size_t begin) {
+  bool raw() {
     const size_t at = at_;
     const int line = line_;
     skipSpace();
@@ -138,11 +138,11 @@ class Lexer {
       line_starts_ = false;
       return false;
     }
-    (void)begin;
     for (size_t end = at_; (end = source_.find(U"{%", end)) != Text::npos; ++end) {
       const char32_t sign = signAt(end + 2);
-      const Lexer before = *this;
-      const size_t from = tokens_.size();
+      const size_t at_before = at_, from = tokens_.size();
+      const int line_before = line_;
+      const bool starts_before = line_starts_;
       addText(end, sign, false);
       advance(sign != 0 ? 3 : 2);
       skipSpace();
@@ -151,7 +151,7 @@ class Lexer {
         if (passEnd("%}", true)) return true;
       }
       tokens_.resize(from, Token{Mark::kEnd, 0, "", {}});
-      at_ = before.at_, line_ = before.line_, line_starts_ = before.line_starts_;
+      at_ = at_before, line_ = line_before, line_starts_ = starts_before;
     }
     fail("a raw block has no end");
   }
@@ -448,7 +448,7 @@ class Parser {
     if (skipSign("=")) return with(std::move(node), tuple());
     node->kind = NodeKind::kSetBlock;
     NodePtr filters;
-    while (isSign("|")) filters = filter(filters ? std::move(filters) : make(NodeKind::kConstant));
+    while (isSign("|")) filters = filter(filters ? std::move(filters) : make(NodeKind::kName));
     node = with(std::move(node), std::move(filters));
     node->body = block({"endset"});
     ++at_;

@@ -36,7 +36,7 @@ enum class NodeKind {
   kText,        // value
   kPrint,       // kids[0]
   kSet,         // kids[0] = kids[1]
-  kSetBlock,    // kids[0] = body; kids[1], filters of kConstant, may be null
+  kSetBlock,    // kids[0] = body; kids[1], filters of the name "", may be null
   kFor,         // kids: target, iterable, condition or null; body, other
   kIf,          // kids[0], body, other
   kMacro,       // name, names: parameters; kids: their defaults or null

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "core/utf8.h"
+#include "worker/model/nfc.h"
 
 namespace allot::jinja {
 namespace {
@@ -57,11 +59,12 @@ Text quoted(const Text& text) {
     const size_t named = kNamed.find(c);
     if (named != std::u32string_view::npos || c == quote || c == U'\\') {
       out += {U'\\' | mark, (named == std::u32string_view::npos ? c : kLetters[named]) | mark};
-    } else if (c < 0x20 || c == 0x7f) {
-      constexpr std::u32string_view kHex = U"0123456789abcdef";
-      for (const char32_t part : {U'\\', U'x', kHex[c >> 4], kHex[c & 15]}) out += part | mark;
-    } else if (c > 0x7f && (isSpace(c) || c < 0xa1 || c == 0xad || (c >= 0xd800 && c < 0xf900))) {
-      raise(FailureKind::kUnsupported, "a list or an object is printed whose text has characters that Python escapes");
+    } else if (const std::optional<bool> prints = isPrintable(c); !prints) {
+      raise(FailureKind::kUnsupported, "the text of a list or an object with a character that may need an escape");
+    } else if (!*prints) {
+      const int digits = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
+      out += {U'\\' | mark, (digits == 2 ? U'x' : digits == 4 ? U'u' : U'U') | mark};
+      for (int i = digits - 1; i >= 0; --i) out += U"0123456789abcdef"[c >> 4 * i & 15] | mark;
     } else {
       out += marked;
     }
@@ -274,11 +277,11 @@ bool less(Work& work, const Value& a, const Value& b) {
     }
     return a.items().size() < b.items().size();
   }
-  raise(FailureKind::kType, "there is no order of " + typeName(a) + " and " + typeName(b));
+  raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
 }
 
 const Value* find(Work& work, const Value& dict, const Value& key) {
-  if (!hashable(key)) raise(FailureKind::kType, "a dict has no keys of type " + typeName(key));
+  if (!hashable(key)) raise(FailureKind::kError, "a dict has no keys of type " + typeName(key));
   for (const auto& [name, value] : dict.pairs()) {
     if (equals(work, name, key)) return &value;
   }
@@ -286,7 +289,7 @@ const Value* find(Work& work, const Value& dict, const Value& key) {
 }
 
 void put(Work& work, Pairs& pairs, const Value& key, Value value) {
-  if (!hashable(key)) raise(FailureKind::kType, "a dict has no keys of type " + typeName(key));
+  if (!hashable(key)) raise(FailureKind::kError, "a dict has no keys of type " + typeName(key));
   for (auto& pair : pairs) {
     if (equals(work, pair.first, key)) {
       pair.second = std::move(value);
@@ -321,7 +324,7 @@ Next iterate(const Value& value) {
     case Kind::kLoop:
       raise(FailureKind::kUnsupported, "iteration over the variable loop");
     default:
-      raise(FailureKind::kType, "a value of type " + typeName(value) + " cannot be iterated");
+      raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
   }
 }
 
@@ -348,7 +351,7 @@ size_t lengthOf(const Value& value) {
     case Kind::kLoop:
       return static_cast<size_t>(value.object->attribute("length").number);
     default:
-      raise(FailureKind::kType, "a value of type " + typeName(value) + " has no length");
+      raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
   }
 }
 
@@ -424,7 +427,7 @@ Text toJson(Work& work, const Value& value, const JsonStyle& style, int level) {
       return std::isnan(v.real) ? U"NaN" : v.real < 0 ? U"-Infinity" : U"Infinity";
     }
     if (numeric(v)) return numberText(v);
-    raise(FailureKind::kType, "JSON has no values of type " + typeName(v));
+    raise(FailureKind::kError, "JSON has no values of type " + typeName(v));
   };
   std::vector<Text> parts;
   if (value.is(Kind::kString)) {

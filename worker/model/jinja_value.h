@@ -91,7 +91,7 @@ struct Value {
   // for an attribute that the sandbox forbids.
   int64_t number = 0;
   double real = 0;
-  std::shared_ptr<Object> object;
+  std::shared_ptr<Object> object = nullptr;
 
   bool is(Kind k) const { return kind == k; }
   bool isNumber() const { return is(Kind::kInt) || is(Kind::kBool); }
@@ -115,12 +115,12 @@ Value undefined(const std::string& name, bool forbidden = false);
 std::string typeName(const Value& value);  // Python's
 bool truth(const Value& value);
 bool equals(Work& work, const Value& a, const Value& b);
-// Returns a < b. Fails (kType) if Python has no order of the two.
+// Returns a < b. Fails (kError) if Python has no order of the two.
 bool less(Work& work, const Value& a, const Value& b);
-// Returns the value of a key, or nullptr. Fails (kType) if a dict cannot have such a key.
+// Returns the value of a key, or nullptr. Fails (kError) if a dict cannot have such a key.
 const Value* find(Work& work, const Value& dict, const Value& key);
 void put(Work& work, Pairs& pairs, const Value& key, Value value);
-// Returns how to go through a value. Fails (kType) if it cannot be iterated.
+// Returns how to go through a value. Fails (kError) if it cannot be iterated.
 Next iterate(const Value& value);
 Values listOf(Work& work, const Value& value);
 size_t lengthOf(const Value& value);

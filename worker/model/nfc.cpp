@@ -188,6 +188,13 @@ std::optional<uint32_t> upperCase(uint32_t character) {
   return static_cast<uint32_t>(utf8proc_toupper(c));
 }
 
+std::optional<bool> isPrintable(uint32_t character) {
+  if (character == ' ') return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  if (category == UTF8PROC_CATEGORY_CN) return std::nullopt;
+  return category < UTF8PROC_CATEGORY_ZS;
+}
+
 #else
 
 bool nfcAvailable() { return false; }
@@ -195,6 +202,11 @@ bool nfcAvailable() { return false; }
 std::optional<uint32_t> upperCase(uint32_t character) {
   if (character >= 0x80) return std::nullopt;
   return character >= 'a' && character <= 'z' ? character - 32 : character;
+}
+
+std::optional<bool> isPrintable(uint32_t character) {
+  if (character >= 0x80) return std::nullopt;
+  return character >= ' ' && character != 0x7f;
 }
 
 bool isLetterOrNumber(uint32_t /*character*/) { return true; }
