@@ -9,7 +9,8 @@
 
 int main() {
   using allot::jinja::Failure;
-  constexpr const char* kKinds[] = {"syntax", "undefined", "error", "forbidden", "raised",    "unsupported", "limit"};
+  constexpr const char* kKinds[] = {"syntax", "undefined",   "error", "forbidden",
+                                    "raised", "unsupported", "limit"};
   for (std::string line; std::getline(std::cin, line);) {
     const auto input = nlohmann::ordered_json::parse(line);
     nlohmann::json output;

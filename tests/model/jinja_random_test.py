@@ -167,7 +167,8 @@ class Maker:
             return f"{e('str')} | {chosen}"
         if choice == 14:
             a, b, c = (self.pick("", "", str(self.random.randrange(-4, 6)), e("int")) for _ in range(3))
-            return f"({e('str')})[{a}:{b}" + (f":{c}]" if self.chance(0.4) else "]")
+            # A slice of constants is folded by jinja2, which makes an undefined value of its errors.
+            return f"(bos_token ~ {e('str')})[{a}:{b}" + (f":{c}]" if self.chance(0.4) else "]")
         if choice == 15:
             return f"{e('str')} if {e('bool')}" + (f" else {e('str')}" if self.chance(0.85) else "")
         if choice == 16:

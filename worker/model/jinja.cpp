@@ -11,9 +11,9 @@
 namespace allot::jinja {
 namespace {
 
-constexpr size_t kWork = 4'000'000;          // units of Work for a template,
-constexpr size_t kWorkPerCharacter = 16;     // and for each byte of its variables
-constexpr int kMaxDepth = 900;               // of evaluations in each other: some 1 MB of stack
+constexpr size_t kWork = 4'000'000;             // units of Work for a template,
+constexpr size_t kWorkPerCharacter = 16;        // and for each byte of its variables
+constexpr int kMaxDepth = 900;                  // of evaluations in each other: some 1 MB of stack
 constexpr size_t kMaxOutput = size_t{1} << 26;  // characters, beyond those of the variables
 
 // Variables of a block. A macro keeps the scope that it was defined in.
@@ -61,10 +61,14 @@ struct Loop {
 
 class Machine {
  public:
-  Machine(const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown, size_t bytes)
-      : unknown_(unknown), work_(kWork + kWorkPerCharacter * bytes), max_output_(kMaxOutput + bytes) {
+  Machine(const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown,
+          size_t bytes)
+      : unknown_(unknown),
+        work_(kWork + kWorkPerCharacter * bytes),
+        max_output_(kMaxOutput + bytes) {
     globals_ = newScope(nullptr);
-    for (const auto& [name, value] : variables.items()) globals_->variables[name] = valueOf(value, name == "messages", false);
+    for (const auto& [name, value] : variables.items())
+      globals_->variables[name] = valueOf(value, name == "messages", false);
   }
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -97,7 +101,8 @@ class Machine {
       case nlohmann::ordered_json::value_t::object: {
         Pairs pairs;
         for (const auto& [key, value] : json.items()) {
-          pairs.emplace_back(string(textOf(key)), valueOf(value, messages, data || (messages && key == "content")));
+          pairs.emplace_back(string(textOf(key)),
+                             valueOf(value, messages, data || (messages && key == "content")));
         }
         return dict(std::move(pairs));
       }
@@ -136,12 +141,14 @@ class Machine {
 
   void write(const Text& text) {
     work_.spend(1 + text.size() / 4);
-    if (output_.size() + text.size() > max_output_) raise(FailureKind::kLimit, "its output is too long");
+    if (output_.size() + text.size() > max_output_)
+      raise(FailureKind::kLimit, "its output is too long");
     output_ += text;
   }
 
   // Runs statements and returns their output.
-  Text captured(const std::vector<std::unique_ptr<Node>>& nodes, const ScopePtr& scope, Flow* flow = nullptr) {
+  Text captured(const std::vector<std::unique_ptr<Node>>& nodes, const ScopePtr& scope,
+                Flow* flow = nullptr) {
     Text before = std::exchange(output_, {});
     const Flow ended = runAll(nodes, scope);
     if (flow != nullptr) *flow = ended;
@@ -225,7 +232,8 @@ class Machine {
     Value variable = sequence(Kind::kLoop, {});
     variable.object->depth += all.object ? all.object->depth : 0;
     // Weak: the variable may outlive its loop in a namespace, and Jinja's then has ended.
-    variable.object->attribute = [this, weak = std::weak_ptr<Loop>(loop)](const std::string& name) -> Value {
+    variable.object->attribute =
+        [this, weak = std::weak_ptr<Loop>(loop)](const std::string& name) -> Value {
       const auto l = weak.lock();
       if (!l) raise(FailureKind::kUnsupported, "the variable loop behind its loop");
       if (name == "index") return integer(l->index0 + 1);
@@ -241,15 +249,18 @@ class Machine {
       if (name == "cycle") {
         return function([weak](Arguments& arguments) {
           const auto now = weak.lock();
-          if (!arguments.named.empty() || arguments.values.empty() || !now) raise(FailureKind::kError, "cycle has other arguments");
+          if (!arguments.named.empty() || arguments.values.empty() || !now)
+            raise(FailureKind::kError, "cycle has other arguments");
           return arguments.values[static_cast<size_t>(now->index0) % arguments.values.size()];
         });
       }
       if (name == "changed") {
         return function([this, weak](Arguments& arguments) {
           const auto now = weak.lock();
-          if (!arguments.named.empty() || !now) raise(FailureKind::kError, "changed has other arguments");
-          const bool same = now->has_changed && equals(work_, sequence(Kind::kTuple, now->changed), sequence(Kind::kTuple, arguments.values));
+          if (!arguments.named.empty() || !now)
+            raise(FailureKind::kError, "changed has other arguments");
+          const bool same = now->has_changed && equals(work_, sequence(Kind::kTuple, now->changed),
+                                                       sequence(Kind::kTuple, arguments.values));
           now->has_changed = true;
           now->changed = arguments.values;
           return boolean(!same);
@@ -262,20 +273,25 @@ class Machine {
 
   void define(const Node& node, const ScopePtr& scope) {
     scopes_.push_back(scope);
-    scope->variables[node.name] = function([this, &node, defined = scopes_.size() - 1](Arguments& arguments) {
-      return callMacro(node, scopes_[defined], arguments);
-    });
+    scope->variables[node.name] =
+        function([this, &node, defined = scopes_.size() - 1](Arguments& arguments) {
+          return callMacro(node, scopes_[defined], arguments);
+        });
   }
 
   Value callMacro(const Node& node, ScopePtr defined, Arguments& arguments) {
     const Level level(this);
     const ScopePtr scope = newScope(std::move(defined));
     const int line = line_;
-    const auto fail = [&] { raise(FailureKind::kError, "the macro " + node.name + " has other parameters"); };
+    const auto fail = [&] {
+      raise(FailureKind::kError, "the macro " + node.name + " has other parameters");
+    };
     if (arguments.values.size() > node.names.size()) fail();
     size_t used = 0;
     for (size_t i = 0; i < node.names.size(); ++i) {
-      const auto named = std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& pair) { return pair.first == node.names[i]; });
+      const auto named =
+          std::find_if(arguments.named.begin(), arguments.named.end(),
+                       [&](const auto& pair) { return pair.first == node.names[i]; });
       const bool given = named != arguments.named.end();
       if (i < arguments.values.size()) {
         scope->variables[node.names[i]] = arguments.values[i];
@@ -284,7 +300,9 @@ class Machine {
         scope->variables[node.names[i]] = named->second;
       } else {
         // Evaluated below: a default sees the parameters before it.
-        scope->variables[node.names[i]] = node.kids[i] ? evaluate(*node.kids[i], scope) : undefined("the parameter " + node.names[i]);
+        scope->variables[node.names[i]] = node.kids[i]
+                                              ? evaluate(*node.kids[i], scope)
+                                              : undefined("the parameter " + node.names[i]);
       }
     }
     if (used != arguments.named.size()) fail();
@@ -300,14 +318,17 @@ class Machine {
     } else if (target.kind == NodeKind::kAttribute) {
       Value space = look(target.kids[0]->name, scope);
       if (!space.is(Kind::kNamespace)) {
-        if (space.is(Kind::kUndefined)) raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
-        raise(FailureKind::kError, "an attribute of " + target.kids[0]->name + " is set, which is no namespace");
+        if (space.is(Kind::kUndefined))
+          raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
+        raise(FailureKind::kError,
+              "an attribute of " + target.kids[0]->name + " is set, which is no namespace");
       }
       put(work_, space.object->pairs, string(textOf(target.name)), value);
     } else {
       const Values parts = listOf(work_, value);
       if (parts.size() != target.kids.size()) {
-        raise(FailureKind::kError, std::to_string(target.kids.size()) + " names are set to " + std::to_string(parts.size()) + " values");
+        raise(FailureKind::kError, std::to_string(target.kids.size()) + " names are set to " +
+                                       std::to_string(parts.size()) + " values");
       }
       for (size_t i = 0; i < parts.size(); ++i) assign(*target.kids[i], parts[i], scope);
     }
@@ -318,12 +339,14 @@ class Machine {
   Value look(const std::string& name, const ScopePtr& scope) {
     for (const Scope* s = scope.get(); s != nullptr; s = s->parent.get()) {
       work_.spend(1);
-      if (const auto found = s->variables.find(name); found != s->variables.end()) return found->second;
+      if (const auto found = s->variables.find(name); found != s->variables.end())
+        return found->second;
     }
     if (std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end()) {
       raise(FailureKind::kUnsupported, name + ", which the model's files do not name");
     }
-    if (name == "varargs" || name == "kwargs" || name == "caller" || name == "self" || name == "super") {
+    if (name == "varargs" || name == "kwargs" || name == "caller" || name == "self" ||
+        name == "super") {
       raise(FailureKind::kUnsupported, "the variable " + name);
     }
     return globalFunction(work_, name);
@@ -402,8 +425,10 @@ class Machine {
         const int sign = node.kind == NodeKind::kNegative ? -1 : 1;
         if (value.is(Kind::kUndefined)) raiseUndefined(value);
         if (value.is(Kind::kFloat)) return real(sign * value.real);
-        if (!value.isNumber()) raise(FailureKind::kError, "a sign in front of a value of type " + typeName(value));
-        if (value.number == INT64_MIN) raise(FailureKind::kUnsupported, "an integer beyond 64 bits");
+        if (!value.isNumber())
+          raise(FailureKind::kError, "a sign in front of a value of type " + typeName(value));
+        if (value.number == INT64_MIN)
+          raise(FailureKind::kUnsupported, "an integer beyond 64 bits");
         return integer(sign * value.number);
       }
       case NodeKind::kBinary: {
@@ -444,8 +469,10 @@ class Machine {
 
   Value call(const Value& callee, Arguments& arguments) {
     if (callee.is(Kind::kUndefined)) raiseUndefined(callee);
-    if (callee.is(Kind::kLoop)) raise(FailureKind::kError, "a loop that is not recursive is called");
-    if (!callee.is(Kind::kFunction)) raise(FailureKind::kError, "a value of type " + typeName(callee) + " is called");
+    if (callee.is(Kind::kLoop))
+      raise(FailureKind::kError, "a loop that is not recursive is called");
+    if (!callee.is(Kind::kFunction))
+      raise(FailureKind::kError, "a value of type " + typeName(callee) + " is called");
     Value result = callee.object->call(arguments);
     if (result.is(Kind::kNamespace)) namespaces_.push_back(result);
     return result;
@@ -458,7 +485,8 @@ class Machine {
     if (op == "not in") return !contains(work_, right, left);
     if (op == "<") return less(work_, left, right);
     if (op == ">") return less(work_, right, left);
-    return (op == "<=" ? less(work_, left, right) : less(work_, right, left)) || equals(work_, left, right);
+    return (op == "<=" ? less(work_, left, right) : less(work_, right, left)) ||
+           equals(work_, left, right);
   }
 
   Value slice(const Node& node, const ScopePtr& scope) {
@@ -477,7 +505,8 @@ class Machine {
     if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple)) {
       raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
     }
-    if (first == INT64_MAX || last == INT64_MAX || stride == INT64_MAX) raise(FailureKind::kError, "a slice wants integers");
+    if (first == INT64_MAX || last == INT64_MAX || stride == INT64_MAX)
+      raise(FailureKind::kError, "a slice wants integers");
     const auto size = static_cast<int64_t>(text ? value.text().size() : value.items().size());
     const int64_t step = stride.value_or(1);
     if (step == 0) raise(FailureKind::kError, "a slice has the step 0");
@@ -486,7 +515,8 @@ class Machine {
       if (!at) return standard;
       return std::clamp(*at < 0 ? *at + size : *at, low, high);
     };
-    const int64_t begin = placed(first, step < 0 ? high : low), end = placed(last, step < 0 ? low : high);
+    const int64_t begin = placed(first, step < 0 ? high : low),
+                  end = placed(last, step < 0 ? low : high);
     Text characters;
     Values items;
     for (int64_t i = begin; step < 0 ? i > end : i < end; i += step) {
@@ -503,16 +533,19 @@ class Machine {
 
   Value binary(const std::string& op, const Value& left, const Value& right) {
     for (const Value* value : {&left, &right}) {
-      if (value->is(Kind::kString) && value->number == 1) raise(FailureKind::kUnsupported, "the operator " + op + " with safe text");
+      if (value->is(Kind::kString) && value->number == 1)
+        raise(FailureKind::kUnsupported, "the operator " + op + " with safe text");
     }
-    if (op == "%" && left.is(Kind::kString)) raise(FailureKind::kUnsupported, "the operator % of a text");
+    if (op == "%" && left.is(Kind::kString))
+      raise(FailureKind::kUnsupported, "the operator % of a text");
     for (const Value* value : {&left, &right}) {
       if (value->is(Kind::kUndefined)) raiseUndefined(*value);
     }
     const auto numeric = [](const Value& v) { return v.isNumber() || v.is(Kind::kFloat); };
     if (numeric(left) && numeric(right)) {
       const bool reals = left.is(Kind::kFloat) || right.is(Kind::kFloat);
-      return reals || op == "/" ? realResult(op, left, right) : integerResult(op, left.number, right.number);
+      return reals || op == "/" ? realResult(op, left, right)
+                                : integerResult(op, left.number, right.number);
     }
     if (op == "+" && left.kind == right.kind) {
       if (left.is(Kind::kString)) {
@@ -532,7 +565,8 @@ class Machine {
       const bool text = many.is(Kind::kString);
       if (text || many.is(Kind::kList) || many.is(Kind::kTuple)) {
         const size_t size = text ? many.text().size() : 4 * many.items().size();
-        if (size > 0 && static_cast<size_t>(count) > kMaxOutput / size) raise(FailureKind::kLimit, "a value becomes too long");
+        if (size > 0 && static_cast<size_t>(count) > kMaxOutput / size)
+          raise(FailureKind::kLimit, "a value becomes too long");
         work_.spend(1 + size * static_cast<size_t>(count) / 2);
         Text characters;
         Values items;
@@ -558,7 +592,8 @@ class Machine {
     if (op == "**") {
       if (a == 0 && b < 0) raise(FailureKind::kError, "a division by zero");
       const double result = std::pow(a, b);
-      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b)) raise(FailureKind::kUnsupported, "such a power");
+      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
+        raise(FailureKind::kUnsupported, "such a power");
       return real(result);
     }
     if (b == 0) raise(FailureKind::kError, "a division by zero");
@@ -603,7 +638,7 @@ class Machine {
   Work work_;
   size_t max_output_;
   ScopePtr globals_;
-  std::vector<ScopePtr> scopes_;   // those with macros
+  std::vector<ScopePtr> scopes_;  // those with macros
   Values namespaces_;
   Text output_;
   int depth_ = 0;
@@ -631,8 +666,8 @@ tl::expected<Template, Failure> Template::parse(std::string_view source) {
   }
 }
 
-tl::expected<std::vector<Span>, Failure> Template::render(const nlohmann::ordered_json& variables,
-                                                          const std::vector<std::string>& unknown) const {
+tl::expected<std::vector<Span>, Failure> Template::render(
+    const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown) const {
   Machine machine(variables, unknown, bytesIn(variables));
   try {
     std::vector<Span> spans;

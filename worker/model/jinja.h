@@ -16,8 +16,7 @@ namespace allot::jinja {
 enum class FailureKind {
   kSyntax,       // Jinja's TemplateSyntaxError
   kUndefined,    // UndefinedError
-  kType,         // TypeError
-  kValue,        // other errors of Python and Jinja
+  kError,        // Python's TypeError, ValueError and others
   kForbidden,    // SecurityError
   kRaised,       // the template called raise_exception
   kUnsupported,  // Jinja may know it, this interpreter does not
@@ -45,8 +44,8 @@ class Template {
   // Returns the output for variables: an object of what transformers passes. Texts named "content"
   // below "messages" are data. Reading a variable of `unknown` fails (kUnsupported): its value
   // is not known. strftime_now() is that of 26 July 2024, so that prompts are equal every day.
-  tl::expected<std::vector<Span>, Failure> render(const nlohmann::ordered_json& variables,
-                                                  const std::vector<std::string>& unknown = {}) const;
+  tl::expected<std::vector<Span>, Failure> render(
+      const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown = {}) const;
 
  private:
   std::shared_ptr<const Node> root_;

@@ -54,14 +54,16 @@ class Reader {
 [[noreturn]] void unsupported(const std::string& what) { raise(FailureKind::kUnsupported, what); }
 
 const Text& textArgument(const Value& value, const std::string& what) {
-  if (!value.is(Kind::kString)) raise(FailureKind::kError, what + " wants a text, not " + typeName(value));
+  if (!value.is(Kind::kString))
+    raise(FailureKind::kError, what + " wants a text, not " + typeName(value));
   if (value.number == 1) unsupported(what + " of safe text");
   return value.text();
 }
 
 int64_t integerArgument(const Value& value, const std::string& what) {
   if (value.is(Kind::kUndefined)) raise(FailureKind::kError, what + " wants a number");
-  if (!value.isNumber()) raise(FailureKind::kError, what + " wants an integer, not " + typeName(value));
+  if (!value.isNumber())
+    raise(FailureKind::kError, what + " wants an integer, not " + typeName(value));
   return value.number;
 }
 
@@ -101,7 +103,9 @@ Text capitalised(const Text& text) {
 
 // Jinja's filter title: words begin behind blanks, - ( { [ and <.
 Text titled(const Text& text) {
-  const auto splits = [](char32_t c) { return isSpace(c) || std::u32string_view(U"-({[<").find(bare(c)) != Text::npos; };
+  const auto splits = [](char32_t c) {
+    return isSpace(c) || std::u32string_view(U"-({[<").find(bare(c)) != Text::npos;
+  };
   Text out;
   for (size_t i = 0; i < text.size();) {
     size_t end = i + 1;
@@ -114,7 +118,8 @@ Text titled(const Text& text) {
 
 Text stripped(const Text& text, const Value* characters, bool left, bool right) {
   std::optional<Text> set;
-  if (characters != nullptr && !characters->is(Kind::kNone)) set = textArgument(*characters, "strip");
+  if (characters != nullptr && !characters->is(Kind::kNone))
+    set = textArgument(*characters, "strip");
   const auto goes = [&](char32_t c) {
     if (!set) return isSpace(c);
     return std::any_of(set->begin(), set->end(), [c](char32_t s) { return bare(s) == bare(c); });
@@ -130,7 +135,8 @@ Text replaced(Work& work, const Text& text, const Text& old, const Text& fresh, 
   size_t at = 0;
   for (; count != 0; --count) {
     const size_t found = findText(text, old, at);
-    work.spend(1 + ((found == Text::npos ? text.size() : found) - at + old.size() + fresh.size()) / 4);
+    work.spend(1 +
+               ((found == Text::npos ? text.size() : found) - at + old.size() + fresh.size()) / 4);
     if (found == Text::npos) break;
     out += text.substr(at, found - at) + fresh;
     at = found + old.size();
@@ -148,7 +154,8 @@ Values splitText(Work& work, const Text& text, const Value* by, int64_t most, bo
     const Text& separator = textArgument(*by, "split");
     if (separator.empty()) raise(FailureKind::kError, "split has an empty separator");
     std::vector<size_t> places;
-    for (size_t at = 0; (at = findText(text, separator, at)) != Text::npos; at += separator.size()) {
+    for (size_t at = 0; (at = findText(text, separator, at)) != Text::npos;
+         at += separator.size()) {
       places.push_back(at);
       work.spend(2 + separator.size() / 4);
     }
@@ -157,7 +164,8 @@ Values splitText(Work& work, const Text& text, const Value* by, int64_t most, bo
       Text back(text.rbegin(), text.rend());
       const Text mirrored(separator.rbegin(), separator.rend());
       places.clear();
-      for (size_t at = 0; (at = findText(back, mirrored, at)) != Text::npos; at += mirrored.size()) {
+      for (size_t at = 0; (at = findText(back, mirrored, at)) != Text::npos;
+           at += mirrored.size()) {
         places.push_back(text.size() - at - mirrored.size());
         if (most >= 0 && places.size() >= static_cast<size_t>(most)) break;
       }
@@ -196,11 +204,14 @@ std::vector<Text> linesOf(const Text& text, bool keeps_ends) {
     size_t end = at;
     const auto breaks = [&] {
       const char32_t c = bare(text[end]);
-      return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+      return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+             c == 0x2029;
     };
     while (end < text.size() && !breaks()) ++end;
     const size_t stop = end;
-    if (end < text.size()) end += bare(text[end]) == '\r' && end + 1 < text.size() && bare(text[end + 1]) == '\n' ? 2 : 1;
+    if (end < text.size())
+      end +=
+          bare(text[end]) == '\r' && end + 1 < text.size() && bare(text[end + 1]) == '\n' ? 2 : 1;
     lines.push_back(text.substr(at, (keeps_ends ? end : stop) - at));
     at = end;
   }
@@ -208,8 +219,9 @@ std::vector<Text> linesOf(const Text& text, bool keeps_ends) {
 }
 
 bool startsAt(const Text& text, const Text& part, size_t at) {
-  return part.size() <= text.size() - at && std::equal(part.begin(), part.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
-                                                       [](char32_t a, char32_t b) { return bare(a) == bare(b); });
+  return part.size() <= text.size() - at &&
+         std::equal(part.begin(), part.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
+                    [](char32_t a, char32_t b) { return bare(a) == bare(b); });
 }
 
 bool startsOrEnds(const Text& text, const Value& with, bool starts) {
@@ -244,7 +256,9 @@ Value callTextMethod(Work& work, const std::string& name, const Value& self, Arg
     const Value* by = read.next("sep");
     const Value* most = read.next("maxsplit");
     read.end();
-    return sequence(Kind::kList, splitText(work, own, by, most == nullptr ? -1 : integerArgument(*most, name), name == "rsplit"));
+    return sequence(Kind::kList,
+                    splitText(work, own, by, most == nullptr ? -1 : integerArgument(*most, name),
+                              name == "rsplit"));
   }
   if (name == "splitlines") {
     const bool keeps = read.flag("keepends");
@@ -265,7 +279,8 @@ Value callTextMethod(Work& work, const std::string& name, const Value& self, Arg
     const Text& fresh = textArgument(read.required(), name);
     const Value* count = read.next();
     read.end();
-    return text(work, replaced(work, own, old, fresh, count == nullptr ? -1 : integerArgument(*count, name)));
+    return text(work, replaced(work, own, old, fresh,
+                               count == nullptr ? -1 : integerArgument(*count, name)));
   }
   if (name == "removeprefix" || name == "removesuffix") {
     const Value& end = read.required();
@@ -285,12 +300,14 @@ Value callTextMethod(Work& work, const std::string& name, const Value& self, Arg
     }
     if (part.empty()) return integer(static_cast<int64_t>(own.size()) + 1);
     int64_t count = 0;
-    for (size_t at = 0; (at = findText(own, part, at)) != Text::npos; at += part.size(), ++count) work.spend(1 + part.size() / 4);
+    for (size_t at = 0; (at = findText(own, part, at)) != Text::npos; at += part.size(), ++count)
+      work.spend(1 + part.size() / 4);
     return integer(count);
   }
   if (name == "join") {
     std::vector<Text> parts;
-    for (const Value& part : listOf(work, read.required())) parts.push_back(textArgument(part, name));
+    for (const Value& part : listOf(work, read.required()))
+      parts.push_back(textArgument(part, name));
     read.end();
     return text(work, joined(work, own, parts));
   }
@@ -323,7 +340,9 @@ Value callDictMethod(Work& work, const std::string& name, const Value& self, Arg
   Values items;
   for (const auto& [key, value] : self.pairs()) {
     work.spend(3);
-    items.push_back(name == "keys" ? key : name == "values" ? value : sequence(Kind::kTuple, {key, value}));
+    items.push_back(name == "keys"     ? key
+                    : name == "values" ? value
+                                       : sequence(Kind::kTuple, {key, value}));
   }
   return sequence(Kind::kView, std::move(items), textOf("dict_" + name));
 }
@@ -335,29 +354,36 @@ bool among(const std::string& name, std::initializer_list<const char*> names) {
 // Returns a Python attribute of the value, or nothing if Python has none of this name.
 std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::string& name) {
   const auto method = [&](Value (*call)(Work&, const std::string&, const Value&, Arguments&)) {
-    return function([&work, call, name, value](Arguments& arguments) { return call(work, name, value, arguments); });
+    return function([&work, call, name, value](Arguments& arguments) {
+      return call(work, name, value, arguments);
+    });
   };
   if (name.starts_with("__")) unsupported("the attribute " + name);
   switch (value.kind) {
     case Kind::kString:
-      if (among(name, {"strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "startswith", "endswith", "replace",
-                       "removeprefix", "removesuffix", "find", "count", "join", "upper", "lower", "capitalize", "title"})) {
+      if (among(name, {"strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "startswith",
+                       "endswith", "replace", "removeprefix", "removesuffix", "find", "count",
+                       "join", "upper", "lower", "capitalize", "title"})) {
         return method(callTextMethod);
       }
-      if (among(name, {"casefold", "center", "encode", "expandtabs", "format", "format_map", "index", "isalnum", "isalpha",
-                       "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace",
-                       "istitle", "isupper", "ljust", "maketrans", "partition", "rfind", "rindex", "rjust", "rpartition",
-                       "swapcase", "translate", "zfill"})) {
+      if (among(name, {"casefold",    "center",    "encode",       "expandtabs", "format",
+                       "format_map",  "index",     "isalnum",      "isalpha",    "isascii",
+                       "isdecimal",   "isdigit",   "isidentifier", "islower",    "isnumeric",
+                       "isprintable", "isspace",   "istitle",      "isupper",    "ljust",
+                       "maketrans",   "partition", "rfind",        "rindex",     "rjust",
+                       "rpartition",  "swapcase",  "translate",    "zfill"})) {
         unsupported("the method " + name + " of a text");
       }
       return std::nullopt;
     case Kind::kDict:
       if (among(name, {"get", "keys", "values", "items", "copy"})) return method(callDictMethod);
-      if (among(name, {"clear", "pop", "popitem", "setdefault", "update"})) return undefined("the method " + name + " of a dict", true);
+      if (among(name, {"clear", "pop", "popitem", "setdefault", "update"}))
+        return undefined("the method " + name + " of a dict", true);
       if (name == "fromkeys") unsupported("the method fromkeys of a dict");
       return std::nullopt;
     case Kind::kList:
-      if (among(name, {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})) {
+      if (among(name,
+                {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})) {
         return undefined("the method " + name + " of a list", true);
       }
       [[fallthrough]];
@@ -374,8 +400,29 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
     }
     default:
       if (value.is(Kind::kFunction) ||
-          among(name, {"as_integer_ratio", "bit_count", "bit_length", "close", "conjugate", "count", "denominator", "from_bytes", "fromhex", "hex", "imag",
-                       "index", "is_integer", "isdisjoint", "mapping", "numerator", "real", "send", "start", "step", "stop", "throw", "to_bytes"}) ||
+          among(name, {"as_integer_ratio",
+                       "bit_count",
+                       "bit_length",
+                       "close",
+                       "conjugate",
+                       "count",
+                       "denominator",
+                       "from_bytes",
+                       "fromhex",
+                       "hex",
+                       "imag",
+                       "index",
+                       "is_integer",
+                       "isdisjoint",
+                       "mapping",
+                       "numerator",
+                       "real",
+                       "send",
+                       "start",
+                       "step",
+                       "stop",
+                       "throw",
+                       "to_bytes"}) ||
           name.starts_with("gi_")) {
         unsupported("the attribute " + name + " of a value of type " + typeName(value));
       }
@@ -408,17 +455,22 @@ Value pathOf(Work& work, Value value, const Value& path) {
   const Values parts = splitText(work, path.text(), &dot, -1, false);
   for (const Value& part : parts) {
     const Text& name = part.text();
-    const bool place = !name.empty() && name.size() < 18 && std::all_of(name.begin(), name.end(), [](char32_t c) { return bare(c) >= '0' && bare(c) <= '9'; });
+    const bool place = !name.empty() && name.size() < 18 &&
+                       std::all_of(name.begin(), name.end(),
+                                   [](char32_t c) { return bare(c) >= '0' && bare(c) <= '9'; });
     value = itemOf(work, value, place ? integer(std::stoll(utf8Of(name))) : part);
   }
   return value;
 }
 
-Value withoutCase(const Value& value) { return value.is(Kind::kString) ? string(lowered(value.text())) : value; }
+Value withoutCase(const Value& value) {
+  return value.is(Kind::kString) ? string(lowered(value.text())) : value;
+}
 
 // What sort, unique, min and max compare.
 Value keyOf(Work& work, const Value& value, const Value* attribute, bool case_sensitive) {
-  const Value key = attribute == nullptr || attribute->is(Kind::kNone) ? value : pathOf(work, value, *attribute);
+  const Value key =
+      attribute == nullptr || attribute->is(Kind::kNone) ? value : pathOf(work, value, *attribute);
   return case_sensitive ? key : withoutCase(key);
 }
 
@@ -452,7 +504,10 @@ Value toInteger(const Value& value, const Value& standard) {
     const Text plain = stripped(value.text(), nullptr, true, true);
     bool damaged = false;
     const double number = floatOf(plain, damaged);
-    const bool digits = plain.size() < 18 && std::all_of(plain.begin(), plain.end(), [](char32_t c) { return (bare(c) >= '0' && bare(c) <= '9') || bare(c) == '-' || bare(c) == '+'; });
+    const bool digits =
+        plain.size() < 18 && std::all_of(plain.begin(), plain.end(), [](char32_t c) {
+          return (bare(c) >= '0' && bare(c) <= '9') || bare(c) == '-' || bare(c) == '+';
+        });
     if (!damaged) whole = digits ? std::stoll(utf8Of(plain)) : wholeOf(number);
   }
   return whole ? integer(*whole) : standard;
@@ -460,9 +515,11 @@ Value toInteger(const Value& value, const Value& standard) {
 
 Value rounded(const Value& value, int64_t digits, const std::string& method) {
   if (value.is(Kind::kUndefined)) raiseUndefined(value);
-  if (!value.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kError, "round wants a number, not " + typeName(value));
+  if (!value.isNumber() && !value.is(Kind::kFloat))
+    raise(FailureKind::kError, "round wants a number, not " + typeName(value));
   if (digits < 0 || digits > 15) unsupported("round to " + std::to_string(digits) + " digits");
-  if (method != "common" && method != "ceil" && method != "floor") raise(FailureKind::kError, "round has no method " + method);
+  if (method != "common" && method != "ceil" && method != "floor")
+    raise(FailureKind::kError, "round has no method " + method);
   if (method == "common") {
     if (value.isNumber()) return integer(value.number);
     char buffer[400];
@@ -479,7 +536,10 @@ Text indented(const Value& value, const Value* width, bool first, bool blank) {
   if (value.is(Kind::kUndefined)) raiseUndefined(value);
   Text indent = U"    ";
   if (width != nullptr) {
-    indent = width->is(Kind::kString) ? width->text() : Text(static_cast<size_t>(std::clamp<int64_t>(integerArgument(*width, "indent"), 0, 1000)), U' ');
+    indent = width->is(Kind::kString) ? width->text()
+                                      : Text(static_cast<size_t>(std::clamp<int64_t>(
+                                                 integerArgument(*width, "indent"), 0, 1000)),
+                                             U' ');
   }
   Text out;
   const std::vector<Text> lines = linesOf(textArgument(value, "indent") + U'\n', false);
@@ -503,10 +563,15 @@ Value json(Work& work, const Value& value, Arguments& arguments) {
   if (indent != nullptr && !indent->is(Kind::kNone)) {
     style.indented = true;
     style.comma = U",";
-    style.indent = indent->is(Kind::kString) ? indent->text() : Text(static_cast<size_t>(std::clamp<int64_t>(integerArgument(*indent, "tojson"), 0, 100)), U' ');
+    style.indent = indent->is(Kind::kString)
+                       ? indent->text()
+                       : Text(static_cast<size_t>(
+                                  std::clamp<int64_t>(integerArgument(*indent, "tojson"), 0, 100)),
+                              U' ');
   }
   if (separators != nullptr && !separators->is(Kind::kNone)) {
-    if (!separators->is(Kind::kTuple) && !separators->is(Kind::kList)) unsupported("tojson with such separators");
+    if (!separators->is(Kind::kTuple) && !separators->is(Kind::kList))
+      unsupported("tojson with such separators");
     if (separators->items().size() != 2) raise(FailureKind::kError, "tojson wants two separators");
     style.comma = textArgument(separators->items()[0], "tojson");
     style.colon = textArgument(separators->items()[1], "tojson");
@@ -516,7 +581,9 @@ Value json(Work& work, const Value& value, Arguments& arguments) {
 
 Arguments behind(const Arguments& arguments, size_t count) {
   Arguments rest;
-  rest.values.assign(arguments.values.begin() + static_cast<std::ptrdiff_t>(std::min(count, arguments.values.size())), arguments.values.end());
+  rest.values.assign(arguments.values.begin() +
+                         static_cast<std::ptrdiff_t>(std::min(count, arguments.values.size())),
+                     arguments.values.end());
   rest.named = arguments.named;
   return rest;
 }
@@ -533,7 +600,8 @@ Value lazily(Work& work, const std::string& name, const Value& input, const Argu
         const Value* standard = read.next("default");
         read.end();
         item = pathOf(work, item, path);
-        if (item.is(Kind::kUndefined) && standard != nullptr && !standard->is(Kind::kNone)) item = *standard;
+        if (item.is(Kind::kUndefined) && standard != nullptr && !standard->is(Kind::kNone))
+          item = *standard;
         return true;
       }
       if (arguments.values.empty()) raise(FailureKind::kError, "map wants the name of a filter");
@@ -541,12 +609,14 @@ Value lazily(Work& work, const std::string& name, const Value& input, const Argu
       item = applyFilter(work, utf8Of(textArgument(arguments.values[0], name)), item, rest);
       return true;
     }
-    if (attributes && arguments.values.empty()) raise(FailureKind::kError, name + " wants the name of an attribute");
+    if (attributes && arguments.values.empty())
+      raise(FailureKind::kError, name + " wants the name of an attribute");
     const Value value = attributes ? pathOf(work, item, arguments.values[0]) : item;
     const size_t test = attributes ? 1 : 0;
     if (arguments.values.size() <= test) return truth(value) == keeps;
     Arguments rest = behind(arguments, test + 1);
-    return applyTest(work, utf8Of(textArgument(arguments.values[test], name)), value, rest) == keeps;
+    return applyTest(work, utf8Of(textArgument(arguments.values[test], name)), value, rest) ==
+           keeps;
   };
   // A value that is empty is not looked at. What cannot be iterated fails when it is.
   return iterator(
@@ -567,7 +637,8 @@ Value lazily(Work& work, const std::string& name, const Value& input, const Argu
 Value applyFilter(Work& work, const std::string& name, const Value& input, Arguments& arguments) {
   work.spend(2);
   Reader read(name, arguments);
-  if (input.is(Kind::kString) && input.number == 1 && !among(name, {"safe", "string", "length", "count", "tojson"})) {
+  if (input.is(Kind::kString) && input.number == 1 &&
+      !among(name, {"safe", "string", "length", "count", "tojson"})) {
     unsupported("the filter " + name + " of safe text");
   }
   const auto own = [&] {
@@ -583,7 +654,8 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     return standard == nullptr ? string({}) : *standard;
   }
   if (name == "tojson") return json(work, input, arguments);
-  if (name == "map" || name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") {
+  if (name == "map" || name == "select" || name == "reject" || name == "selectattr" ||
+      name == "rejectattr") {
     return lazily(work, name, input, arguments);
   }
   if (name == "trim") {
@@ -595,7 +667,10 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     const Text old = str(work, read.required("old")), fresh = str(work, read.required("new"));
     const Value* count = read.next("count");
     read.end();
-    return text(work, replaced(work, own(), old, fresh, count == nullptr || count->is(Kind::kNone) ? -1 : integerArgument(*count, name)));
+    return text(
+        work,
+        replaced(work, own(), old, fresh,
+                 count == nullptr || count->is(Kind::kNone) ? -1 : integerArgument(*count, name)));
   }
   if (name == "join") {
     const Value* by = read.next("d");
@@ -604,7 +679,9 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     const Text separator = by == nullptr ? Text() : str(work, *by);
     std::vector<Text> parts;
     for (const Value& item : listOf(work, input)) {
-      parts.push_back(str(work, attribute == nullptr || attribute->is(Kind::kNone) ? item : pathOf(work, item, *attribute)));
+      parts.push_back(str(work, attribute == nullptr || attribute->is(Kind::kNone)
+                                    ? item
+                                    : pathOf(work, item, *attribute)));
       work.spend(parts.back().size() / 4);
     }
     return text(work, joined(work, separator, parts));
@@ -636,19 +713,22 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     const Value* digits = read.next("precision");
     const Value* method = read.next("method");
     read.end();
-    return rounded(input, digits == nullptr ? 0 : integerArgument(*digits, name), method == nullptr ? "common" : utf8Of(textArgument(*method, name)));
+    return rounded(input, digits == nullptr ? 0 : integerArgument(*digits, name),
+                   method == nullptr ? "common" : utf8Of(textArgument(*method, name)));
   }
   if (name == "sort" || name == "unique" || name == "min" || name == "max") {
     const bool backwards = name == "sort" && read.flag("reverse");
     const bool cases = read.flag("case_sensitive");
     const Value* attribute = read.next("attribute");
     read.end();
-    if (attribute != nullptr && attribute->is(Kind::kString) && findText(attribute->text(), U",") != Text::npos) {
+    if (attribute != nullptr && attribute->is(Kind::kString) &&
+        findText(attribute->text(), U",") != Text::npos) {
       unsupported("the filter " + name + " with several attributes");
     }
     if (name == "unique") {
       return iterator(
-          [&work, cases, input, path = attribute == nullptr ? none() : *attribute, next = Next(), seen = Pairs()](Value& out) mutable {
+          [&work, cases, input, path = attribute == nullptr ? none() : *attribute, next = Next(),
+           seen = Pairs()](Value& out) mutable {
             if (!next) next = iterate(input);
             while (next(out)) {
               const Value key = keyOf(work, out, &path, cases);
@@ -661,7 +741,8 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
           input);
     }
     std::vector<std::pair<Value, Value>> keyed;
-    for (Value& item : listOf(work, input)) keyed.emplace_back(keyOf(work, item, attribute, cases), item);
+    for (Value& item : listOf(work, input))
+      keyed.emplace_back(keyOf(work, item, attribute, cases), item);
     if (name == "sort") {
       sortBy(work, keyed, backwards);
       Values items;
@@ -671,7 +752,9 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     if (keyed.empty()) return undefined("the " + name + " of nothing");
     size_t best = 0;
     for (size_t i = 1; i < keyed.size(); ++i) {
-      if (name == "min" ? less(work, keyed[i].first, keyed[best].first) : less(work, keyed[best].first, keyed[i].first)) best = i;
+      if (name == "min" ? less(work, keyed[i].first, keyed[best].first)
+                        : less(work, keyed[best].first, keyed[i].first))
+        best = i;
     }
     return keyed[best].second;
   }
@@ -681,14 +764,17 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     const bool backwards = read.flag("reverse");
     read.end();
     const std::string side = by == nullptr ? "key" : utf8Of(textArgument(*by, name));
-    if (side != "key" && side != "value") raise(FailureKind::kError, "dictsort sorts by key or value");
+    if (side != "key" && side != "value")
+      raise(FailureKind::kError, "dictsort sorts by key or value");
     if (input.is(Kind::kUndefined)) raiseUndefined(input);
-    if (!input.is(Kind::kDict)) raise(FailureKind::kError, "dictsort wants a dict, not " + typeName(input));
+    if (!input.is(Kind::kDict))
+      raise(FailureKind::kError, "dictsort wants a dict, not " + typeName(input));
     std::vector<std::pair<Value, Value>> keyed;
     for (const auto& [key, value] : input.pairs()) {
       work.spend(4);
       const Value& sorted = side == "key" ? key : value;
-      keyed.emplace_back(cases ? sorted : withoutCase(sorted), sequence(Kind::kTuple, {key, value}));
+      keyed.emplace_back(cases ? sorted : withoutCase(sorted),
+                         sequence(Kind::kTuple, {key, value}));
     }
     sortBy(work, keyed, backwards);
     Values items;
@@ -701,23 +787,29 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
     read.end();
     Value total = start == nullptr ? integer(0) : *start;
     for (const Value& item : listOf(work, input)) {
-      const Value value = attribute == nullptr || attribute->is(Kind::kNone) ? item : pathOf(work, item, *attribute);
+      const Value value = attribute == nullptr || attribute->is(Kind::kNone)
+                              ? item
+                              : pathOf(work, item, *attribute);
       if (value.is(Kind::kUndefined)) raiseUndefined(value);
       if (!total.isNumber() || !value.isNumber()) {
-        if (total.isNumber() && !value.is(Kind::kFloat)) raise(FailureKind::kError, "sum of a number and " + typeName(value));
+        if (total.isNumber() && !value.is(Kind::kFloat))
+          raise(FailureKind::kError, "sum of a number and " + typeName(value));
         unsupported("the filter sum of such values");
       }
-      if (__builtin_add_overflow(total.number, value.number, &total.number)) unsupported("an integer beyond 64 bits");
+      if (__builtin_add_overflow(total.number, value.number, &total.number))
+        unsupported("an integer beyond 64 bits");
       total.kind = Kind::kInt;
     }
     return total;
   }
-  const bool known = among(name, {"upper", "lower", "title", "capitalize", "string", "safe", "length", "count", "list", "first",
-                                  "last", "items", "reverse", "abs"});
+  const bool known =
+      among(name, {"upper", "lower", "title", "capitalize", "string", "safe", "length", "count",
+                   "list", "first", "last", "items", "reverse", "abs"});
   if (!known) {
-    const bool jinjas = among(name, {"attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format", "groupby",
-                                     "pprint", "random", "slice", "striptags", "truncate", "urlencode", "urlize", "wordcount",
-                                     "wordwrap", "xmlattr"});
+    const bool jinjas =
+        among(name, {"attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape",
+                     "format", "groupby", "pprint", "random", "slice", "striptags", "truncate",
+                     "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"});
     raise(jinjas ? FailureKind::kUnsupported : FailureKind::kSyntax, "the filter " + name);
   }
   read.end();
@@ -743,7 +835,8 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
       return string(Text(characters.rbegin(), characters.rend()));
     }
     const bool sized = !input.is(Kind::kIterator) && !input.is(Kind::kLoop);
-    if (!sized && name == "last") raise(FailureKind::kError, "the last value of a " + typeName(input));
+    if (!sized && name == "last")
+      raise(FailureKind::kError, "the last value of a " + typeName(input));
     Values items = listOf(work, input);
     if (name == "last") return items.empty() ? undefined("the last of nothing") : items.back();
     std::reverse(items.begin(), items.end());
@@ -754,9 +847,12 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
   if (name == "items") {
     return iterator(
         [&work, input, next = Next()](Value& out) mutable {
-          if (!next && !input.is(Kind::kDict) && !input.is(Kind::kUndefined)) raise(FailureKind::kError, "items wants a dict, not " + typeName(input));
+          if (!next && !input.is(Kind::kDict) && !input.is(Kind::kUndefined))
+            raise(FailureKind::kError, "items wants a dict, not " + typeName(input));
           Arguments no;
-          if (!next) next = iterate(input.is(Kind::kDict) ? callDictMethod(work, "items", input, no) : input);
+          if (!next)
+            next =
+                iterate(input.is(Kind::kDict) ? callDictMethod(work, "items", input, no) : input);
           return next(out);
         },
         input);
@@ -769,7 +865,8 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
 
 bool contains(Work& work, const Value& container, const Value& item) {
   if (container.is(Kind::kString)) {
-    if (!item.is(Kind::kString)) raise(FailureKind::kError, "a text cannot hold a value of type " + typeName(item));
+    if (!item.is(Kind::kString))
+      raise(FailureKind::kError, "a text cannot hold a value of type " + typeName(item));
     work.spend((container.text().size() + item.text().size()) / 4);
     return findText(container.text(), item.text()) != Text::npos;
   }
@@ -791,11 +888,25 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
     if (op == "lt") return less(work, value, other);
     if (op == "gt") return less(work, other, value);
     // NaN is neither less nor greater nor equal.
-    return (op == "le" ? less(work, value, other) : less(work, other, value)) || equals(work, value, other);
+    return (op == "le" ? less(work, value, other) : less(work, other, value)) ||
+           equals(work, value, other);
   };
-  constexpr std::array<std::array<const char*, 2>, 16> kCompared = {
-      {{"==", "eq"}, {"eq", "eq"}, {"equalto", "eq"}, {">", "gt"}, {"gt", "gt"}, {"greaterthan", "gt"}, {"ge", "ge"}, {">=", "ge"},
-       {"<", "lt"}, {"lt", "lt"}, {"lessthan", "lt"}, {"<=", "le"}, {"le", "le"}, {"!=", "ne"}, {"ne", "ne"}, {"", ""}}};
+  constexpr std::array<std::array<const char*, 2>, 16> kCompared = {{{"==", "eq"},
+                                                                     {"eq", "eq"},
+                                                                     {"equalto", "eq"},
+                                                                     {">", "gt"},
+                                                                     {"gt", "gt"},
+                                                                     {"greaterthan", "gt"},
+                                                                     {"ge", "ge"},
+                                                                     {">=", "ge"},
+                                                                     {"<", "lt"},
+                                                                     {"lt", "lt"},
+                                                                     {"lessthan", "lt"},
+                                                                     {"<=", "le"},
+                                                                     {"le", "le"},
+                                                                     {"!=", "ne"},
+                                                                     {"ne", "ne"},
+                                                                     {"", ""}}};
   for (const auto& [alias, op] : kCompared) {
     if (name == alias && std::string(op) == "ne") return !compared("eq");
     if (name == alias && name != "") return compared(op);
@@ -808,7 +919,8 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
   if (name == "sameas") {
     const Value other = read.required("other");
     read.end();
-    if (!other.is(Kind::kBool) && !other.is(Kind::kNone)) unsupported("the test sameas with a value of type " + typeName(other));
+    if (!other.is(Kind::kBool) && !other.is(Kind::kNone))
+      unsupported("the test sameas with a value of type " + typeName(other));
     return value.kind == other.kind && value.number == other.number;
   }
   if (name == "divisibleby" || name == "odd" || name == "even") {
@@ -822,8 +934,9 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
     const bool even = integerArgument(value, name) % by.number == 0;
     return name == "odd" ? !even : even;
   }
-  const bool known = among(name, {"defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number", "string",
-                                  "mapping", "iterable", "sequence", "callable", "lower", "upper"});
+  const bool known = among(
+      name, {"defined", "undefined", "none", "boolean", "true", "false", "integer", "float",
+             "number", "string", "mapping", "iterable", "sequence", "callable", "lower", "upper"});
   if (!known) {
     const bool jinjas = among(name, {"filter", "test", "escaped"});
     raise(jinjas ? FailureKind::kUnsupported : FailureKind::kSyntax, "the test " + name);
@@ -845,14 +958,17 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
   if (name == "undefined") return kind == Kind::kUndefined;
   if (name == "none") return kind == Kind::kNone;
   if (name == "boolean") return kind == Kind::kBool;
-  if (name == "true" || name == "false") return kind == Kind::kBool && (value.number != 0) == (name == "true");
+  if (name == "true" || name == "false")
+    return kind == Kind::kBool && (value.number != 0) == (name == "true");
   if (name == "integer") return kind == Kind::kInt;
   if (name == "float") return kind == Kind::kFloat;
   if (name == "number") return value.isNumber() || kind == Kind::kFloat;
   if (name == "string") return kind == Kind::kString;
   if (name == "mapping") return kind == Kind::kDict;
-  if (name == "callable") return kind == Kind::kFunction || kind == Kind::kUndefined || kind == Kind::kLoop;
-  const bool indexed = kind == Kind::kUndefined || kind == Kind::kString || kind == Kind::kList || kind == Kind::kTuple || kind == Kind::kDict || kind == Kind::kRange;
+  if (name == "callable")
+    return kind == Kind::kFunction || kind == Kind::kUndefined || kind == Kind::kLoop;
+  const bool indexed = kind == Kind::kUndefined || kind == Kind::kString || kind == Kind::kList ||
+                       kind == Kind::kTuple || kind == Kind::kDict || kind == Kind::kRange;
   if (name == "sequence") return indexed;
   return indexed || kind == Kind::kView || kind == Kind::kIterator || kind == Kind::kLoop;
 }
@@ -869,7 +985,8 @@ Value itemOf(Work& work, const Value& value, const Value& key) {
   if (value.is(Kind::kUndefined)) raiseUndefined(value);
   if (auto found = itemAt(work, value, key)) return *found;
   if (!key.is(Kind::kString)) return undefined("an item");
-  const bool ascii = std::all_of(key.text().begin(), key.text().end(), [](char32_t c) { return bare(c) < 0x80; });
+  const bool ascii =
+      std::all_of(key.text().begin(), key.text().end(), [](char32_t c) { return bare(c) < 0x80; });
   if (ascii) {
     if (auto found = pythonAttribute(work, value, utf8Of(key.text()))) return *found;
   }
@@ -913,13 +1030,16 @@ Value globalFunction(Work& work, const std::string& name) {
         if (bound > kLargest || bound < -kLargest) unsupported("a range of such numbers");
       }
       for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-        if (items.size() == 100'000) raise(FailureKind::kError, "a range of more than 100000 numbers");
+        if (items.size() == 100'000)
+          raise(FailureKind::kError, "a range of more than 100000 numbers");
         work.spend(1);
         items.push_back(integer(i));
         if (step > 0 ? end - i <= step : i - end <= -step) break;
       }
       const std::string third = step == 1 ? "" : ", " + std::to_string(step);
-      return sequence(Kind::kRange, std::move(items), textOf("range(" + std::to_string(begin) + ", " + std::to_string(end) + third + ")"));
+      return sequence(
+          Kind::kRange, std::move(items),
+          textOf("range(" + std::to_string(begin) + ", " + std::to_string(end) + third + ")"));
     });
   }
   if (name == "namespace" || name == "dict") {

@@ -1,7 +1,7 @@
 #pragma once
 // Jinja's filters, tests and global functions, and the attributes and methods of Python's values
-// that templates use. Those that are not here fail by name (kUnsupported, or kSyntax if Jinja does not
-// know them either). Private to worker/model/.
+// that templates use. Those that are not here fail by name (kUnsupported, or kSyntax if Jinja does
+// not know them either). Private to worker/model/.
 #include <string>
 
 #include "worker/model/jinja_value.h"

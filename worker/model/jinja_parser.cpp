@@ -9,7 +9,18 @@ namespace {
 constexpr int kMaxDepth = 200;  // of expressions and statements in each other
 constexpr size_t kMaxTokens = 400'000;
 
-enum class Mark { kText, kBlockBegin, kBlockEnd, kPrintBegin, kPrintEnd, kName, kString, kNumber, kOperator, kEnd };
+enum class Mark {
+  kText,
+  kBlockBegin,
+  kBlockEnd,
+  kPrintBegin,
+  kPrintEnd,
+  kName,
+  kString,
+  kNumber,
+  kOperator,
+  kEnd
+};
 
 struct Token {
   Mark mark;
@@ -19,7 +30,9 @@ struct Token {
 };
 
 bool isDigit(char32_t c) { return c >= '0' && c <= '9'; }
-bool isWord(char32_t c) { return isDigit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool isWord(char32_t c) {
+  return isDigit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 [[noreturn]] void failAt(int line, FailureKind kind, const std::string& message) {
   throw Fault{{kind, line, message}};
@@ -57,7 +70,9 @@ class Lexer {
     if (tokens_.size() == kMaxTokens) failAt(line_, FailureKind::kLimit, "it is too long");
     tokens_.push_back({mark, line_, std::move(text), std::move(value)});
   }
-  [[noreturn]] void fail(const std::string& message) const { failAt(line_, FailureKind::kSyntax, message); }
+  [[noreturn]] void fail(const std::string& message) const {
+    failAt(line_, FailureKind::kSyntax, message);
+  }
 
   // The sign behind "{%" and its like: '-', '+' or 0.
   char32_t signAt(size_t at) const {
@@ -182,11 +197,13 @@ class Lexer {
   }
 
   void sign(std::string& open) {
-    for (const char* known : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(",
-                              ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";"}) {
+    for (const char* known :
+         {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+          "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"}) {
       if (!sees(known)) continue;
       const std::string text = known;
-      if (text == "(" || text == "[" || text == "{") open += text == "(" ? ')' : text == "[" ? ']' : '}';
+      if (text == "(" || text == "[" || text == "{")
+        open += text == "(" ? ')' : text == "[" ? ']' : '}';
       if (text == ")" || text == "]" || text == "}") {
         if (open.empty() || open.back() != text[0]) fail("unexpected \"" + text + "\"");
         open.pop_back();
@@ -203,8 +220,9 @@ class Lexer {
 
   // Passes digits with single underscores between them.
   void digits(size_t& at, std::string& out, bool (*is)(char32_t) = isDigit) const {
-    while (at < source_.size() && (is(source_[at]) || (source_[at] == '_' && !out.empty() && at + 1 < source_.size() &&
-                                                       is(source_[at + 1])))) {
+    while (at < source_.size() &&
+           (is(source_[at]) || (source_[at] == '_' && !out.empty() && at + 1 < source_.size() &&
+                                is(source_[at + 1])))) {
       if (source_[at] != '_') out += static_cast<char>(source_[at]);
       ++at;
     }
@@ -220,7 +238,8 @@ class Lexer {
     digits(at, text);
     const size_t whole = at;
     std::string fraction, exponent;
-    if (at + 1 < source_.size() && source_[at] == '.' && isDigit(source_[at + 1])) digits(++at, fraction);
+    if (at + 1 < source_.size() && source_[at] == '.' && isDigit(source_[at + 1]))
+      digits(++at, fraction);
     if (at < source_.size() && (source_[at] | 0x20) == 'e') {
       size_t power = at + 1;
       std::string sign;
@@ -270,7 +289,8 @@ class Lexer {
       out += kMeanings[known];
     } else if (c >= '0' && c <= '7') {
       char32_t code = c - '0';
-      for (int k = 0; k < 2 && i < end && source_[i] >= '0' && source_[i] <= '7'; ++k) code = code * 8 + source_[i++] - '0';
+      for (int k = 0; k < 2 && i < end && source_[i] >= '0' && source_[i] <= '7'; ++k)
+        code = code * 8 + source_[i++] - '0';
       out += code;
     } else if (c == 'x' || c == 'u' || c == 'U') {
       const size_t length = c == 'x' ? 2 : c == 'u' ? 4 : 8;
@@ -312,11 +332,17 @@ class Parser {
  private:
   const Token& now() const { return tokens_[at_]; }
   const Token& after() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
-  bool isName(std::string_view text) const { return now().mark == Mark::kName && now().text == text; }
-  bool isSign(std::string_view text) const { return now().mark == Mark::kOperator && now().text == text; }
+  bool isName(std::string_view text) const {
+    return now().mark == Mark::kName && now().text == text;
+  }
+  bool isSign(std::string_view text) const {
+    return now().mark == Mark::kOperator && now().text == text;
+  }
   bool skipName(std::string_view text) { return isName(text) && ++at_ > 0; }
   bool skipSign(std::string_view text) { return isSign(text) && ++at_ > 0; }
-  [[noreturn]] void fail(const std::string& message) const { failAt(now().line, FailureKind::kSyntax, message); }
+  [[noreturn]] void fail(const std::string& message) const {
+    failAt(now().line, FailureKind::kSyntax, message);
+  }
   void expectSign(const std::string& text) {
     if (!skipSign(text)) fail("\"" + text + "\" is missing" + found());
   }
@@ -337,14 +363,16 @@ class Parser {
   }
   NodePtr with(NodePtr node, NodePtr kid) const {
     if (kid) node->depth = std::max(node->depth, kid->depth + 1);
-    if (node->depth > kMaxDepth) failAt(node->line, FailureKind::kLimit, "its expressions are too deep");
+    if (node->depth > kMaxDepth)
+      failAt(node->line, FailureKind::kLimit, "its expressions are too deep");
     node->kids.push_back(std::move(kid));
     return node;
   }
   // Guards the parser's own recursion.
   struct Level {
     explicit Level(Parser* parser) : p(parser) {
-      if (++p->level_ > kMaxDepth) failAt(p->now().line, FailureKind::kLimit, "it is nested too deep");
+      if (++p->level_ > kMaxDepth)
+        failAt(p->now().line, FailureKind::kLimit, "it is nested too deep");
     }
     ~Level() { --p->level_; }
     Level(const Level&) = delete;
@@ -372,7 +400,9 @@ class Parser {
         expect(Mark::kPrintEnd, "\"}}\"");
       } else {
         ++at_;
-        if (std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return isName(end); })) return all;
+        if (std::any_of(ends.begin(), ends.end(),
+                        [&](std::string_view end) { return isName(end); }))
+          return all;
         node = statement();
         expect(Mark::kBlockEnd, "\"%}\"");
       }
@@ -406,8 +436,9 @@ class Parser {
       if (loops_ == 0) fail(name + " stands outside a loop");
       return make(name == "break" ? NodeKind::kBreak : NodeKind::kContinue);
     }
-    const bool known = name == "include" || name == "import" || name == "from" || name == "extends" || name == "block" ||
-                       name == "with" || name == "call" || name == "filter" || name == "autoescape" || name == "print";
+    const bool known = name == "include" || name == "import" || name == "from" ||
+                       name == "extends" || name == "block" || name == "with" || name == "call" ||
+                       name == "filter" || name == "autoescape" || name == "print";
     failAt(line, known ? FailureKind::kUnsupported : FailureKind::kSyntax, "the statement " + name);
   }
 
@@ -492,7 +523,8 @@ class Parser {
       if (!node->names.empty()) expectSign(",");
       node->names.push_back(expectName());
       NodePtr standard = skipSign("=") ? expression() : nullptr;
-      if (defaults && !standard) fail("a parameter without a default stands behind one with a default");
+      if (defaults && !standard)
+        fail("a parameter without a default stands behind one with a default");
       defaults = standard != nullptr;
       node = with(std::move(node), std::move(standard));
     }
@@ -507,7 +539,8 @@ class Parser {
   // An expression, or a tuple without parentheses.
   NodePtr tuple(bool choices = true, bool parentheses = false) {
     const auto ends = [&] {
-      return now().mark == Mark::kPrintEnd || now().mark == Mark::kBlockEnd || isSign(")") || isName("recursive");
+      return now().mark == Mark::kPrintEnd || now().mark == Mark::kBlockEnd || isSign(")") ||
+             isName("recursive");
     };
     NodePtr all = make(NodeKind::kTuple);
     bool comma = false;
@@ -636,7 +669,8 @@ class Parser {
     const Token token = now();
     if (token.mark == Mark::kName) {
       ++at_;
-      if (token.text == "true" || token.text == "True" || token.text == "false" || token.text == "False") {
+      if (token.text == "true" || token.text == "True" || token.text == "false" ||
+          token.text == "False") {
         node->value = boolean(token.text == "true" || token.text == "True");
       } else if (token.text == "none" || token.text == "None") {
         node->value = none();
@@ -736,7 +770,8 @@ class Parser {
       if (isSign("*") || isSign("**")) {
         failAt(now().line, FailureKind::kUnsupported, "arguments with " + now().text);
       }
-      const bool named = now().mark == Mark::kName && after().mark == Mark::kOperator && after().text == "=";
+      const bool named =
+          now().mark == Mark::kName && after().mark == Mark::kOperator && after().text == "=";
       if (named) {
         node->names.push_back(now().text);
         at_ += 2;
@@ -767,9 +802,11 @@ class Parser {
       node = call(std::move(of), NodeKind::kTest, std::move(name));
     } else {
       node = with(make(NodeKind::kTest, std::move(name)), std::move(of));
-      const bool argument = now().mark == Mark::kName     ? !isName("else") && !isName("or") && !isName("and")
-                            : now().mark == Mark::kOperator ? isSign("[") || isSign("{")
-                                                            : now().mark == Mark::kString || now().mark == Mark::kNumber;
+      const bool argument = now().mark == Mark::kName
+                                ? !isName("else") && !isName("or") && !isName("and")
+                            : now().mark == Mark::kOperator
+                                ? isSign("[") || isSign("{")
+                                : now().mark == Mark::kString || now().mark == Mark::kNumber;
       if (argument) {
         if (isName("is")) fail("a test stands behind a test");
         node = with(std::move(node), postfix(primary()));

@@ -33,7 +33,8 @@ std::string realText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
   const std::string text(buffer, end.ptr);
   const int exponent = std::stoi(text.substr(text.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return text;
@@ -60,7 +61,8 @@ Text quoted(const Text& text) {
     if (named != std::u32string_view::npos || c == quote || c == U'\\') {
       out += {U'\\' | mark, (named == std::u32string_view::npos ? c : kLetters[named]) | mark};
     } else if (const std::optional<bool> prints = isPrintable(c); !prints) {
-      raise(FailureKind::kUnsupported, "the text of a list or an object with a character that may need an escape");
+      raise(FailureKind::kUnsupported,
+            "the text of a list or an object with a character that may need an escape");
     } else if (!*prints) {
       const int digits = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
       out += {U'\\' | mark, (digits == 2 ? U'x' : digits == 4 ? U'u' : U'U') | mark};
@@ -83,7 +85,8 @@ Text jsonText(const Text& text) {
       out += {U'\\' | mark, kLetters[named] | mark};
     } else if (c < 0x20) {
       constexpr std::u32string_view kHex = U"0123456789abcdef";
-      for (const char32_t part : {U'\\', U'u', U'0', U'0', kHex[c >> 4], kHex[c & 15]}) out += part | mark;
+      for (const char32_t part : {U'\\', U'u', U'0', U'0', kHex[c >> 4], kHex[c & 15]})
+        out += part | mark;
     } else {
       out += marked;
     }
@@ -120,7 +123,9 @@ Text textOf(std::string_view utf8, bool data) {
   while (!utf8.empty()) {
     const size_t bytes = utf8Length(utf8);
     const auto first = static_cast<unsigned char>(utf8[0]);
-    const char32_t c = bytes == 0 ? 0xdc00 + first : bytes == 1 ? first : utf8Code(utf8.substr(0, bytes));
+    const char32_t c = bytes == 0   ? 0xdc00 + first
+                       : bytes == 1 ? first
+                                    : utf8Code(utf8.substr(0, bytes));
     text += c | mark;
     utf8.remove_prefix(std::max<size_t>(bytes, 1));
   }
@@ -197,8 +202,9 @@ Value undefined(const std::string& name, bool forbidden) {
 }
 
 std::string typeName(const Value& value) {
-  constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple",
-                                    "dict", "dict view", "range", "generator", "Namespace", "function", "loop"};
+  constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",      "int",      "float",
+                                    "str",       "list",      "tuple",     "dict",     "dict view",
+                                    "range",     "generator", "Namespace", "function", "loop"};
   return kNames[static_cast<int>(value.kind)];
 }
 
@@ -238,7 +244,8 @@ bool equals(Work& work, const Value& a, const Value& b) {
       return true;
     case Kind::kString:
       work.spend(a.text().size() / 4);
-      return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(), sameCharacter);
+      return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
+                        sameCharacter);
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
@@ -267,7 +274,8 @@ bool less(Work& work, const Value& a, const Value& b) {
   }
   if (a.is(Kind::kString) && b.is(Kind::kString)) {
     work.spend(std::min(a.text().size(), b.text().size()) / 4);
-    return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
+    return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(),
+                                        b.text().end(),
                                         [](char32_t x, char32_t y) { return bare(x) < bare(y); });
   }
   if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
@@ -311,7 +319,8 @@ Next iterate(const Value& value) {
     case Kind::kUndefined:
       return [](Value&) { return false; };
     case Kind::kString:
-      return over(value.text().size(), [](const Object& o, size_t i) { return string(Text(1, o.text[i])); });
+      return over(value.text().size(),
+                  [](const Object& o, size_t i) { return string(Text(1, o.text[i])); });
     case Kind::kDict:
       return over(value.pairs().size(), [](const Object& o, size_t i) { return o.pairs[i].first; });
     case Kind::kList:
@@ -378,7 +387,8 @@ Text repr(Work& work, const Value& value) {
     case Kind::kFloat:
       return numberText(value);
     case Kind::kString:
-      if (value.number == 1) raise(FailureKind::kUnsupported, "a list that holds safe text is printed");
+      if (value.number == 1)
+        raise(FailureKind::kUnsupported, "a list that holds safe text is printed");
       work.spend(value.text().size() / 4);
       return quoted(value.text());
     case Kind::kList:

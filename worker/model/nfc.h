@@ -33,8 +33,8 @@ std::string lowerCase(std::string_view text);
 // case differs from it, or beyond ASCII in a build without the tables.
 std::optional<uint32_t> upperCase(uint32_t character);
 
-// Returns true if Python's repr() writes the code point itself and not as an escape. Returns nothing
-// if it is not assigned yet, or beyond ASCII in a build without the tables.
+// Returns true if Python's repr() writes the code point itself and not as an escape. Returns
+// nothing if it is not assigned yet, or beyond ASCII in a build without the tables.
 std::optional<bool> isPrintable(uint32_t character);
 
 // Returns true if a code point beyond ASCII is a letter or a number for Python's str.isalnum(). A
