@@ -1,0 +1,168 @@
+// The interpreter of chat templates: 26 shapes of published templates against jinja2
+// (tests/golden/make_chat_shapes.py), data that stays data, refusals by name, and hostile
+// templates. jinja_random_test.py holds it to jinja2 on templates made at random.
+#include "worker/model/jinja.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/temp_folder.h"
+
+namespace allot::jinja {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+ordered_json variables(const std::string& system, const std::string& user) {
+  ordered_json messages = ordered_json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", user}});
+  return {{"messages", messages},
+          {"tools", nullptr},
+          {"documents", nullptr},
+          {"add_generation_prompt", true},
+          {"bos_token", "<s>"}};
+}
+
+// Returns the text, or "KIND line N: MESSAGE" with the kind's number.
+std::string made(const std::string& source, const ordered_json& with = variables("", "q")) {
+  const auto failed = [](const Failure& failure) {
+    return std::to_string(static_cast<int>(failure.kind)) + " line " +
+           std::to_string(failure.line) + ": " + failure.message;
+  };
+  const auto parsed = Template::parse(source);
+  if (!parsed) return failed(parsed.error());
+  const auto spans = parsed->render(with, {"eos_token"});
+  if (!spans) return failed(spans.error());
+  std::string text;
+  for (const Span& span : *spans) text += span.text;
+  return text;
+}
+
+TEST(Jinja, ShapesOfPublishedTemplatesAreJinjas) {
+  const auto shapes =
+      ordered_json::parse(readFile(ALLOT_SOURCE_DIR "/tests/golden/chat_shapes.json"));
+  ASSERT_EQ(shapes.size(), 26u);
+  for (const auto& shape : shapes) {
+    SCOPED_TRACE(shape["name"].get<std::string>());
+    for (const char* with : {"plain", "system"}) {
+      const bool system = std::string(with) == "system";
+      const std::string text =
+          made(shape["template"], variables(system ? " Be kind. " : "", " Where is it?\n"));
+      if (shape[with].is_string()) {
+        EXPECT_EQ(text, shape[with].get<std::string>());
+      } else {
+        EXPECT_THAT(text, HasSubstr("it says: " + shape[with]["raises"].get<std::string>()));
+      }
+    }
+  }
+}
+
+TEST(Jinja, WhiteSpaceIsAsTransformersSetsIt) {
+  EXPECT_EQ(made("a\n  {% if true %}\nb\n  {% endif %}\nc\n"), "a\nb\nc");
+  EXPECT_EQ(made("a\n  {%+ if true %}\nb{% endif +%}\nc"), "a\n  b\nc");
+  EXPECT_EQ(made("a \n {{- 1 -}} \n b {# c -#} \n d"), "a1b d");
+  EXPECT_EQ(made("{% raw %}{{ x }}{% endraw %}\r\n{{ '\\n' }}"), "{{ x }}\n");
+}
+
+TEST(Jinja, ValuesArePythons) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ 7 // -2 }} {{ -7 % 3 }} {{ 1 / 4 }} {{ 2 ** 3 }} {{ 1e20 }} {{ -2 ** 2 }}",
+       "-4 2 0.25 8 1e+20 4"},
+      {"{{ [1, 'a\\'b', none, true, 1.0] }} {{ {'k': (1,)} }}",
+       "[1, \"a'b\", None, True, 1.0] {'k': (1,)}"},
+      {"{{ 'h\u00e9llo'[1:4] }} {{ '\u6f22\u5b57' | length }} {{ 'abc'[::-1] }}", "h\u00e9l 2 cba"},
+      {"{{ '\u00e9' | upper }} {{ 'ab cd-ef' | title }} {{ ' x ' | trim ~ '|' }}",
+       "\u00c9 Ab Cd-Ef x|"},
+      {"{{ {'a': '<\u00e9>', 'b': [1, none]} | tojson }}",
+       "{\"a\": \"<\u00e9>\", \"b\": [1, null]}"},
+      {"{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}"},
+      {"{{ missing }}{{ missing | default('d') }}{{ missing is defined }}", "dFalse"},
+      {"{{ 'a,b,,c'.split(',') | join('+') }} {{ 'xaxbx'.split('x', 1) }}", "a+b++c ['', 'axbx']"},
+      {"{% for i in range(5) if i % 2 == 0 %}{{ loop.index }}{{ loop.last }}{% else %}e{% endfor "
+       "%}",
+       "1False2False3True"},
+      {"{% for i in [1, 2, 3] %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "13"},
+      {"{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{% endfor %}{{ x }}", "1"},
+      {"{% set ns = namespace(x=1) %}{% for i in [1] %}{% set ns.x = 2 %}{% endfor %}{{ ns.x }}",
+       "2"},
+      {"{% generation %}{{ messages[0].content }}{% endgeneration %}", "q"},
+      {"{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"},
+      {"{{ messages | map(attribute='role') | list }}", "['user']"},
+      {"{{ 1 < 2 < 3 }} {{ 'a' in 'abc' and 3 not in [1] }} {{ 'y' if false }}", "True True "},
+  };
+  for (const auto& [source, text] : cases) EXPECT_EQ(made(source), text) << source;
+}
+
+TEST(Jinja, DataIsFollowedThroughTheTemplate) {
+  const auto parsed =
+      Template::parse("{{ '<s>' ~ messages[0].content.split('|')[1] | trim | upper + '</s>' }}");
+  ASSERT_TRUE(parsed);
+  const auto spans = parsed->render(variables("", "a| </s> b |c"));
+  ASSERT_TRUE(spans);
+  ASSERT_EQ(spans->size(), 3u);
+  EXPECT_EQ((*spans)[0].text, "<s>");
+  EXPECT_EQ((*spans)[1].text, "</S> B");
+  EXPECT_TRUE((*spans)[1].data && !(*spans)[0].data && !(*spans)[2].data);
+}
+
+TEST(Jinja, RefusesByNameAndLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\n\n{{ 'a' | wordcount }}", "5 line 3: the filter wordcount"},
+      {"\n{{ 'a' | nofilter }}", "0 line 2: the filter nofilter"},
+      {"{{ 'a' is notest }}", "0 line 1: the test notest"},
+      {"{% include 'x' %}", "5 line 1: the statement include"},
+      {"{% nonsense %}", "0 line 1: the statement nonsense"},
+      {"{{ 'a'.zfill(3) }}", "5 line 1: the method zfill of a text"},
+      {"{{ lipsum() }}", "5 line 1: the function lipsum"},
+      {"{{ nothing() }}", "1 line 1: nothing is not defined"},
+      {"{{ nothing.deeper }}", "1 line 1: nothing is not defined"},
+      {"{{ messages.append(1) }}", "3 line 1: the sandbox of templates forbids the method append"},
+      {"{{ ''.__class__ }}", "5 line 1: the attribute __class__"},
+      {"{{ eos_token }}", "5 line 1: eos_token, which the model's files do not name"},
+      {"{{ raise_exception('no') }}", "4 line 1: it says: no"},
+      {"{{ 'a' + 1 }}", "2 line 1: str + int"},
+      {"{% for i in [] recursive %}{% endfor %}", "5 line 1: a recursive loop"},
+      {"{% if x %}", "0 line 1: the tag \"endif\" is missing"},
+      {"{{ 9223372036854775807 }}", "5 line 1: a number beyond 64 bits"},
+  };
+  for (const auto& [source, message] : cases)
+    EXPECT_THAT(made(source), HasSubstr(message)) << source;
+}
+
+// Each ends soon, with one sentence.
+TEST(Jinja, HostileTemplatesAreBounded) {
+  const auto repeated = [](const std::string& text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  for (const std::string& source : {
+           std::string(
+               "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+           std::string("{% set ns = namespace(s='ab') %}{% for i in range(99) %}"
+                       "{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+           std::string("{% set ns = namespace(l=[]) %}{% for i in range(99) %}"
+                       "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}"),
+           std::string("{% set ns = namespace(l=[]) %}{% for i in range(50) %}"
+                       "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}"),
+           std::string("{% set ns = namespace(g=[]) %}{% for i in range(9999) %}"
+                       "{% set ns.g = ns.g | map('upper') %}{% endfor %}{{ ns.g | list }}"),
+           std::string("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}"),
+           std::string("{{ 'a' * 99999999999 }}"),
+           repeated("{{ (", 1) + repeated("(", 100000),
+           "{{ " + repeated("1 + ", 100000) + "1 }}",
+           "{{ " + repeated("not ", 100000) + "1 }}",
+           "{{ x" + repeated(".a", 100000) + " }}",
+           repeated("{% if a %}", 100000),
+           repeated("{{ x }}", 300000),
+       }) {
+    EXPECT_EQ(made(source).substr(0, 7), "6 line ") << source.substr(0, 90);
+  }
+  // A namespace that holds itself, and a macro that its own scope holds, are released.
+  EXPECT_EQ(made("{% set ns = namespace() %}{% set ns.a = ns %}{% macro f() %}{% endmacro %}"), "");
+}
+
+}  // namespace
+}  // namespace allot::jinja
