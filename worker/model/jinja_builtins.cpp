@@ -634,6 +634,29 @@ Value lazily(Work& work, const std::string& name, const Value& input, const Argu
 
 }  // namespace
 
+bool isFilter(const std::string& name) {
+  return among(name,
+               {"abs",    "attr",       "batch",       "capitalize", "center",   "count",
+                "d",      "default",    "dictsort",    "e",          "escape",   "filesizeformat",
+                "first",  "float",      "forceescape", "format",     "groupby",  "indent",
+                "int",    "items",      "join",        "last",       "length",   "list",
+                "lower",  "map",        "max",         "min",        "pprint",   "random",
+                "reject", "rejectattr", "replace",     "reverse",    "round",    "safe",
+                "select", "selectattr", "slice",       "sort",       "string",   "striptags",
+                "sum",    "title",      "tojson",      "trim",       "truncate", "unique",
+                "upper",  "urlencode",  "urlize",      "wordcount",  "wordwrap", "xmlattr"});
+}
+
+bool isTest(const std::string& name) {
+  return among(name, {"!=",          "<",         "<=",      "==",          ">",        ">=",
+                      "boolean",     "callable",  "defined", "divisibleby", "eq",       "equalto",
+                      "escaped",     "even",      "false",   "filter",      "float",    "ge",
+                      "greaterthan", "gt",        "in",      "integer",     "iterable", "le",
+                      "lessthan",    "lower",     "lt",      "mapping",     "ne",       "none",
+                      "number",      "odd",       "sameas",  "sequence",    "string",   "test",
+                      "true",        "undefined", "upper"});
+}
+
 Value applyFilter(Work& work, const std::string& name, const Value& input, Arguments& arguments) {
   work.spend(2);
   Reader read(name, arguments);
@@ -806,11 +829,7 @@ Value applyFilter(Work& work, const std::string& name, const Value& input, Argum
       among(name, {"upper", "lower", "title", "capitalize", "string", "safe", "length", "count",
                    "list", "first", "last", "items", "reverse", "abs"});
   if (!known) {
-    const bool jinjas =
-        among(name, {"attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape",
-                     "format", "groupby", "pprint", "random", "slice", "striptags", "truncate",
-                     "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"});
-    raise(jinjas ? FailureKind::kUnsupported : FailureKind::kSyntax, "the filter " + name);
+    raise(isFilter(name) ? FailureKind::kUnsupported : FailureKind::kError, "the filter " + name);
   }
   read.end();
   if (name == "upper") return text(work, uppered(own()));
@@ -938,8 +957,7 @@ bool applyTest(Work& work, const std::string& name, const Value& value, Argument
       name, {"defined", "undefined", "none", "boolean", "true", "false", "integer", "float",
              "number", "string", "mapping", "iterable", "sequence", "callable", "lower", "upper"});
   if (!known) {
-    const bool jinjas = among(name, {"filter", "test", "escaped"});
-    raise(jinjas ? FailureKind::kUnsupported : FailureKind::kSyntax, "the test " + name);
+    raise(isTest(name) ? FailureKind::kUnsupported : FailureKind::kError, "the test " + name);
   }
   read.end();
   if (name == "lower" || name == "upper") {

@@ -8,10 +8,11 @@
 
 namespace allot::jinja {
 
-// `work` outlives the results: functions and iterators keep it.
 // Returns true if Jinja has a filter or a test of this name, whether it is here or not.
 bool isFilter(const std::string& name);
 bool isTest(const std::string& name);
+
+// `work` outlives the results: functions and iterators keep it.
 Value applyFilter(Work& work, const std::string& name, const Value& input, Arguments& arguments);
 bool applyTest(Work& work, const std::string& name, const Value& value, Arguments& arguments);
 // value.name, which looks for an attribute first, then for an item.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "worker/model/jinja_builtins.h"
+
 namespace allot::jinja {
 namespace {
 
@@ -821,8 +823,32 @@ class Parser {
   int loops_ = 0;
 };
 
+// Checks that Jinja knows all filters and tests. Like Jinja, it leaves those inside an if to the
+// moment when they are reached.
+void checkNames(const Node& node, bool optional) {
+  const bool filter = node.kind == NodeKind::kFilter;
+  const bool known = filter                         ? isFilter(node.name)
+                     : node.kind == NodeKind::kTest ? isTest(node.name)
+                                                    : true;
+  if (!known && !optional) {
+    failAt(node.line, FailureKind::kSyntax, (filter ? "the filter " : "the test ") + node.name);
+  }
+  const bool branches = node.kind == NodeKind::kIf;
+  const bool choice = branches || node.kind == NodeKind::kChoice;
+  for (const auto& kid : node.kids) {
+    if (kid) checkNames(*kid, optional || choice);
+  }
+  for (const auto* block : {&node.body, &node.other}) {
+    for (const auto& inner : *block) checkNames(*inner, branches);
+  }
+}
+
 }  // namespace
 
-std::shared_ptr<const Node> parse(std::string_view source) { return Parser(source).parse(); }
+std::shared_ptr<const Node> parse(std::string_view source) {
+  std::shared_ptr<const Node> root = Parser(source).parse();
+  checkNames(*root, false);
+  return root;
+}
 
 }  // namespace allot::jinja
