@@ -750,7 +750,9 @@ class Parser {
       return isSign(":") || isSign("]") || isSign(",") ? nullptr : expression();
     };
     NodePtr first = part();
-    if (!first && !isSign(":")) fail("an index is missing");
+    if (!first && !isSign(":")) {
+      failAt(now().line, FailureKind::kUnsupported, "an index that is empty");
+    }
     node = with(std::move(node), std::move(first));
     if (skipSign(":")) {
       node->kind = NodeKind::kSlice;
