@@ -1,7 +1,6 @@
 #include "worker/model/jinja.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 
@@ -27,35 +26,25 @@ enum class Flow { kOn, kBreak, kContinue };
 
 // The variable loop of a for, which reads ahead only when asked, as Jinja's.
 struct Loop {
-  Next next;
-  std::optional<size_t> known_size;  // of what is iterated
-  std::optional<Value> ahead;
-  Value current, before;
+  Values items;
+  std::function<bool(const Value&)> wanted;  // the condition of the for
+  size_t ahead = 0;                          // the next item, if `seen`
+  bool seen = false;
+  Value current = {}, before = {};
   int64_t index0 = -1;
-  Values changed;
-  bool has_changed = false;
 
   bool peek() {
-    Value item;
-    if (!ahead && next(item)) ahead = item;
-    return ahead.has_value();
+    while (!seen && ahead < items.size() && !wanted(items[ahead])) ++ahead;
+    seen = true;
+    return ahead < items.size();
   }
   bool advance() {
     if (!peek()) return false;
     before = index0 < 0 ? undefined("there is no previous item") : current;
-    current = std::move(*ahead);
-    ahead.reset();
+    current = items[ahead++];
+    seen = false;
     ++index0;
     return true;
-  }
-  int64_t size() {
-    if (!known_size) {
-      Values rest;
-      for (Value item; next(item);) rest.push_back(item);
-      known_size = rest.size() + static_cast<size_t>(index0 + 1) + (ahead ? 1 : 0);
-      next = iterate(sequence(Kind::kList, std::move(rest)));
-    }
-    return static_cast<int64_t>(*known_size);
   }
 };
 
@@ -171,16 +160,10 @@ class Machine {
         assign(*node.kids[0], evaluate(*node.kids[1], scope), scope);
         return Flow::kOn;
       case NodeKind::kSetBlock: {
-        const ScopePtr inner = newScope(scope);
         Flow flow = Flow::kOn;
-        Value text = string(captured(node.body, inner, &flow));
-        if (flow != Flow::kOn) return flow;
-        if (node.kids[1]) {
-          inner->variables[""] = std::move(text);  // what the filters begin with
-          text = evaluate(*node.kids[1], inner);
-        }
-        assign(*node.kids[0], text, scope);
-        return Flow::kOn;
+        const Value text = string(captured(node.body, newScope(scope), &flow));
+        if (flow == Flow::kOn) assign(*node.kids[0], text, scope);
+        return flow;
       }
       case NodeKind::kIf:
         return runAll(truth(evaluate(*node.kids[0], scope)) ? node.body : node.other, scope);
@@ -200,20 +183,14 @@ class Machine {
 
   Flow runLoop(const Node& node, const ScopePtr& scope) {
     const Value all = evaluate(*node.kids[1], scope);
-    auto loop = std::make_shared<Loop>();
-    loop->next = iterate(all);
-    if (!all.is(Kind::kIterator)) loop->known_size = lengthOf(all);
-    if (node.kids[2]) {
-      loop->known_size.reset();
-      loop->next = [this, &node, scope, every = loop->next](Value& out) {
-        while (every(out)) {
-          const ScopePtr inner = newScope(scope);
-          assign(*node.kids[0], out, inner);
-          if (truth(evaluate(*node.kids[2], inner))) return true;
-        }
-        return false;
-      };
-    }
+    const auto loop = std::make_shared<Loop>();
+    loop->items = listOf(work_, all);
+    loop->wanted = [&](const Value& item) {
+      if (!node.kids[2]) return true;
+      const ScopePtr inner = newScope(scope);
+      assign(*node.kids[0], item, inner);
+      return truth(evaluate(*node.kids[2], inner));
+    };
     const Value variable = loopVariable(loop, all);
     // As Jinja's, the else runs unless the end of the body was reached once.
     bool ended = false;
@@ -228,45 +205,21 @@ class Machine {
     return !ended ? runAll(node.other, scope) : Flow::kOn;
   }
 
-  Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
+  static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
     Value variable = sequence(Kind::kLoop, {});
     variable.object->depth += all.object ? all.object->depth : 0;
     // Weak: the variable may outlive its loop in a namespace, and Jinja's then has ended.
-    variable.object->attribute =
-        [this, weak = std::weak_ptr<Loop>(loop)](const std::string& name) -> Value {
+    variable.object->attribute = [weak =
+                                      std::weak_ptr<Loop>(loop)](const std::string& name) -> Value {
       const auto l = weak.lock();
-      if (!l) raise(FailureKind::kUnsupported, "the variable loop behind its loop");
+      if (!l) unsupported("the variable loop behind its loop");
       if (name == "index") return integer(l->index0 + 1);
       if (name == "index0") return integer(l->index0);
       if (name == "first") return boolean(l->index0 == 0);
       if (name == "last") return boolean(!l->peek());
-      if (name == "length") return integer(l->size());
-      if (name == "revindex") return integer(l->size() - l->index0);
-      if (name == "revindex0") return integer(l->size() - l->index0 - 1);
       if (name == "previtem") return l->before;
-      if (name == "nextitem") return l->peek() ? *l->ahead : undefined("there is no next item");
-      if (name == "depth" || name == "depth0") return integer(name == "depth" ? 1 : 0);
-      if (name == "cycle") {
-        return function([weak](Arguments& arguments) {
-          const auto now = weak.lock();
-          if (!arguments.named.empty() || arguments.values.empty() || !now)
-            raise(FailureKind::kError, "cycle has other arguments");
-          return arguments.values[static_cast<size_t>(now->index0) % arguments.values.size()];
-        });
-      }
-      if (name == "changed") {
-        return function([this, weak](Arguments& arguments) {
-          const auto now = weak.lock();
-          if (!arguments.named.empty() || !now)
-            raise(FailureKind::kError, "changed has other arguments");
-          const bool same = now->has_changed && equals(work_, sequence(Kind::kTuple, now->changed),
-                                                       sequence(Kind::kTuple, arguments.values));
-          now->has_changed = true;
-          now->changed = arguments.values;
-          return boolean(!same);
-        });
-      }
-      return {};
+      if (name == "nextitem") return l->peek() ? l->items[l->ahead] : undefined("the next item");
+      unsupported("the attribute " + name + " of the variable loop");
     };
     return variable;
   }
@@ -317,12 +270,8 @@ class Machine {
       scope->variables[target.name] = value;
     } else if (target.kind == NodeKind::kAttribute) {
       Value space = look(target.kids[0]->name, scope);
-      if (!space.is(Kind::kNamespace)) {
-        if (space.is(Kind::kUndefined))
-          raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
-        raise(FailureKind::kError,
-              "an attribute of " + target.kids[0]->name + " is set, which is no namespace");
-      }
+      if (!space.is(Kind::kNamespace))
+        raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
       put(work_, space.object->pairs, string(textOf(target.name)), value);
     } else {
       const Values parts = listOf(work_, value);
@@ -343,11 +292,11 @@ class Machine {
         return found->second;
     }
     if (std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end()) {
-      raise(FailureKind::kUnsupported, name + ", which the model's files do not name");
+      unsupported(name + ", which the model's files do not name");
     }
     if (name == "varargs" || name == "kwargs" || name == "caller" || name == "self" ||
         name == "super") {
-      raise(FailureKind::kUnsupported, "the variable " + name);
+      unsupported("the variable " + name);
     }
     return globalFunction(work_, name);
   }
@@ -419,40 +368,23 @@ class Machine {
       }
       case NodeKind::kNot:
         return boolean(!truth(kid(0)));
-      case NodeKind::kNegative:
-      case NodeKind::kPositive: {
+      case NodeKind::kNegative: {
         const Value value = kid(0);
-        const int sign = node.kind == NodeKind::kNegative ? -1 : 1;
         if (value.is(Kind::kUndefined)) raiseUndefined(value);
-        if (value.is(Kind::kFloat)) return real(sign * value.real);
+        if (value.is(Kind::kFloat)) unsupported("arithmetic with fractions");
         if (!value.isNumber())
           raise(FailureKind::kError, "a sign in front of a value of type " + typeName(value));
-        if (value.number == INT64_MIN)
-          raise(FailureKind::kUnsupported, "an integer beyond 64 bits");
-        return integer(sign * value.number);
+        return integer(arithmetic('-', 0, value.number));
       }
       case NodeKind::kBinary: {
         const Value left = kid(0), right = kid(1);
         line_ = node.line;
-        return binary(node.name, left, right);
-      }
-      case NodeKind::kConcat: {
-        Text text;
-        for (const Value& part : kidsOf(node, scope)) {
-          text += str(work_, part);
-          work_.spend(text.size() / 4);
-        }
-        return string(std::move(text));
+        return binary(node.name[0], left, right);
       }
       case NodeKind::kCompare: {
-        Value left = kid(0);
-        for (size_t i = 0; i < node.names.size(); ++i) {
-          Value right = kid(i + 1);
-          line_ = node.line;
-          if (!compare(node.names[i], left, right)) return boolean(false);
-          left = std::move(right);
-        }
-        return boolean(true);
+        const Value left = kid(0), right = kid(1);
+        line_ = node.line;
+        return boolean(compare(node.name, left, right));
       }
       case NodeKind::kAnd:
       case NodeKind::kOr: {
@@ -491,147 +423,88 @@ class Machine {
 
   Value slice(const Node& node, const ScopePtr& scope) {
     const Value value = evaluate(*node.kids[0], scope);
-    const auto bound = [&](size_t i) -> std::optional<int64_t> {
-      if (!node.kids[i]) return std::nullopt;
-      const Value at = evaluate(*node.kids[i], scope);
-      if (at.is(Kind::kNone)) return std::nullopt;
-      if (!at.isNumber()) return INT64_MAX;  // reported below, as Python does
-      return std::clamp<int64_t>(at.number, -(int64_t{1} << 40), int64_t{1} << 40);
+    const auto bound = [&](size_t i) {
+      return node.kids[i] ? evaluate(*node.kids[i], scope) : none();
     };
-    const std::optional<int64_t> first = bound(1), last = bound(2), stride = bound(3);
+    const Value first = bound(1), last = bound(2);
     if (value.is(Kind::kUndefined)) raiseUndefined(value);
-    if (value.is(Kind::kRange)) raise(FailureKind::kUnsupported, "a slice of a range");
     const bool text = value.is(Kind::kString);
-    if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple)) {
+    if (value.is(Kind::kRange) || (text && value.number == 1))
+      unsupported("a slice of a range or of safe text");
+    if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple))
       raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
-    }
-    if (first == INT64_MAX || last == INT64_MAX || stride == INT64_MAX)
-      raise(FailureKind::kError, "a slice wants integers");
-    const auto size = static_cast<int64_t>(text ? value.text().size() : value.items().size());
-    const int64_t step = stride.value_or(1);
-    if (step == 0) raise(FailureKind::kError, "a slice has the step 0");
-    const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? size - 1 : size;
-    const auto placed = [&](std::optional<int64_t> at, int64_t standard) {
-      if (!at) return standard;
-      return std::clamp(*at < 0 ? *at + size : *at, low, high);
+    const auto size = static_cast<int64_t>(lengthOf(value));
+    const auto placed = [&](const Value& at, int64_t standard) {
+      if (at.is(Kind::kNone)) return standard;
+      if (!at.isNumber()) raise(FailureKind::kError, "a slice wants integers");
+      const int64_t near = std::clamp<int64_t>(at.number, -size, size);
+      return near < 0 ? near + size : near;
     };
-    const int64_t begin = placed(first, step < 0 ? high : low),
-                  end = placed(last, step < 0 ? low : high);
-    Text characters;
-    Values items;
-    for (int64_t i = begin; step < 0 ? i > end : i < end; i += step) {
-      if (text) {
-        characters += value.text()[static_cast<size_t>(i)];
-      } else {
-        items.push_back(value.items()[static_cast<size_t>(i)]);
-      }
-    }
-    work_.spend(characters.size() / 4 + 2 * items.size());
-    if (text && value.number == 1) raise(FailureKind::kUnsupported, "a slice of safe text");
-    return text ? string(std::move(characters)) : sequence(value.kind, std::move(items));
+    const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
+    const auto part = [&](auto whole) {
+      whole = {whole.begin() + begin, whole.begin() + end};
+      if (node.name == "-1") std::reverse(whole.begin(), whole.end());
+      return whole;
+    };
+    work_.spend(static_cast<size_t>(text ? size / 4 : 2 * size));
+    return text ? string(part(value.text())) : sequence(value.kind, part(value.items()));
   }
 
-  Value binary(const std::string& op, const Value& left, const Value& right) {
+  Value binary(char op, const Value& left, const Value& right) {
+    const auto name = [&] { return std::string(1, op); };
     for (const Value* value : {&left, &right}) {
-      if (value->is(Kind::kString) && value->number == 1)
-        raise(FailureKind::kUnsupported, "the operator " + op + " with safe text");
+      if (value->is(Kind::kString) && value->number == 1 && op != '~')
+        unsupported("the operator " + name() + " with safe text");
     }
-    if (op == "%" && left.is(Kind::kString))
-      raise(FailureKind::kUnsupported, "the operator % of a text");
+    if (op == '~' || (op == '+' && left.is(Kind::kString) && right.is(Kind::kString))) {
+      Text text = str(work_, left);
+      text += str(work_, right);
+      work_.spend(text.size() / 4);
+      return string(std::move(text));
+    }
+    if (op == '%' && left.is(Kind::kString)) unsupported("the operator % of a text");
     for (const Value* value : {&left, &right}) {
       if (value->is(Kind::kUndefined)) raiseUndefined(*value);
     }
-    const auto numeric = [](const Value& v) { return v.isNumber() || v.is(Kind::kFloat); };
-    if (numeric(left) && numeric(right)) {
-      const bool reals = left.is(Kind::kFloat) || right.is(Kind::kFloat);
-      return reals || op == "/" ? realResult(op, left, right)
-                                : integerResult(op, left.number, right.number);
+    if (left.isNumber() && right.isNumber())
+      return integer(arithmetic(op, left.number, right.number));
+    const auto number = [](const Value& v) { return v.isNumber() || v.is(Kind::kFloat); };
+    if (number(left) && number(right)) unsupported("arithmetic with fractions");
+    if (op == '+' && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
+      Values items = left.items();
+      items.insert(items.end(), right.items().begin(), right.items().end());
+      work_.spend(2 * items.size());
+      return sequence(left.kind, std::move(items));
     }
-    if (op == "+" && left.kind == right.kind) {
-      if (left.is(Kind::kString)) {
-        work_.spend((left.text().size() + right.text().size()) / 4);
-        return string(left.text() + right.text());
-      }
-      if (left.is(Kind::kList) || left.is(Kind::kTuple)) {
-        Values items = left.items();
-        items.insert(items.end(), right.items().begin(), right.items().end());
-        work_.spend(2 * items.size());
-        return sequence(left.kind, std::move(items));
-      }
-    }
-    if (op == "*" && (left.isNumber() || right.isNumber())) {
+    if (op == '*' && (left.isNumber() || right.isNumber())) {
       const Value& many = left.isNumber() ? right : left;
       const int64_t count = std::max<int64_t>(0, left.isNumber() ? left.number : right.number);
-      const bool text = many.is(Kind::kString);
-      if (text || many.is(Kind::kList) || many.is(Kind::kTuple)) {
-        const size_t size = text ? many.text().size() : 4 * many.items().size();
-        if (size > 0 && static_cast<size_t>(count) > kMaxOutput / size)
+      if (many.is(Kind::kList) || many.is(Kind::kTuple)) unsupported("a multiple of a list");
+      if (many.is(Kind::kString)) {
+        const Text& text = many.text();
+        if (!text.empty() && static_cast<size_t>(count) > kMaxOutput / text.size())
           raise(FailureKind::kLimit, "a value becomes too long");
-        work_.spend(1 + size * static_cast<size_t>(count) / 2);
-        Text characters;
-        Values items;
-        for (int64_t i = 0; i < count && size > 0; ++i) {
-          if (text) {
-            characters += many.text();
-          } else {
-            items.insert(items.end(), many.items().begin(), many.items().end());
-          }
-        }
-        return text ? string(std::move(characters)) : sequence(many.kind, std::move(items));
+        work_.spend(1 + text.size() * static_cast<size_t>(count) / 2);
+        Text all;
+        for (int64_t i = 0; i < count && !text.empty(); ++i) all += text;
+        return string(std::move(all));
       }
     }
-    raise(FailureKind::kError, typeName(left) + " " + op + " " + typeName(right));
+    raise(FailureKind::kError, typeName(left) + " " + name() + " " + typeName(right));
   }
 
-  static Value realResult(const std::string& op, const Value& left, const Value& right) {
-    const double a = left.is(Kind::kFloat) ? left.real : static_cast<double>(left.number);
-    const double b = right.is(Kind::kFloat) ? right.real : static_cast<double>(right.number);
-    if (op == "+") return real(a + b);
-    if (op == "-") return real(a - b);
-    if (op == "*") return real(a * b);
-    if (op == "**") {
-      if (a == 0 && b < 0) raise(FailureKind::kError, "a division by zero");
-      const double result = std::pow(a, b);
-      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
-        raise(FailureKind::kUnsupported, "such a power");
-      return real(result);
-    }
-    if (b == 0) raise(FailureKind::kError, "a division by zero");
-    if (op == "/") return real(a / b);
-    // As Python's divmod: the remainder has the divisor's sign.
-    double rest = std::fmod(a, b);
-    double whole = (a - rest) / b;
-    if (rest != 0 && (b < 0) != (rest < 0)) rest += b, whole -= 1;
-    if (rest == 0) rest = std::copysign(0.0, b);
-    if (op == "%") return real(rest);
-    if (whole == 0) return real(std::copysign(0.0, a / b));
-    const double floored = std::floor(whole);
-    return real(whole - floored > 0.5 ? floored + 1 : floored);
-  }
-
-  static Value integerResult(const std::string& op, int64_t a, int64_t b) {
+  static int64_t arithmetic(char op, int64_t a, int64_t b) {
     int64_t result = 0;
-    bool over = false;
-    if (op == "+") {
-      over = __builtin_add_overflow(a, b, &result);
-    } else if (op == "-") {
-      over = __builtin_sub_overflow(a, b, &result);
-    } else if (op == "*") {
-      over = __builtin_mul_overflow(a, b, &result);
-    } else if (op == "**") {
-      if (b < 0) return realResult(op, real(static_cast<double>(a)), real(static_cast<double>(b)));
-      result = 1;
-      if (a >= -1 && a <= 1) b = b > 1 ? 2 - b % 2 : b;
-      for (; b > 0 && !over; --b) over = __builtin_mul_overflow(result, a, &result);
-    } else {
+    if (op == '%') {
       if (b == 0) raise(FailureKind::kError, "a division by zero");
-      if (b == -1 && a == INT64_MIN) raise(FailureKind::kUnsupported, "an integer beyond 64 bits");
-      const int64_t rest = a % b;
-      const bool other_sign = rest != 0 && (rest < 0) != (b < 0);
-      result = op == "%" ? rest + (other_sign ? b : 0) : a / b - (other_sign ? 1 : 0);
+      result = b == -1 ? 0 : a % b;  // with the divisor's sign, as Python's
+      return result != 0 && (result < 0) != (b < 0) ? result + b : result;
     }
-    if (over) raise(FailureKind::kUnsupported, "an integer beyond 64 bits");
-    return integer(result);
+    const bool over = op == '+'   ? __builtin_add_overflow(a, b, &result)
+                      : op == '-' ? __builtin_sub_overflow(a, b, &result)
+                                  : __builtin_mul_overflow(a, b, &result);
+    if (over) unsupported("an integer beyond 64 bits");
+    return result;
   }
 
   const std::vector<std::string>& unknown_;

@@ -1,7 +1,6 @@
 #include "worker/model/jinja_parser.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "worker/model/jinja_builtins.h"
 
@@ -18,16 +17,15 @@ enum class Mark {
   kPrintBegin,
   kPrintEnd,
   kName,
-  kString,
-  kNumber,
-  kOperator,
+  kValue,
+  kSign,
   kEnd
 };
 
 struct Token {
   Mark mark;
   int line;
-  std::string text;  // of a name or an operator
+  std::string text;  // of a name or a sign
   Value value = {};  // of a text, string or number
 };
 
@@ -58,28 +56,28 @@ class Lexer {
   }
 
  private:
-  bool sees(std::string_view text, size_t at) const {
-    return at <= source_.size() && equal(source_.substr(at, text.size()), text);
-  }
-  bool sees(std::string_view text) const { return sees(text, at_); }
-  void skipSpace() {
-    while (at_ < source_.size() && isSpace(source_[at_])) advance(1);
+  char32_t at(size_t place) const { return place < source_.size() ? source_[place] : 0; }
+  bool sees(std::string_view text, size_t place) const {
+    return place <= source_.size() && equal(source_.substr(place, text.size()), text);
   }
   void advance(size_t count) {
     for (; count > 0 && at_ < source_.size(); --count) line_ += source_[at_++] == '\n';
+  }
+  void skipSpace() {
+    while (at_ < source_.size() && isSpace(source_[at_])) advance(1);
   }
   void add(Mark mark, std::string text, Value value = {}) {
     if (tokens_.size() == kMaxTokens) failAt(line_, FailureKind::kLimit, "it is too long");
     tokens_.push_back({mark, line_, std::move(text), std::move(value)});
   }
-  [[noreturn]] void fail(const std::string& message) const {
-    failAt(line_, FailureKind::kSyntax, message);
+  [[noreturn]] void fail(const std::string& message,
+                         FailureKind kind = FailureKind::kSyntax) const {
+    failAt(line_, kind, message);
   }
 
   // The sign behind "{%" and its like: '-', '+' or 0.
-  char32_t signAt(size_t at) const {
-    const char32_t c = at < source_.size() ? source_[at] : 0;
-    return c == '-' || c == '+' ? c : 0;
+  char32_t signAt(size_t place) const {
+    return at(place) == '-' || at(place) == '+' ? at(place) : 0;
   }
 
   // Adds the text from at_ to `end`, where a tag with this sign begins.
@@ -89,25 +87,23 @@ class Lexer {
       while (stop > at_ && isSpace(source_[stop - 1])) --stop;
     } else if (sign != '+' && !print) {
       size_t begin = end;
-      while (begin > at_ && source_[begin - 1] != '\n') --begin;
-      const bool blank = std::all_of(source_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                     source_.begin() + static_cast<std::ptrdiff_t>(end), isSpace);
-      if ((begin > at_ || line_starts_) && blank) stop = begin;
+      while (begin > at_ && source_[begin - 1] != '\n' && isSpace(source_[begin - 1])) --begin;
+      if (begin > at_ ? source_[begin - 1] == '\n' : line_starts_) stop = begin;
     }
     if (stop > at_) add(Mark::kText, "", string(source_.substr(at_, stop - at_)));
     advance(end - at_);
   }
 
   // Passes the end of a tag if it is here: "%}" with a sign, and the white space that goes with it.
-  bool passEnd(const char* end, bool takes_newline, bool takes_plus = true) {
+  bool passEnd(const char* end, bool block) {
     const char32_t sign = signAt(at_);
-    const size_t mark = at_ + (sign == '-' || (sign == '+' && takes_plus) ? 1 : 0);
+    const size_t mark = at_ + (sign == '-' || (sign == '+' && block) ? 1 : 0);
     if (!sees(end, mark)) return false;
     const bool keeps = mark > at_ && sign == '+';
     advance(mark + 2 - at_);
     if (sign == '-') {
       skipSpace();
-    } else if (takes_newline && !keeps && sees("\n")) {
+    } else if (block && !keeps && at(at_) == '\n') {
       advance(1);
     }
     line_starts_ = at_ > 0 && source_[at_ - 1] == '\n';
@@ -115,12 +111,9 @@ class Lexer {
   }
 
   void data() {
-    size_t open = at_;
-    while ((open = source_.find(U'{', open)) != Text::npos) {
-      const char32_t next = open + 1 < source_.size() ? source_[open + 1] : 0;
-      if (next == '%' || next == '{' || next == '#') break;
-      ++open;
-    }
+    size_t open = source_.find(U'{', at_);
+    while (open != Text::npos && !(sees("{%", open) || sees("{{", open) || sees("{#", open)))
+      open = source_.find(U'{', open + 1);
     if (open == Text::npos) {
       add(Mark::kText, "", string(source_.substr(at_)));
       at_ = source_.size();
@@ -130,66 +123,33 @@ class Lexer {
     addText(open, sign, next == '{');
     advance(sign != 0 ? 3 : 2);
     line_starts_ = false;
-    if (next == '#') return comment();
-    if (next == '%' && raw()) return;
-    add(next == '%' ? Mark::kBlockBegin : Mark::kPrintBegin, "");
-    tag(next == '%');
-  }
-
-  void comment() {
-    while (at_ < source_.size()) {
-      if (passEnd("#}", true)) return;
-      advance(1);
-    }
-    fail("a comment has no end");
-  }
-
-  bool raw() {
-    const size_t at = at_;
-    const int line = line_;
-    skipSpace();
-    const bool word = sees("raw");
-    if (word) advance(3), skipSpace();
-    if (!word || !(sees("%}") || sees("-%}")) || !passEnd("%}", false)) {
-      at_ = at, line_ = line;
-      line_starts_ = false;
-      return false;
-    }
-    for (size_t end = at_; (end = source_.find(U"{%", end)) != Text::npos; ++end) {
-      const char32_t sign = signAt(end + 2);
-      const size_t at_before = at_, from = tokens_.size();
-      const int line_before = line_;
-      const bool starts_before = line_starts_;
-      addText(end, sign, false);
-      advance(sign != 0 ? 3 : 2);
-      skipSpace();
-      if (sees("endraw")) {
-        advance(6), skipSpace();
-        if (passEnd("%}", true)) return true;
+    if (next == '#') {
+      for (; !passEnd("#}", true); advance(1)) {
+        if (at_ == source_.size()) fail("a comment has no end");
       }
-      tokens_.resize(from, Token{Mark::kEnd, 0, "", {}});
-      at_ = at_before, line_ = line_before, line_starts_ = starts_before;
+    } else {
+      add(next == '%' ? Mark::kBlockBegin : Mark::kPrintBegin, "");
+      tag(next == '%');
     }
-    fail("a raw block has no end");
   }
 
   void tag(bool block) {
-    std::string open;  // brackets
-    for (;;) {
-      if (open.empty() && (block ? passEnd("%}", true) : passEnd("}}", false, false))) {
+    std::string open;  // the closing brackets that are due
+    for (const size_t first = tokens_.size();;) {
+      skipSpace();
+      if (open.empty() && passEnd(block ? "%}" : "}}", block)) {
         add(block ? Mark::kBlockEnd : Mark::kPrintEnd, "");
         return;
       }
-      if (at_ >= source_.size()) fail("a tag has no end");
+      if (at_ == source_.size()) fail("a tag has no end");
       const char32_t c = source_[at_];
-      if (isSpace(c)) {
-        skipSpace();
-      } else if (isDigit(c)) {
+      if (isDigit(c)) {
         number();
       } else if (isWord(c)) {
-        const size_t begin = at_;
-        while (at_ < source_.size() && isWord(source_[at_])) ++at_;
-        add(Mark::kName, utf8Of(source_.substr(begin, at_ - begin)));
+        const std::string word = taken(isWord);
+        if (block && tokens_.size() == first && word == "raw")
+          fail("the statement raw", FailureKind::kUnsupported);
+        add(Mark::kName, word);
       } else if (c == '\'' || c == '"') {
         quoted(c);
       } else {
@@ -198,118 +158,57 @@ class Lexer {
     }
   }
 
+  std::string taken(bool (*is)(char32_t)) {
+    std::string out;
+    for (; is(at(at_)); ++at_) out += static_cast<char>(source_[at_]);
+    return out;
+  }
+
   void sign(std::string& open) {
     for (const char* known :
          {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
           "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"}) {
-      if (!sees(known)) continue;
+      if (!sees(known, at_)) continue;
       const std::string text = known;
-      if (text == "(" || text == "[" || text == "{")
-        open += text == "(" ? ')' : text == "[" ? ']' : '}';
+      if (text == "(") open += ')';
+      if (text == "[" || text == "{") open += static_cast<char>(text[0] + 2);
       if (text == ")" || text == "]" || text == "}") {
         if (open.empty() || open.back() != text[0]) fail("unexpected \"" + text + "\"");
         open.pop_back();
       }
-      add(Mark::kOperator, text);
-      advance(text.size());
-      return;
+      add(Mark::kSign, text);
+      return advance(text.size());
     }
-    if (source_[at_] >= 0x80) {
-      failAt(line_, FailureKind::kUnsupported, "a name with letters beyond ASCII");
-    }
+    if (source_[at_] >= 0x80) fail("a name with letters beyond ASCII", FailureKind::kUnsupported);
     fail("unexpected character \"" + utf8Of(source_.substr(at_, 1)) + "\"");
   }
 
-  // Passes digits with single underscores between them.
-  void digits(size_t& at, std::string& out, bool (*is)(char32_t) = isDigit) const {
-    while (at < source_.size() &&
-           (is(source_[at]) || (source_[at] == '_' && !out.empty() && at + 1 < source_.size() &&
-                                is(source_[at + 1])))) {
-      if (source_[at] != '_') out += static_cast<char>(source_[at]);
-      ++at;
-    }
-  }
-
   void number() {
-    const char32_t second = at_ + 1 < source_.size() ? source_[at_ + 1] | 0x20 : 0;
-    size_t at = at_;
-    std::string text;
-    if (source_[at_] == '0' && (second == 'x' || second == 'o' || second == 'b')) {
-      failAt(line_, FailureKind::kUnsupported, "a number in another base than ten");
-    }
-    digits(at, text);
-    const size_t whole = at;
-    std::string fraction, exponent;
-    if (at + 1 < source_.size() && source_[at] == '.' && isDigit(source_[at + 1]))
-      digits(++at, fraction);
-    if (at < source_.size() && (source_[at] | 0x20) == 'e') {
-      size_t power = at + 1;
-      std::string sign;
-      if (power < source_.size() && signAt(power) != 0) sign += static_cast<char>(source_[power++]);
-      digits(power, exponent);
-      if (!exponent.empty()) at = power, exponent = "e" + sign + exponent;
-    }
-    const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
-    if (!after_dot && (!fraction.empty() || !exponent.empty())) {
-      text += (fraction.empty() ? "" : "." + fraction) + exponent;
-      add(Mark::kNumber, "float", real(std::strtod(text.c_str(), nullptr)));
-      advance(at - at_);
-      return;
-    }
-    // A leading zero is a number of its own, as for Jinja.
-    size_t zeros = 0;
-    while (zeros < text.size() && text[zeros] == '0') ++zeros;
-    if (zeros > 0 && zeros < text.size()) fail("a number begins with 0");
-    if (text.size() > 18) failAt(line_, FailureKind::kUnsupported, "a number beyond 64 bits");
-    add(Mark::kNumber, "integer", integer(std::stoll(text)));
-    advance(whole - at_);
+    const std::string text = taken(isDigit);
+    const bool fraction = at(at_) == '.' && isDigit(at(at_ + 1));
+    if (text.size() > 18) fail("a number beyond 64 bits", FailureKind::kUnsupported);
+    if (fraction || isWord(at(at_)) || (text[0] == '0' && text.size() > 1))
+      fail("a number that is not of plain digits", FailureKind::kUnsupported);
+    add(Mark::kValue, "", integer(std::stoll(text)));
   }
 
   void quoted(char32_t quote) {
-    size_t end = at_ + 1;
-    while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
-    if (end >= source_.size()) fail("a text has no closing quote");
+    constexpr std::u32string_view kLetters = U"\\'\"nrt", kMeanings = U"\\'\"\n\r\t";
     Text out;
-    for (size_t i = at_ + 1; i < end;) {
-      if (source_[i] == '\\') {
-        escape(i, end, out);
-      } else {
-        out += source_[i++];
+    size_t end = at_ + 1;
+    for (; end < source_.size() && source_[end] != quote; ++end) {
+      if (source_[end] != '\\') {
+        out += source_[end];
+        continue;
       }
-    }
-    add(Mark::kString, "", string(std::move(out)));
-    advance(end + 1 - at_);
-  }
-
-  // Python's escapes in a text.
-  void escape(size_t& i, size_t end, Text& out) const {
-    constexpr std::u32string_view kLetters = U"\\'\"abfnrtv", kMeanings = U"\\'\"\a\b\f\n\r\t\v";
-    const char32_t c = source_[i + 1];
-    i += 2;
-    if (c == '\n') return;
-    if (const size_t known = kLetters.find(c); known != std::u32string_view::npos) {
+      const size_t known = kLetters.find(at(++end));
+      if (known == std::u32string_view::npos)
+        fail("the escape \\" + utf8Of(Text(1, at(end))), FailureKind::kUnsupported);
       out += kMeanings[known];
-    } else if (c >= '0' && c <= '7') {
-      char32_t code = c - '0';
-      for (int k = 0; k < 2 && i < end && source_[i] >= '0' && source_[i] <= '7'; ++k)
-        code = code * 8 + source_[i++] - '0';
-      out += code;
-    } else if (c == 'x' || c == 'u' || c == 'U') {
-      const size_t length = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-      char32_t code = 0;
-      for (size_t k = 0; k < length; ++k, ++i) {
-        const char32_t digit = i < end ? source_[i] : 0;
-        const char32_t low = digit | 0x20;
-        if (!isDigit(digit) && !(low >= 'a' && low <= 'f')) fail("an escape in a text is damaged");
-        code = code << 4 | (isDigit(digit) ? digit - '0' : low - 'a' + 10);
-      }
-      if (code > 0x10ffff) fail("an escape in a text is damaged");
-      out += code;
-    } else if (c == 'N' || c >= 0x80) {
-      failAt(line_, FailureKind::kUnsupported, "the escape \\" + utf8Of(Text(1, c)));
-    } else {
-      out += {U'\\', c};
     }
+    if (end >= source_.size()) fail("a text has no closing quote");
+    add(Mark::kValue, "", string(std::move(out)));
+    advance(end + 1 - at_);
   }
 
   Text source_;
@@ -320,6 +219,11 @@ class Lexer {
 };
 
 using NodePtr = std::unique_ptr<Node>;
+using Words = std::vector<std::string_view>;
+
+bool among(std::string_view text, const Words& words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
 
 class Parser {
  public:
@@ -333,37 +237,34 @@ class Parser {
 
  private:
   const Token& now() const { return tokens_[at_]; }
-  const Token& after() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
-  bool isName(std::string_view text) const {
-    return now().mark == Mark::kName && now().text == text;
+  // Whether a name or a sign stands here.
+  bool is(std::string_view text) const { return now().text == text; }
+  bool skip(std::string_view text) { return is(text) && ++at_ > 0; }
+  [[noreturn]] void fail(const std::string& message,
+                         FailureKind kind = FailureKind::kSyntax) const {
+    failAt(now().line, kind, message);
   }
-  bool isSign(std::string_view text) const {
-    return now().mark == Mark::kOperator && now().text == text;
+  [[noreturn]] void refuse(const std::string& what) const { fail(what, FailureKind::kUnsupported); }
+  [[noreturn]] void miss(const std::string& what) const {
+    fail(what + " is missing" + (is("") ? "" : ", there is \"" + now().text + "\""));
   }
-  bool skipName(std::string_view text) { return isName(text) && ++at_ > 0; }
-  bool skipSign(std::string_view text) { return isSign(text) && ++at_ > 0; }
-  [[noreturn]] void fail(const std::string& message) const {
-    failAt(now().line, FailureKind::kSyntax, message);
-  }
-  void expectSign(const std::string& text) {
-    if (!skipSign(text)) fail("\"" + text + "\" is missing" + found());
-  }
-  std::string found() const {
-    return now().text.empty() ? "" : ", there is \"" + now().text + "\"";
-  }
-  std::string expectName() {
-    if (now().mark != Mark::kName) fail("a name is missing" + found());
-    return tokens_[at_++].text;
+  void expect(const std::string& text) {
+    if (!skip(text)) miss("\"" + text + "\"");
   }
   void expect(Mark mark, const char* what) {
-    if (now().mark != mark) fail(std::string(what) + " is missing" + found());
+    if (is(",")) refuse("a tuple without parentheses");
+    if (now().mark != mark) miss(what);
     ++at_;
+  }
+  std::string expectName() {
+    if (now().mark != Mark::kName) miss("a name");
+    return tokens_[at_++].text;
   }
 
   NodePtr make(NodeKind kind, std::string name = "") const {
     return std::make_unique<Node>(Node{.kind = kind, .line = now().line, .name = std::move(name)});
   }
-  NodePtr with(NodePtr node, NodePtr kid) const {
+  static NodePtr with(NodePtr node, NodePtr kid) {
     if (kid) node->depth = std::max(node->depth, kid->depth + 1);
     if (node->depth > kMaxDepth)
       failAt(node->line, FailureKind::kLimit, "its expressions are too deep");
@@ -373,8 +274,7 @@ class Parser {
   // Guards the parser's own recursion.
   struct Level {
     explicit Level(Parser* parser) : p(parser) {
-      if (++p->level_ > kMaxDepth)
-        failAt(p->now().line, FailureKind::kLimit, "it is nested too deep");
+      if (++p->level_ > kMaxDepth) p->fail("it is nested too deep", FailureKind::kLimit);
     }
     ~Level() { --p->level_; }
     Level(const Level&) = delete;
@@ -383,28 +283,25 @@ class Parser {
   };
 
   // Statements up to a tag that begins with one of `ends`, which stays.
-  std::vector<NodePtr> statements(const std::vector<std::string_view>& ends) {
+  std::vector<NodePtr> statements(const Words& ends) {
     const Level level(this);
     std::vector<NodePtr> all;
     for (;;) {
+      NodePtr node = make(NodeKind::kText);
       if (now().mark == Mark::kEnd) {
-        if (!ends.empty()) fail("the tag \"" + std::string(ends.back()) + "\" is missing");
+        if (!ends.empty()) miss("the tag \"" + std::string(ends.back()) + "\"");
         return all;
       }
-      NodePtr node;
-      if (now().mark == Mark::kText) {
-        node = make(NodeKind::kText);
-        node->value = tokens_[at_++].value;
-      } else if (now().mark == Mark::kPrintBegin) {
-        node = make(NodeKind::kPrint);
-        ++at_;
-        node = with(std::move(node), tuple());
+      const Token& token = tokens_[at_++];
+      if (token.mark == Mark::kText) {
+        node->value = token.value;
+      } else if (token.mark == Mark::kPrintBegin) {
+        node->kind = NodeKind::kPrint;
+        node = with(std::move(node), expression());
         expect(Mark::kPrintEnd, "\"}}\"");
+      } else if (now().mark == Mark::kName && among(now().text, ends)) {
+        return all;
       } else {
-        ++at_;
-        if (std::any_of(ends.begin(), ends.end(),
-                        [&](std::string_view end) { return isName(end); }))
-          return all;
         node = statement();
         expect(Mark::kBlockEnd, "\"%}\"");
       }
@@ -412,255 +309,171 @@ class Parser {
     }
   }
 
-  std::vector<NodePtr> block(const std::vector<std::string_view>& ends) {
-    skipSign(":");
+  std::vector<NodePtr> block(const Words& ends) {
+    skip(":");
     expect(Mark::kBlockEnd, "\"%}\"");
     return statements(ends);
+  }
+  // The same up to the one end, which is passed. A break inside cannot leave a loop outside.
+  std::vector<NodePtr> closed(std::string_view end) {
+    const int loops = std::exchange(loops_, 0);
+    std::vector<NodePtr> body = block({end});
+    loops_ = loops;
+    ++at_;
+    return body;
   }
 
   NodePtr statement() {
     if (now().mark != Mark::kName) fail("a tag has no name");
-    const int line = now().line;
+    NodePtr node = make(NodeKind::kGeneration);
     const std::string name = expectName();
     if (name == "set") return set();
     if (name == "for") return loop();
-    if (name == "if") return branch("endif");
+    if (name == "if") return branch();
     if (name == "macro") return macro();
     if (name == "generation") {
-      NodePtr node = make(NodeKind::kGeneration);
-      const int loops = std::exchange(loops_, 0);
-      node->body = block({"endgeneration"});
-      loops_ = loops;
-      ++at_;
+      node->body = closed("endgeneration");
       return node;
     }
     if (name == "break" || name == "continue") {
       if (loops_ == 0) fail(name + " stands outside a loop");
       return make(name == "break" ? NodeKind::kBreak : NodeKind::kContinue);
     }
-    const bool known = name == "include" || name == "import" || name == "from" ||
-                       name == "extends" || name == "block" || name == "with" || name == "call" ||
-                       name == "filter" || name == "autoescape" || name == "print";
-    failAt(line, known ? FailureKind::kUnsupported : FailureKind::kSyntax, "the statement " + name);
+    const bool known = among(name, {"include", "import", "from", "extends", "block", "with", "call",
+                                    "filter", "autoescape", "print"});
+    failAt(node->line, known ? FailureKind::kUnsupported : FailureKind::kSyntax,
+           "the statement " + name);
   }
 
-  // A name, an attribute of a namespace if `attributes`, or a tuple of names.
-  NodePtr target(bool attributes) {
-    const auto one = [&]() -> NodePtr {
-      const Level level(this);
-      if (skipSign("(")) {
-        NodePtr inner = target(attributes);
-        expectSign(")");
-        return inner;
-      }
-      NodePtr node = make(NodeKind::kName);
-      node->name = expectName();
-      for (const char* constant : {"true", "false", "none", "True", "False", "None"}) {
-        if (node->name == constant) fail("a value is set to the constant " + node->name);
-      }
-      if (attributes && skipSign(".")) {
-        NodePtr attribute = make(NodeKind::kAttribute, expectName());
-        return with(std::move(attribute), std::move(node));
-      }
-      return node;
-    };
-    NodePtr first = one();
-    if (!isSign(",")) return first;
-    NodePtr all = with(make(NodeKind::kTuple), std::move(first));
-    while (skipSign(",")) {
-      if (now().mark != Mark::kName && !isSign("(")) break;
-      if (isName("in")) break;
-      all = with(std::move(all), one());
-    }
-    return all;
+  NodePtr target() {
+    if (is("(")) refuse("parentheses around names that are set");
+    NodePtr node = make(NodeKind::kName, expectName());
+    if (among(node->name, {"true", "false", "none", "True", "False", "None"}))
+      fail("a value is set to the constant " + node->name);
+    return node;
   }
 
   NodePtr set() {
-    NodePtr node = make(NodeKind::kSet);
-    node = with(std::move(node), target(true));
-    if (skipSign("=")) return with(std::move(node), tuple());
+    NodePtr node = make(NodeKind::kSet), name = target();
+    if (is(",")) refuse("a set of several names");
+    if (skip(".")) {
+      NodePtr attribute = make(NodeKind::kAttribute, expectName());
+      name = with(std::move(attribute), std::move(name));
+    }
+    node = with(std::move(node), std::move(name));
+    if (skip("=")) return with(std::move(node), expression());
+    if (is("|")) refuse("a filter of a set block");
     node->kind = NodeKind::kSetBlock;
-    NodePtr filters;
-    while (isSign("|")) filters = filter(filters ? std::move(filters) : make(NodeKind::kName));
-    node = with(std::move(node), std::move(filters));
     node->body = block({"endset"});
     ++at_;
     return node;
   }
 
   NodePtr loop() {
-    NodePtr node = with(make(NodeKind::kFor), target(false));
-    if (!skipName("in")) fail("\"in\" is missing" + found());
-    node = with(std::move(node), tuple(false));
-    node = with(std::move(node), skipName("if") ? expression() : nullptr);
-    if (isName("recursive")) failAt(now().line, FailureKind::kUnsupported, "a recursive loop");
+    NodePtr node = make(NodeKind::kFor), name = target();
+    if (is(",")) name = with(make(NodeKind::kTuple), std::move(name));
+    while (skip(",")) name = with(std::move(name), target());
+    node = with(std::move(node), std::move(name));
+    expect("in");
+    node = with(std::move(node), binary(0));
+    node = with(std::move(node), skip("if") ? expression() : nullptr);
+    if (is("recursive")) refuse("a recursive loop");
     ++loops_;
     node->body = block({"else", "endfor"});
     --loops_;
-    if (skipName("else")) node->other = block({"endfor"});
+    if (skip("else")) node->other = block({"endfor"});
     ++at_;
     return node;
   }
 
-  NodePtr branch(std::string_view end) {
+  NodePtr branch() {
     const Level level(this);
     NodePtr node = make(NodeKind::kIf);
-    node = with(std::move(node), tuple(false));
-    node->body = block({"elif", "else", end});
-    if (skipName("elif")) {
-      node->other.push_back(branch(end));
+    node = with(std::move(node), binary(0));
+    node->body = block({"elif", "else", "endif"});
+    if (skip("elif")) {
+      node->other.push_back(branch());
       return node;
     }
-    if (skipName("else")) node->other = block({end});
+    if (skip("else")) node->other = block({"endif"});
     ++at_;
     return node;
   }
 
   NodePtr macro() {
-    NodePtr node = make(NodeKind::kMacro);
+    NodePtr node = make(NodeKind::kMacro, "");
     node->name = expectName();
-    expectSign("(");
-    bool defaults = false;
-    while (!isSign(")")) {
-      if (!node->names.empty()) expectSign(",");
+    expect("(");
+    for (bool defaults = false; !is(")");) {
+      if (!node->names.empty()) expect(",");
       node->names.push_back(expectName());
-      NodePtr standard = skipSign("=") ? expression() : nullptr;
+      NodePtr standard = skip("=") ? expression() : nullptr;
       if (defaults && !standard)
         fail("a parameter without a default stands behind one with a default");
       defaults = standard != nullptr;
       node = with(std::move(node), std::move(standard));
     }
     ++at_;
-    const int loops = std::exchange(loops_, 0);
-    node->body = block({"endmacro"});
-    loops_ = loops;
-    ++at_;
+    node->body = closed("endmacro");
     return node;
-  }
-
-  // An expression, or a tuple without parentheses.
-  NodePtr tuple(bool choices = true, bool parentheses = false) {
-    const auto ends = [&] {
-      return now().mark == Mark::kPrintEnd || now().mark == Mark::kBlockEnd || isSign(")") ||
-             isName("recursive");
-    };
-    NodePtr all = make(NodeKind::kTuple);
-    bool comma = false;
-    while (!ends()) {
-      all = with(std::move(all), choices ? expression() : disjunction());
-      if (!isSign(",")) break;
-      comma = true;
-      ++at_;
-    }
-    if (comma || (parentheses && all->kids.empty())) return all;
-    if (all->kids.empty()) fail("an expression is missing" + found());
-    return std::move(all->kids[0]);
   }
 
   NodePtr expression() {
     const Level level(this);
-    NodePtr node = disjunction();
-    while (skipName("if")) {
-      NodePtr choice = with(make(NodeKind::kChoice), disjunction());
+    NodePtr node = binary(0);
+    while (skip("if")) {
+      NodePtr choice = with(make(NodeKind::kChoice), binary(0));
       choice = with(std::move(choice), std::move(node));
-      node = with(std::move(choice), skipName("else") ? expression() : nullptr);
+      node = with(std::move(choice), skip("else") ? expression() : nullptr);
     }
     return node;
   }
 
-  NodePtr disjunction() {
-    NodePtr node = conjunction();
-    while (skipName("or")) node = pair(make(NodeKind::kOr), std::move(node), conjunction());
-    return node;
-  }
-  NodePtr conjunction() {
-    NodePtr node = negation();
-    while (skipName("and")) node = pair(make(NodeKind::kAnd), std::move(node), negation());
-    return node;
-  }
-  NodePtr negation() {
-    const Level level(this);
-    if (!skipName("not")) return comparison();
-    return with(make(NodeKind::kNot), negation());
-  }
-  NodePtr pair(NodePtr node, NodePtr left, NodePtr right) const {
-    return with(with(std::move(node), std::move(left)), std::move(right));
-  }
-
-  NodePtr comparison() {
-    NodePtr first = sum();
-    NodePtr node;
-    for (;;) {
-      std::string name;
-      if (now().mark == Mark::kOperator) {
-        for (const char* known : {"==", "!=", "<", "<=", ">", ">="}) {
-          if (now().text == known) name = known;
-        }
-      } else if (isName("in")) {
-        name = "in";
-      } else if (isName("not") && after().mark == Mark::kName && after().text == "in") {
-        name = "not in";
-        ++at_;
-      }
-      if (name.empty()) return node ? std::move(node) : std::move(first);
-      if (!node) node = with(make(NodeKind::kCompare), std::move(first));
+  // Operators of this level of precedence and those that bind more tightly.
+  NodePtr binary(size_t level) {
+    static const std::vector<Words> kLevels = {{"or"},
+                                               {"and"},
+                                               {},  // not
+                                               {"==", "!=", "<", "<=", ">", ">=", "in", "not in"},
+                                               {"+", "-"},
+                                               {"~"},
+                                               {"*", "/", "//", "%"},
+                                               {"**"}};
+    if (level == kLevels.size()) return unary();
+    if (level == 2 && is("not")) {
+      const Level guard(this);
+      NodePtr node = make(NodeKind::kNot);
       ++at_;
-      node->names.push_back(name);
-      node = with(std::move(node), sum());
+      return with(std::move(node), binary(2));
     }
-  }
-
-  NodePtr sum() {
-    NodePtr node = concatenation();
-    while (isSign("+") || isSign("-")) {
-      NodePtr both = make(NodeKind::kBinary, now().text);
-      ++at_;
-      node = pair(std::move(both), std::move(node), concatenation());
+    NodePtr left = binary(level + 1);
+    for (bool compared = false;; compared = level == 3) {
+      const bool two = is("not") && tokens_[at_ + 1].text == "in";
+      const std::string op = two ? "not in" : now().text;
+      if (!among(op, kLevels[level])) return left;
+      if (among(op, {"/", "//", "**"})) refuse("the operator " + op);
+      if (compared) refuse("a chain of comparisons");
+      NodePtr node = make(level == 0   ? NodeKind::kOr
+                          : level == 1 ? NodeKind::kAnd
+                          : level == 3 ? NodeKind::kCompare
+                                       : NodeKind::kBinary,
+                          op);
+      at_ += two ? 2 : 1;
+      node = with(std::move(node), std::move(left));
+      left = with(std::move(node), binary(level + 1));
     }
-    return node;
-  }
-  NodePtr concatenation() {
-    NodePtr node = product();
-    if (!isSign("~")) return node;
-    node = with(make(NodeKind::kConcat), std::move(node));
-    while (skipSign("~")) node = with(std::move(node), product());
-    return node;
-  }
-  NodePtr product() {
-    NodePtr node = power();
-    while (isSign("*") || isSign("/") || isSign("//") || isSign("%")) {
-      NodePtr both = make(NodeKind::kBinary, now().text);
-      ++at_;
-      node = pair(std::move(both), std::move(node), power());
-    }
-    return node;
-  }
-  NodePtr power() {
-    NodePtr node = unary();
-    while (skipSign("**")) node = pair(make(NodeKind::kBinary, "**"), std::move(node), unary());
-    return node;
   }
 
   NodePtr unary(bool filters = true) {
     const Level level(this);
-    NodePtr node;
-    if (isSign("-") || isSign("+")) {
-      node = make(isSign("-") ? NodeKind::kNegative : NodeKind::kPositive);
-      ++at_;
-      node = with(std::move(node), unary(false));
-    } else {
-      node = primary();
-    }
-    node = postfix(std::move(node));
-    while (filters) {
-      if (isSign("|")) {
-        node = filter(std::move(node));
-      } else if (isName("is")) {
-        node = test(std::move(node));
-      } else if (isSign("(")) {
+    if (is("+")) refuse("the sign +");
+    NodePtr node = make(NodeKind::kNegative);
+    node = postfix(skip("-") ? with(std::move(node), unary(false)) : primary());
+    while (filters && (is("|") || is("is") || is("("))) {
+      if (is("(")) {
         node = call(std::move(node), NodeKind::kCall, "");
       } else {
-        break;
+        node = now().text == "|" ? filter(std::move(node)) : test(std::move(node));
       }
     }
     return node;
@@ -671,8 +484,7 @@ class Parser {
     const Token token = now();
     if (token.mark == Mark::kName) {
       ++at_;
-      if (token.text == "true" || token.text == "True" || token.text == "false" ||
-          token.text == "False") {
+      if (among(token.text, {"true", "True", "false", "False"})) {
         node->value = boolean(token.text == "true" || token.text == "True");
       } else if (token.text == "none" || token.text == "None") {
         node->value = none();
@@ -682,61 +494,50 @@ class Parser {
       }
       return node;
     }
-    if (token.mark == Mark::kNumber) {
-      ++at_;
-      node->value = token.value;
+    if (token.mark == Mark::kValue) {
+      node->value = tokens_[at_++].value;
+      if (now().mark == Mark::kValue && now().value.is(Kind::kString))
+        refuse("texts that stand side by side");
       return node;
     }
-    if (token.mark == Mark::kString) {
-      Text text;
-      for (; now().mark == Mark::kString; ++at_) text += now().value.text();
-      node->value = string(std::move(text));
-      return node;
+    if (skip("(")) {
+      node->kind = NodeKind::kTuple;
+      node = listed(std::move(node), ")");
+      const bool comma = tokens_[at_ - 2].text == "," || node->kids.size() != 1;
+      return comma ? std::move(node) : std::move(node->kids[0]);
     }
-    if (skipSign("(")) {
-      node = tuple(true, true);
-      expectSign(")");
-      return node;
-    }
-    if (skipSign("[")) {
+    if (skip("[")) {
       node->kind = NodeKind::kList;
-      while (!isSign("]")) {
-        if (!node->kids.empty()) expectSign(",");
-        if (isSign("]")) break;
-        node = with(std::move(node), expression());
-      }
-      ++at_;
-      return node;
+      return listed(std::move(node), "]");
     }
-    if (!skipSign("{")) fail("an expression is missing" + found());
+    if (!skip("{")) miss("an expression");
     node->kind = NodeKind::kDict;
-    while (!isSign("}")) {
-      if (!node->kids.empty()) expectSign(",");
-      if (isSign("}")) break;
+    return listed(std::move(node), "}");
+  }
+
+  // Reads expressions with commas between them, and the closing bracket.
+  NodePtr listed(NodePtr node, std::string_view end) {
+    while (!skip(end)) {
+      if (!node->kids.empty()) expect(",");
+      if (skip(end)) break;
       node = with(std::move(node), expression());
-      expectSign(":");
+      if (node->kind != NodeKind::kDict) continue;
+      expect(":");
       node = with(std::move(node), expression());
     }
-    ++at_;
     return node;
   }
 
   NodePtr postfix(NodePtr node) {
     for (;;) {
-      if (skipSign(".")) {
-        if (now().mark == Mark::kNumber && now().text == "integer") {
-          NodePtr index = make(NodeKind::kConstant);
-          index->value = now().value;
-          node = pair(make(NodeKind::kItem), std::move(node), std::move(index));
-          ++at_;
-        } else {
-          NodePtr attribute = make(NodeKind::kAttribute);
-          attribute->name = expectName();
-          node = with(std::move(attribute), std::move(node));
-        }
-      } else if (skipSign("[")) {
+      if (skip(".")) {
+        if (now().mark == Mark::kValue) refuse("an attribute that is a number");
+        NodePtr attribute = make(NodeKind::kAttribute, "");
+        attribute->name = expectName();
+        node = with(std::move(attribute), std::move(node));
+      } else if (skip("[")) {
         node = subscript(std::move(node));
-      } else if (isSign("(")) {
+      } else if (is("(")) {
         node = call(std::move(node), NodeKind::kCall, "");
       } else {
         return node;
@@ -746,37 +547,32 @@ class Parser {
 
   NodePtr subscript(NodePtr of) {
     NodePtr node = with(make(NodeKind::kItem), std::move(of));
-    const auto part = [&]() -> NodePtr {
-      return isSign(":") || isSign("]") || isSign(",") ? nullptr : expression();
-    };
-    NodePtr first = part();
-    if (!first && !isSign(":")) {
-      failAt(now().line, FailureKind::kUnsupported, "an index that is empty");
-    }
-    node = with(std::move(node), std::move(first));
-    if (skipSign(":")) {
+    if (is("]")) refuse("an index that is empty");
+    node = with(std::move(node), is(":") ? nullptr : expression());
+    if (skip(":")) {
       node->kind = NodeKind::kSlice;
-      node = with(std::move(node), part());
-      node = with(std::move(node), skipSign(":") ? part() : nullptr);
+      node = with(std::move(node), is(":") || is("]") ? nullptr : expression());
+      if (skip(":") && !is("]")) {
+        const bool one = skip("-") && now().value.is(Kind::kInt) && now().value.number == 1;
+        if (!one || node->kids[1] || node->kids[2] || tokens_[++at_].text != "]")
+          refuse("a slice with a step, other than [::-1]");
+        node->name = "-1";
+      }
     }
-    if (isSign(",")) failAt(now().line, FailureKind::kUnsupported, "an index with a comma");
-    expectSign("]");
+    if (is(",")) refuse("an index with a comma");
+    expect("]");
     return node;
   }
 
   // Reads arguments in parentheses behind the value or, for filters and tests, the name.
   NodePtr call(NodePtr of, NodeKind kind, std::string name) {
     NodePtr node = with(make(kind, std::move(name)), std::move(of));
-    expectSign("(");
-    for (bool first = true; !isSign(")"); first = false) {
-      if (!first) expectSign(",");
-      if (isSign(")")) break;
-      if (isSign("*") || isSign("**")) {
-        failAt(now().line, FailureKind::kUnsupported, "arguments with " + now().text);
-      }
-      const bool named =
-          now().mark == Mark::kName && after().mark == Mark::kOperator && after().text == "=";
-      if (named) {
+    expect("(");
+    while (!skip(")")) {
+      if (node->kids.size() > 1) expect(",");
+      if (skip(")")) break;
+      if (is("*") || is("**")) refuse("arguments with " + now().text);
+      if (now().mark == Mark::kName && tokens_[at_ + 1].text == "=") {
         node->names.push_back(now().text);
         at_ += 2;
       } else if (!node->names.empty()) {
@@ -784,37 +580,30 @@ class Parser {
       }
       node = with(std::move(node), expression());
     }
-    ++at_;
     return node;
   }
 
   NodePtr filter(NodePtr of) {
     ++at_;
     std::string name = expectName();
-    while (skipSign(".")) name += "." + expectName();
-    if (isSign("(")) return call(std::move(of), NodeKind::kFilter, std::move(name));
+    if (is("(")) return call(std::move(of), NodeKind::kFilter, std::move(name));
     return with(make(NodeKind::kFilter, std::move(name)), std::move(of));
   }
 
   NodePtr test(NodePtr of) {
     ++at_;
-    const bool negated = skipName("not");
+    const bool negated = skip("not");
     std::string name = expectName();
-    while (skipSign(".")) name += "." + expectName();
     NodePtr node;
-    if (isSign("(")) {
+    if (is("(")) {
       node = call(std::move(of), NodeKind::kTest, std::move(name));
     } else {
       node = with(make(NodeKind::kTest, std::move(name)), std::move(of));
-      const bool argument = now().mark == Mark::kName
-                                ? !isName("else") && !isName("or") && !isName("and")
-                            : now().mark == Mark::kOperator
-                                ? isSign("[") || isSign("{")
-                                : now().mark == Mark::kString || now().mark == Mark::kNumber;
-      if (argument) {
-        if (isName("is")) fail("a test stands behind a test");
-        node = with(std::move(node), postfix(primary()));
-      }
+      const bool argument =
+          now().mark == Mark::kValue || is("[") || is("{") ||
+          (now().mark == Mark::kName && !among(now().text, {"else", "or", "and"}));
+      if (argument && !is("if")) refuse("a test's argument without parentheses");
+      if (argument && is("if")) fail("an expression stands behind a test");
     }
     return negated ? with(make(NodeKind::kNot), std::move(node)) : std::move(node);
   }
@@ -825,20 +614,17 @@ class Parser {
   int loops_ = 0;
 };
 
-// Checks that Jinja knows all filters and tests. Like Jinja, it leaves those inside an if to the
+// Checks that all filters and tests are known. Like Jinja, it leaves those inside an if to the
 // moment when they are reached.
 void checkNames(const Node& node, bool optional) {
-  const bool filter = node.kind == NodeKind::kFilter;
-  const bool known = filter                         ? isFilter(node.name)
-                     : node.kind == NodeKind::kTest ? isTest(node.name)
-                                                    : true;
-  if (!known && !optional) {
-    failAt(node.line, FailureKind::kSyntax, (filter ? "the filter " : "the test ") + node.name);
+  const bool filter = node.kind == NodeKind::kFilter, test = node.kind == NodeKind::kTest;
+  if (!optional && ((filter && !isFilter(node.name)) || (test && !isTest(node.name)))) {
+    failAt(node.line, FailureKind::kUnsupported,
+           (filter ? "the filter " : "the test ") + node.name);
   }
   const bool branches = node.kind == NodeKind::kIf;
-  const bool choice = branches || node.kind == NodeKind::kChoice;
   for (const auto& kid : node.kids) {
-    if (kid) checkNames(*kid, optional || choice);
+    if (kid) checkNames(*kid, optional || branches || node.kind == NodeKind::kChoice);
   }
   for (const auto* block : {&node.body, &node.other}) {
     for (const auto& inner : *block) checkNames(*inner, branches);

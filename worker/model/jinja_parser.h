@@ -19,16 +19,14 @@ enum class NodeKind {
   kDict,       // kids: key, value, key, value
   kAttribute,  // name of kids[0]
   kItem,       // kids[0][kids[1]]
-  kSlice,      // kids[0][kids[1]:kids[2]:kids[3]]; null where nothing is written
+  kSlice,      // kids[0][kids[1]:kids[2]]; null where nothing is written; name "-1": [::-1]
   kCall,       // kids[0](kids[1], ...); the last ones have the names in `names`
   kFilter,     // kids[0] | name(kids[1], ...)
   kTest,       // kids[0] is name(kids[1], ...)
   kNot,
   kNegative,
-  kPositive,
-  kBinary,   // name is the operator
-  kConcat,   // kids[0] ~ kids[1] ~ ...
-  kCompare,  // kids[0] names[0] kids[1] names[1] kids[2] ...
+  kBinary,   // kids[0] name kids[1]
+  kCompare,  // the same
   kAnd,
   kOr,
   kChoice,  // kids[1] if kids[0] else kids[2]; kids[2] may be null
@@ -36,7 +34,7 @@ enum class NodeKind {
   kText,        // value
   kPrint,       // kids[0]
   kSet,         // kids[0] = kids[1]
-  kSetBlock,    // kids[0] = body; kids[1], filters of the name "", may be null
+  kSetBlock,    // kids[0] = body
   kFor,         // kids: target, iterable, condition or null; body, other
   kIf,          // kids[0], body, other
   kMacro,       // name, names: parameters; kids: their defaults or null

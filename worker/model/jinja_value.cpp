@@ -30,17 +30,15 @@ bool hashable(const Value& value) {
 
 // As Python's repr: the shortest digits that give the number again.
 std::string realText(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[32];
-  const auto end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
-  const std::string text(buffer, end.ptr);
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  char buffer[64];
+  const auto written = [&](std::chars_format format) {
+    return std::string(buffer, std::to_chars(buffer, std::end(buffer), value, format).ptr);
+  };
+  const std::string text = written(std::chars_format::scientific);
   const int exponent = std::stoi(text.substr(text.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return text;
-  char fixed[64];
-  const auto stop = std::to_chars(fixed, fixed + sizeof fixed, value, std::chars_format::fixed);
-  std::string plain(fixed, stop.ptr);
+  const std::string plain = written(std::chars_format::fixed);
   return plain.find('.') == std::string::npos ? plain + ".0" : plain;
 }
 
@@ -48,50 +46,31 @@ Text numberText(const Value& value) {
   return textOf(value.is(Kind::kFloat) ? realText(value.real) : std::to_string(value.number));
 }
 
-Text quoted(const Text& text) {
+// As Python's repr, or as JSON's texts.
+Text quoted(const Text& text, bool json) {
   const auto holds = [&](char32_t c) {
     return std::any_of(text.begin(), text.end(), [c](char32_t t) { return bare(t) == c; });
   };
-  const char32_t quote = holds(U'\'') && !holds(U'"') ? U'"' : U'\'';
+  const char32_t quote = json || (holds(U'\'') && !holds(U'"')) ? U'"' : U'\'';
+  const std::u32string_view known = json ? U"\n\r\t\b\f" : U"\n\r\t";
   Text out(1, quote);
   for (const char32_t marked : text) {
     const char32_t c = bare(marked), mark = marked & kData;
-    constexpr std::u32string_view kNamed = U"\n\r\t", kLetters = U"nrt";
-    const size_t named = kNamed.find(c);
+    const size_t named = known.find(c);
+    const std::optional<bool> prints = json ? c >= 0x20 : isPrintable(c);
     if (named != std::u32string_view::npos || c == quote || c == U'\\') {
-      out += {U'\\' | mark, (named == std::u32string_view::npos ? c : kLetters[named]) | mark};
-    } else if (const std::optional<bool> prints = isPrintable(c); !prints) {
-      raise(FailureKind::kUnsupported,
-            "the text of a list or an object with a character that may need an escape");
+      out += {U'\\' | mark, (named == std::u32string_view::npos ? c : U"nrtbf"[named]) | mark};
+    } else if (!prints) {
+      unsupported("the text of a list or an object with a character that may need an escape");
     } else if (!*prints) {
-      const int digits = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
+      const int digits = json ? 4 : c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
       out += {U'\\' | mark, (digits == 2 ? U'x' : digits == 4 ? U'u' : U'U') | mark};
       for (int i = digits - 1; i >= 0; --i) out += U"0123456789abcdef"[c >> 4 * i & 15] | mark;
     } else {
       out += marked;
     }
   }
-  out += quote;
-  return out;
-}
-
-Text jsonText(const Text& text) {
-  Text out = U"\"";
-  for (const char32_t marked : text) {
-    const char32_t c = bare(marked), mark = marked & kData;
-    constexpr std::u32string_view kNamed = U"\"\\\n\r\t\b\f", kLetters = U"\"\\nrtbf";
-    const size_t named = kNamed.find(c);
-    if (named != std::u32string_view::npos) {
-      out += {U'\\' | mark, kLetters[named] | mark};
-    } else if (c < 0x20) {
-      constexpr std::u32string_view kHex = U"0123456789abcdef";
-      for (const char32_t part : {U'\\', U'u', U'0', U'0', kHex[c >> 4], kHex[c & 15]})
-        out += part | mark;
-    } else {
-      out += marked;
-    }
-  }
-  return out += U'"';
+  return out += quote;
 }
 
 Value made(Kind kind, Object object) {
@@ -109,6 +88,8 @@ Value made(Kind kind, Object object) {
 }  // namespace
 
 void raise(FailureKind kind, const std::string& message) { throw Fault{{kind, 0, message}}; }
+
+void unsupported(const std::string& what) { raise(FailureKind::kUnsupported, what); }
 
 void raiseUndefined(const Value& value) {
   const std::string name = value.object ? utf8Of(value.text()) : "a value";
@@ -186,15 +167,11 @@ Value boolean(bool value) { return {.kind = Kind::kBool, .number = value}; }
 Value integer(int64_t value) { return {.kind = Kind::kInt, .number = value}; }
 Value real(double value) { return {.kind = Kind::kFloat, .real = value}; }
 Value string(Text text) { return made(Kind::kString, {.text = std::move(text)}); }
-Value sequence(Kind kind, Values items, Text text) {
-  return made(kind, {.text = std::move(text), .items = std::move(items)});
-}
+Value sequence(Kind kind, Values items) { return made(kind, {.items = std::move(items)}); }
 Value dict(Pairs pairs) { return made(Kind::kDict, {.pairs = std::move(pairs)}); }
-Value iterator(Next next, const Value& source) {
-  const int depth = source.object ? source.object->depth + 1 : 1;
-  return made(Kind::kIterator, {.next = std::move(next), .depth = depth});
+Value function(std::function<Value(Arguments&)> call) {
+  return made(Kind::kFunction, {.call = std::move(call)});
 }
-Value function(Call call) { return made(Kind::kFunction, {.call = std::move(call)}); }
 Value undefined(const std::string& name, bool forbidden) {
   Value value = made(Kind::kUndefined, {.text = textOf(name)});
   value.number = forbidden;
@@ -258,7 +235,7 @@ bool equals(Work& work, const Value& a, const Value& b) {
                return other != nullptr && equals(work, pair.second, *other);
              });
     case Kind::kView:
-      raise(FailureKind::kUnsupported, "a comparison of views of a dict");
+      unsupported("a comparison of views of a dict");
     default:
       return a.object == b.object;
   }
@@ -278,13 +255,8 @@ bool less(Work& work, const Value& a, const Value& b) {
                                         b.text().end(),
                                         [](char32_t x, char32_t y) { return bare(x) < bare(y); });
   }
-  if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
-    const size_t shared = std::min(a.items().size(), b.items().size());
-    for (size_t i = 0; i < shared; ++i) {
-      if (!equals(work, a.items()[i], b.items()[i])) return less(work, a.items()[i], b.items()[i]);
-    }
-    return a.items().size() < b.items().size();
-  }
+  if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple)))
+    unsupported("an order of lists");
   raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
 }
 
@@ -307,40 +279,34 @@ void put(Work& work, Pairs& pairs, const Value& key, Value value) {
   pairs.emplace_back(key, std::move(value));
 }
 
-Next iterate(const Value& value) {
-  const auto over = [&value](size_t size, auto at) -> Next {
-    return [object = value.object, size, at, i = size_t{0}](Value& out) mutable {
-      if (i == size) return false;
-      out = at(*object, i++);
-      return true;
-    };
-  };
+Values listOf(Work& work, const Value& value) {
+  Values items;
   switch (value.kind) {
     case Kind::kUndefined:
-      return [](Value&) { return false; };
+      break;
     case Kind::kString:
-      return over(value.text().size(),
-                  [](const Object& o, size_t i) { return string(Text(1, o.text[i])); });
+      work.spend(2 * value.text().size());
+      for (const char32_t c : value.text()) items.push_back(string(Text(1, c)));
+      break;
     case Kind::kDict:
-      return over(value.pairs().size(), [](const Object& o, size_t i) { return o.pairs[i].first; });
+      for (const auto& [key, inner] : value.pairs()) items.push_back(key);
+      break;
+    case Kind::kIterator:
+      if (std::exchange(value.object->read, true))
+        unsupported("a second pass over the result of map, select or their like");
+      [[fallthrough]];
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kView:
     case Kind::kRange:
-      return over(value.items().size(), [](const Object& o, size_t i) { return o.items[i]; });
-    case Kind::kIterator:
-      return [object = value.object](Value& out) { return object->next(out); };
+      items = value.items();
+      break;
     case Kind::kLoop:
-      raise(FailureKind::kUnsupported, "iteration over the variable loop");
+      unsupported("iteration over the variable loop");
     default:
       raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
   }
-}
-
-Values listOf(Work& work, const Value& value) {
-  const Next next = iterate(value);
-  Values items;
-  for (Value item; next(item); items.push_back(item)) work.spend(2);
+  work.spend(2 * items.size());
   return items;
 }
 
@@ -358,7 +324,7 @@ size_t lengthOf(const Value& value) {
     case Kind::kRange:
       return value.items().size();
     case Kind::kLoop:
-      return static_cast<size_t>(value.object->attribute("length").number);
+      unsupported("the length of the variable loop");
     default:
       raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
   }
@@ -387,18 +353,13 @@ Text repr(Work& work, const Value& value) {
     case Kind::kFloat:
       return numberText(value);
     case Kind::kString:
-      if (value.number == 1)
-        raise(FailureKind::kUnsupported, "a list that holds safe text is printed");
+      if (value.number == 1) unsupported("a list that holds safe text is printed");
       work.spend(value.text().size() / 4);
-      return quoted(value.text());
+      return quoted(value.text(), false);
     case Kind::kList:
       return joined(U"[", value.items(), U"]");
     case Kind::kTuple:
       return joined(U"(", value.items(), value.items().size() == 1 ? U",)" : U")");
-    case Kind::kView:
-      return joined(value.text() + U"([", value.items(), U"])");
-    case Kind::kRange:
-      return value.text();
     case Kind::kDict: {
       Text out = U"{";
       for (const auto& [key, inner] : value.pairs()) {
@@ -409,56 +370,44 @@ Text repr(Work& work, const Value& value) {
       return out + U"}";
     }
     default:
-      raise(FailureKind::kUnsupported, "a value of type " + typeName(value) + " is printed");
+      unsupported("a value of type " + typeName(value) + " is printed");
   }
 }
 
-Text toJson(Work& work, const Value& value, const JsonStyle& style, int level) {
+Text toJson(Work& work, const Value& value, int64_t indent, int level) {
   work.spend(1);
-  const auto wrapped = [&](char32_t open, char32_t close, const std::vector<Text>& parts) {
-    if (parts.empty()) return Text{open, close};
-    const auto lineEnd = [&](int depth) {
-      Text end;
-      if (style.indented) end += U'\n';
-      for (int i = 0; i < depth; ++i) end += style.indent;
-      return end;
-    };
-    Text out(1, open);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      out += (i > 0 ? style.comma : Text()) + lineEnd(level + 1) + parts[i];
-      work.spend(parts[i].size() / 4 + style.indent.size());
-    }
-    return out + lineEnd(level) + close;
-  };
   const auto scalar = [&](const Value& v) -> Text {
     if (v.is(Kind::kNone)) return U"null";
     if (v.is(Kind::kBool)) return v.number != 0 ? U"true" : U"false";
-    if (v.is(Kind::kFloat) && !std::isfinite(v.real)) {
-      return std::isnan(v.real) ? U"NaN" : v.real < 0 ? U"-Infinity" : U"Infinity";
-    }
+    if (v.is(Kind::kFloat) && !std::isfinite(v.real)) unsupported("JSON of such a number");
     if (numeric(v)) return numberText(v);
     raise(FailureKind::kError, "JSON has no values of type " + typeName(v));
   };
   std::vector<Text> parts;
   if (value.is(Kind::kString)) {
     work.spend(value.text().size() / 4);
-    return jsonText(value.text());
+    return quoted(value.text(), true);
   }
-  if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
-    for (const Value& item : value.items()) parts.push_back(toJson(work, item, style, level + 1));
-    return wrapped(U'[', U']', parts);
+  if (value.is(Kind::kDict)) {
+    for (const auto& [key, inner] : value.pairs()) {
+      parts.push_back(quoted(key.is(Kind::kString) ? key.text() : scalar(key), true) + U": " +
+                      toJson(work, inner, indent, level + 1));
+    }
+  } else if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
+    for (const Value& item : value.items()) parts.push_back(toJson(work, item, indent, level + 1));
+  } else {
+    return scalar(value);
   }
-  if (!value.is(Kind::kDict)) return scalar(value);
-  Pairs pairs = value.pairs();
-  if (style.sorted) {
-    std::stable_sort(pairs.begin(), pairs.end(),
-                     [&](const auto& a, const auto& b) { return less(work, a.first, b.first); });
+  const auto lineEnd = [&](int depth) {
+    return indent < 0 ? Text() : U'\n' + Text(static_cast<size_t>(indent * depth), U' ');
+  };
+  Text out(1, value.is(Kind::kDict) ? U'{' : U'[');
+  for (size_t i = 0; i < parts.size(); ++i) {
+    out += (i == 0 ? U"" : indent < 0 ? U", " : U",") + lineEnd(level + 1) + parts[i];
+    work.spend(parts[i].size() / 4 + static_cast<size_t>(std::max<int64_t>(indent, 0)));
   }
-  for (const auto& [key, inner] : pairs) {
-    const Text name = jsonText(key.is(Kind::kString) ? key.text() : scalar(key));
-    parts.push_back(name + style.colon + toJson(work, inner, style, level + 1));
-  }
-  return wrapped(U'{', U'}', parts);
+  if (!parts.empty()) out += lineEnd(level);
+  return out += value.is(Kind::kDict) ? U'}' : U']';
 }
 
 }  // namespace allot::jinja

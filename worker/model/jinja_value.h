@@ -58,7 +58,7 @@ enum class Kind {
   kDict,
   kView,       // of a dict's keys, values or items
   kRange,      // with its numbers in `items`
-  kIterator,   // of map, select and others: read once
+  kIterator,   // of map, select and others, with what it gives in `items`: read once
   kNamespace,  // `pairs`, the only value that changes
   kFunction,   // a macro, a method, a global function
   kLoop,       // the variable loop of a for
@@ -67,21 +67,19 @@ enum class Kind {
 struct Value;
 using Values = std::vector<Value>;
 using Pairs = std::vector<std::pair<Value, Value>>;
-using Next = std::function<bool(Value&)>;  // returns false at the end
 
 struct Arguments {
   Values values;
   std::vector<std::pair<std::string, Value>> named;
 };
-using Call = std::function<Value(Arguments&)>;
 
 struct Object {
-  Text text = {};     // of a string; how a view or a range begins its text
-  Values items = {};  // of a list, tuple, view, range
+  Text text = {};     // of a string; the name of an undefined value
+  Values items = {};  // of a list, tuple, view, range, iterator
   Pairs pairs = {};   // of a dict, a namespace
-  Next next = nullptr;
-  Call call = nullptr;
+  std::function<Value(Arguments&)> call = nullptr;
   std::function<Value(const std::string&)> attribute = nullptr;  // of a loop
+  bool read = false;                                             // of an iterator
   int depth = 1;
 };
 
@@ -105,11 +103,10 @@ Value boolean(bool value);
 Value integer(int64_t value);
 Value real(double value);
 Value string(Text text);
-// Makes a list, tuple, view or range. Fails beyond 64 levels, since text and equality recurse.
-Value sequence(Kind kind, Values items, Text text = {});
+// Makes a list, tuple, view, range or iterator. Fails beyond 64 levels, since text recurses.
+Value sequence(Kind kind, Values items);
 Value dict(Pairs pairs);
-Value iterator(Next next, const Value& source);
-Value function(Call call);
+Value function(std::function<Value(Arguments&)> call);
 Value undefined(const std::string& name, bool forbidden = false);
 
 std::string typeName(const Value& value);  // Python's
@@ -120,22 +117,16 @@ bool less(Work& work, const Value& a, const Value& b);
 // Returns the value of a key, or nullptr. Fails (kError) if a dict cannot have such a key.
 const Value* find(Work& work, const Value& dict, const Value& key);
 void put(Work& work, Pairs& pairs, const Value& key, Value value);
-// Returns how to go through a value. Fails (kError) if it cannot be iterated.
-Next iterate(const Value& value);
+// Returns what an iteration gives. Fails (kError) if a value cannot be iterated.
 Values listOf(Work& work, const Value& value);
 size_t lengthOf(const Value& value);
 Text str(Work& work, const Value& value);
 Text repr(Work& work, const Value& value);
 
-struct JsonStyle {
-  Text indent;
-  bool indented = false;
-  Text comma = U", ";
-  Text colon = U": ";
-  bool sorted = false;
-};
-Text toJson(Work& work, const Value& value, const JsonStyle& style, int level = 0);
+// As json.dumps with ensure_ascii=False; `indent` below 0: on one line.
+Text toJson(Work& work, const Value& value, int64_t indent, int level = 0);
 
+[[noreturn]] void unsupported(const std::string& what);
 // Fails (kUndefined, or kForbidden) because a value is not defined.
 [[noreturn]] void raiseUndefined(const Value& value);
 
