@@ -75,32 +75,19 @@ class Machine {
 
  private:
   Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
-    switch (json.type()) {
-      case nlohmann::ordered_json::value_t::null:
-        return none();
-      case nlohmann::ordered_json::value_t::boolean:
-        return boolean(json.get<bool>());
-      case nlohmann::ordered_json::value_t::number_integer:
-      case nlohmann::ordered_json::value_t::number_unsigned:
-        return integer(json.get<int64_t>());
-      case nlohmann::ordered_json::value_t::number_float:
-        return real(json.get<double>());
-      case nlohmann::ordered_json::value_t::string:
-        return string(textOf(json.get_ref<const std::string&>(), data));
-      case nlohmann::ordered_json::value_t::object: {
-        Pairs pairs;
-        for (const auto& [key, value] : json.items()) {
-          pairs.emplace_back(string(textOf(key)),
-                             valueOf(value, messages, data || (messages && key == "content")));
-        }
-        return dict(std::move(pairs));
-      }
-      default: {
-        Values items;
-        for (const auto& item : json) items.push_back(valueOf(item, messages, data));
-        return sequence(Kind::kList, std::move(items));
-      }
+    if (json.is_null()) return none();
+    if (json.is_boolean()) return boolean(json.get<bool>());
+    if (json.is_number_integer()) return integer(json.get<int64_t>());
+    if (json.is_number()) return real(json.get<double>());
+    if (json.is_string()) return string(textOf(json.get_ref<const std::string&>(), data));
+    Pairs pairs;
+    Values items;
+    for (const auto& [key, value] : json.items()) {
+      const bool marked = data || (messages && json.is_object() && key == "content");
+      items.push_back(valueOf(value, messages, marked));
+      if (json.is_object()) pairs.emplace_back(string(textOf(key)), std::move(items.back()));
     }
+    return json.is_object() ? dict(std::move(pairs)) : sequence(Kind::kList, std::move(items));
   }
 
   ScopePtr newScope(ScopePtr parent) {
@@ -120,7 +107,7 @@ class Machine {
 
   // Statements.
 
-  Flow runAll(const std::vector<std::unique_ptr<Node>>& nodes, const ScopePtr& scope) {
+  Flow runAll(const std::vector<NodePtr>& nodes, const ScopePtr& scope) {
     const Level level(this);
     for (const auto& node : nodes) {
       if (const Flow flow = runOne(*node, scope); flow != Flow::kOn) return flow;
@@ -136,8 +123,7 @@ class Machine {
   }
 
   // Runs statements and returns their output.
-  Text captured(const std::vector<std::unique_ptr<Node>>& nodes, const ScopePtr& scope,
-                Flow* flow = nullptr) {
+  Text captured(const std::vector<NodePtr>& nodes, const ScopePtr& scope, Flow* flow = nullptr) {
     Text before = std::exchange(output_, {});
     const Flow ended = runAll(nodes, scope);
     if (flow != nullptr) *flow = ended;
@@ -147,20 +133,15 @@ class Machine {
   Flow runOne(const Node& node, const ScopePtr& scope) {
     line_ = node.line;
     work_.spend(1);
+    Flow flow = Flow::kOn;
     switch (node.kind) {
       case NodeKind::kText:
-        write(node.value.text());
-        return Flow::kOn;
-      case NodeKind::kPrint: {
-        const Value value = evaluate(*node.kids[0], scope);
-        write(str(work_, value));
-        return Flow::kOn;
-      }
+        return write(node.value.text()), flow;
+      case NodeKind::kPrint:
+        return write(str(work_, evaluate(*node.kids[0], scope))), flow;
       case NodeKind::kSet:
-        assign(*node.kids[0], evaluate(*node.kids[1], scope), scope);
-        return Flow::kOn;
+        return assign(*node.kids[0], evaluate(*node.kids[1], scope), scope), flow;
       case NodeKind::kSetBlock: {
-        Flow flow = Flow::kOn;
         const Value text = string(captured(node.body, newScope(scope), &flow));
         if (flow == Flow::kOn) assign(*node.kids[0], text, scope);
         return flow;
@@ -170,14 +151,11 @@ class Machine {
       case NodeKind::kFor:
         return runLoop(node, scope);
       case NodeKind::kMacro:
-        define(node, scope);
-        return Flow::kOn;
+        return define(node, scope), flow;
       case NodeKind::kGeneration:
         return runAll(node.body, newScope(scope));
-      case NodeKind::kBreak:
-        return Flow::kBreak;
       default:
-        return Flow::kContinue;
+        return node.kind == NodeKind::kBreak ? Flow::kBreak : Flow::kContinue;
     }
   }
 
@@ -242,20 +220,20 @@ class Machine {
     if (arguments.values.size() > node.names.size()) fail();
     size_t used = 0;
     for (size_t i = 0; i < node.names.size(); ++i) {
+      Value& parameter = scope->variables[node.names[i]];
       const auto named =
           std::find_if(arguments.named.begin(), arguments.named.end(),
                        [&](const auto& pair) { return pair.first == node.names[i]; });
-      const bool given = named != arguments.named.end();
       if (i < arguments.values.size()) {
-        scope->variables[node.names[i]] = arguments.values[i];
-      } else if (given) {
+        parameter = arguments.values[i];
+      } else if (named != arguments.named.end()) {
         ++used;
-        scope->variables[node.names[i]] = named->second;
-      } else {
-        // Evaluated below: a default sees the parameters before it.
-        scope->variables[node.names[i]] = node.kids[i]
-                                              ? evaluate(*node.kids[i], scope)
-                                              : undefined("the parameter " + node.names[i]);
+        parameter = named->second;
+      } else {  // a default sees the parameters before it
+        scope->variables.erase(node.names[i]);
+        const Value standard = node.kids[i] ? evaluate(*node.kids[i], scope)
+                                            : undefined("the parameter " + node.names[i]);
+        scope->variables[node.names[i]] = standard;
       }
     }
     if (used != arguments.named.size()) fail();
@@ -272,7 +250,7 @@ class Machine {
       Value space = look(target.kids[0]->name, scope);
       if (!space.is(Kind::kNamespace))
         raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
-      put(work_, space.object->pairs, string(textOf(target.name)), value);
+      put(work_, space, string(textOf(target.name)), value);
     } else {
       const Values parts = listOf(work_, value);
       if (parts.size() != target.kids.size()) {
@@ -301,132 +279,76 @@ class Machine {
     return globalFunction(work_, name);
   }
 
-  Values kidsOf(const Node& node, const ScopePtr& scope) {
-    Values values;
-    for (const auto& kid : node.kids) values.push_back(evaluate(*kid, scope));
-    return values;
-  }
-
-  Arguments argumentsOf(const Node& node, const ScopePtr& scope) {
-    Arguments arguments;
-    const size_t named = node.kids.size() - node.names.size();
-    for (size_t i = 1; i < named; ++i) arguments.values.push_back(evaluate(*node.kids[i], scope));
-    for (size_t i = named; i < node.kids.size(); ++i) {
-      arguments.named.emplace_back(node.names[i - named], evaluate(*node.kids[i], scope));
-    }
-    return arguments;
-  }
-
   Value evaluate(const Node& node, const ScopePtr& scope) {
     const Level level(this);
     work_.spend(1);
     line_ = node.line;
-    const auto kid = [&](size_t i) { return evaluate(*node.kids[i], scope); };
-    switch (node.kind) {
-      case NodeKind::kConstant:
-        return node.value;
-      case NodeKind::kName:
-        return look(node.name, scope);
-      case NodeKind::kList:
-        return sequence(Kind::kList, kidsOf(node, scope));
-      case NodeKind::kTuple:
-        return sequence(Kind::kTuple, kidsOf(node, scope));
-      case NodeKind::kDict: {
-        Pairs pairs;
-        const Values kids = kidsOf(node, scope);
-        for (size_t i = 0; i < kids.size(); i += 2) put(work_, pairs, kids[i], kids[i + 1]);
-        return dict(std::move(pairs));
-      }
-      case NodeKind::kAttribute: {
-        const Value value = kid(0);
-        line_ = node.line;
-        return attributeOf(work_, value, node.name);
-      }
-      case NodeKind::kItem: {
-        const Value value = kid(0), key = kid(1);
-        return itemOf(work_, value, key);
-      }
-      case NodeKind::kSlice:
-        return slice(node, scope);
-      case NodeKind::kCall: {
-        const Value callee = kid(0);
-        Arguments arguments = argumentsOf(node, scope);
-        line_ = node.line;
-        return call(callee, arguments);
-      }
-      case NodeKind::kFilter: {
-        const Value input = kid(0);
-        Arguments arguments = argumentsOf(node, scope);
-        line_ = node.line;
-        return applyFilter(work_, node.name, input, arguments);
-      }
-      case NodeKind::kTest: {
-        const Value value = kid(0);
-        Arguments arguments = argumentsOf(node, scope);
-        line_ = node.line;
-        return boolean(applyTest(work_, node.name, value, arguments));
-      }
-      case NodeKind::kNot:
-        return boolean(!truth(kid(0)));
-      case NodeKind::kNegative: {
-        const Value value = kid(0);
-        if (value.is(Kind::kUndefined)) raiseUndefined(value);
-        if (value.is(Kind::kFloat)) unsupported("arithmetic with fractions");
-        if (!value.isNumber())
-          raise(FailureKind::kError, "a sign in front of a value of type " + typeName(value));
-        return integer(arithmetic('-', 0, value.number));
-      }
-      case NodeKind::kBinary: {
-        const Value left = kid(0), right = kid(1);
-        line_ = node.line;
-        return binary(node.name[0], left, right);
-      }
-      case NodeKind::kCompare: {
-        const Value left = kid(0), right = kid(1);
-        line_ = node.line;
-        return boolean(compare(node.name, left, right));
-      }
-      case NodeKind::kAnd:
-      case NodeKind::kOr: {
-        const Value left = kid(0);
-        return truth(left) == (node.kind == NodeKind::kOr) ? left : kid(1);
-      }
-      case NodeKind::kChoice:
-        if (truth(kid(0))) return kid(1);
-        return node.kids[2] ? kid(2) : undefined("an if without an else");
-      default:
-        return {};
+    const auto kid = [&](size_t i) {
+      return node.kids[i] ? evaluate(*node.kids[i], scope) : none();
+    };
+    if (node.kind == NodeKind::kConstant) return node.value;
+    if (node.kind == NodeKind::kName) return look(node.name, scope);
+    if (node.kind == NodeKind::kAnd || node.kind == NodeKind::kOr) {
+      const Value left = kid(0);
+      return truth(left) == (node.kind == NodeKind::kOr) ? left : kid(1);
     }
-  }
-
-  Value call(const Value& callee, Arguments& arguments) {
-    if (callee.is(Kind::kUndefined)) raiseUndefined(callee);
-    if (callee.is(Kind::kLoop))
-      raise(FailureKind::kError, "a loop that is not recursive is called");
-    if (!callee.is(Kind::kFunction))
-      raise(FailureKind::kError, "a value of type " + typeName(callee) + " is called");
-    Value result = callee.object->call(arguments);
+    if (node.kind == NodeKind::kChoice) {
+      if (truth(kid(0))) return kid(1);
+      return node.kids[2] ? kid(2) : undefined("an if without an else");
+    }
+    Values kids;
+    for (size_t i = 0; i < node.kids.size(); ++i) kids.push_back(kid(i));
+    line_ = node.line;
+    switch (node.kind) {
+      case NodeKind::kList:
+      case NodeKind::kTuple:
+        return sequence(node.kind == NodeKind::kList ? Kind::kList : Kind::kTuple, std::move(kids));
+      case NodeKind::kDict: {
+        const Value made = dict({});
+        for (size_t i = 0; i < kids.size(); i += 2) put(work_, made, kids[i], kids[i + 1]);
+        return dict(made.pairs());
+      }
+      case NodeKind::kAttribute:
+        return attributeOf(work_, kids[0], node.name);
+      case NodeKind::kItem:
+        return itemOf(work_, kids[0], kids[1]);
+      case NodeKind::kSlice:
+        return slice(kids[0], kids[1], kids[2], node.name == "-1");
+      case NodeKind::kNot:
+        return boolean(!truth(kids[0]));
+      case NodeKind::kNegative:
+        return binary('-', integer(0), kids[0]);
+      case NodeKind::kBinary:
+        return binary(node.name[0], kids[0], kids[1]);
+      case NodeKind::kCompare:
+        return boolean(compare(node.name, kids[0], kids[1]));
+      default:
+        break;
+    }
+    Arguments arguments;
+    const size_t named = kids.size() - node.names.size();
+    for (size_t i = 1; i < named; ++i) arguments.values.push_back(kids[i]);
+    for (size_t i = named; i < kids.size(); ++i)
+      arguments.named.emplace_back(node.names[i - named], kids[i]);
+    if (node.kind == NodeKind::kFilter) return applyFilter(work_, node.name, kids[0], arguments);
+    if (node.kind == NodeKind::kTest)
+      return boolean(applyTest(work_, node.name, kids[0], arguments));
+    if (kids[0].is(Kind::kUndefined)) raiseUndefined(kids[0]);
+    if (!kids[0].is(Kind::kFunction))
+      raise(FailureKind::kError, "a value of type " + typeName(kids[0]) + " is called");
+    const Value result = kids[0].object->call(arguments);
     if (result.is(Kind::kNamespace)) namespaces_.push_back(result);
     return result;
   }
 
   bool compare(const std::string& op, const Value& left, const Value& right) {
-    if (op == "==") return equals(work_, left, right);
-    if (op == "!=") return !equals(work_, left, right);
-    if (op == "in") return contains(work_, right, left);
-    if (op == "not in") return !contains(work_, right, left);
-    if (op == "<") return less(work_, left, right);
-    if (op == ">") return less(work_, right, left);
-    return (op == "<=" ? less(work_, left, right) : less(work_, right, left)) ||
-           equals(work_, left, right);
+    if (op == "==" || op == "!=") return equals(work_, left, right) == (op == "==");
+    if (op == "in" || op == "not in") return contains(work_, right, left) == (op == "in");
+    const Value &low = op[0] == '<' ? left : right, &high = op[0] == '<' ? right : left;
+    return less(work_, low, high) || (op.size() == 2 && equals(work_, left, right));
   }
 
-  Value slice(const Node& node, const ScopePtr& scope) {
-    const Value value = evaluate(*node.kids[0], scope);
-    const auto bound = [&](size_t i) {
-      return node.kids[i] ? evaluate(*node.kids[i], scope) : none();
-    };
-    const Value first = bound(1), last = bound(2);
+  Value slice(const Value& value, const Value& first, const Value& last, bool backwards) {
     if (value.is(Kind::kUndefined)) raiseUndefined(value);
     const bool text = value.is(Kind::kString);
     if (value.is(Kind::kRange) || (text && value.number == 1))
@@ -443,7 +365,7 @@ class Machine {
     const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
     const auto part = [&](auto whole) {
       whole = {whole.begin() + begin, whole.begin() + end};
-      if (node.name == "-1") std::reverse(whole.begin(), whole.end());
+      if (backwards) std::reverse(whole.begin(), whole.end());
       return whole;
     };
     work_.spend(static_cast<size_t>(text ? size / 4 : 2 * size));

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "worker/model/nfc.h"
 
@@ -18,31 +19,37 @@ struct In {
   std::string name;
   const Value& self;
   const Arguments& arguments;
+  bool method = false;  // it wants a text where a filter makes one
   std::vector<const Value*> given = {};
 };
 
 struct Builtin {
-  std::vector<std::string> parameters;  // "" has a place alone; the last one "*" takes all
+  // The names of the parameters; "_": it has a place alone. "*": `run` reads the arguments.
+  std::string_view parameters;
   size_t required;
   Value (*run)(In& in);
 };
 using Table = std::map<std::string, Builtin, std::less<>>;
 
 Value run(const Builtin& builtin, In in) {
-  const auto fail = [&] { unsupported(in.name + " with such arguments"); };
   in.work.spend(2);
-  if (builtin.parameters == std::vector<std::string>{"*"}) return builtin.run(in);
+  if (builtin.parameters == "*") return builtin.run(in);
+  const auto fail = [&] { unsupported(in.name + " with such arguments"); };
+  std::vector<std::string> names;
+  std::istringstream words{std::string(builtin.parameters)};
+  for (std::string word; words >> word;) names.push_back(word);
   for (const Value& value : in.arguments.values) in.given.push_back(&value);
-  if (in.given.size() > builtin.parameters.size()) fail();
-  in.given.resize(builtin.parameters.size());
+  if (in.given.size() > names.size()) fail();
+  in.given.resize(names.size());
   for (const auto& [name, value] : in.arguments.named) {
-    const auto at = std::find(builtin.parameters.begin(), builtin.parameters.end(), name);
-    const auto place = static_cast<size_t>(at - builtin.parameters.begin());
-    if (at == builtin.parameters.end() || name.empty() || in.given[place] != nullptr) fail();
-    in.given[place] = &value;
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end() || name == "_") fail();
+    const Value*& place = in.given[static_cast<size_t>(at - names.begin())];
+    if (std::exchange(place, &value) != nullptr) fail();
   }
-  const auto needed = static_cast<std::ptrdiff_t>(builtin.required);
-  if (std::count(in.given.begin(), in.given.begin() + needed, nullptr) != 0) fail();
+  for (size_t i = 0; i < builtin.required; ++i) {
+    if (in.given[i] == nullptr) fail();
+  }
   return builtin.run(in);
 }
 
@@ -138,11 +145,6 @@ Text joined(Work& work, const Text& separator, const std::vector<Text>& parts) {
   return out;
 }
 
-Text replaced(In& in, const Text& text, const Text& old, const Text& fresh) {
-  if (old.empty()) unsupported("replace of an empty text");
-  return joined(in.work, fresh, pieces(in.work, text, old, -1));
-}
-
 Value split(In& in) {
   const Text& own = textIn(in.self, in.name);
   if (in.given[0] == nullptr || in.given[0]->is(Kind::kNone)) unsupported("split at blanks");
@@ -181,24 +183,30 @@ Value format(In& in) {
   return made(in, std::move(out));
 }
 
+Value lower(In& in) { return made(in, lowered(in.method ? textIn(in.self, in.name) : own(in))); }
+Value upper(In& in) { return made(in, uppered(in.method ? textIn(in.self, in.name) : own(in))); }
+Value replace(In& in) {
+  const auto read = [&](const Value& v) {
+    return in.method ? textIn(v, in.name) : str(in.work, v);
+  };
+  const Text old = read(*in.given[0]);
+  if (old.empty()) unsupported("replace of an empty text");
+  const std::vector<Text> parts = pieces(in.work, read(in.self), old, -1);
+  return made(in, joined(in.work, read(*in.given[1]), parts));
+}
+
 const Table& textMethods() {
   static const Table kTable = {
-      {"endswith", {{""}, 1, startsOrEnds}},
-      {"format", {{"*"}, 0, format}},
-      {"lower", {{}, 0, [](In& in) { return made(in, lowered(textIn(in.self, in.name))); }}},
-      {"lstrip", {{""}, 0, strip}},
-      {"replace",
-       {{"", ""},
-        2,
-        [](In& in) {
-          return made(in, replaced(in, textIn(in.self, in.name), textIn(*in.given[0], in.name),
-                                   textIn(*in.given[1], in.name)));
-        }}},
-      {"rstrip", {{""}, 0, strip}},
-      {"split", {{"sep", "maxsplit"}, 0, split}},
-      {"startswith", {{""}, 1, startsOrEnds}},
-      {"strip", {{""}, 0, strip}},
-      {"upper", {{}, 0, [](In& in) { return made(in, uppered(textIn(in.self, in.name))); }}},
+      {"endswith", {"_", 1, startsOrEnds}},
+      {"format", {"*", 0, format}},
+      {"lower", {"", 0, lower}},
+      {"lstrip", {"_", 0, strip}},
+      {"replace", {"_ _", 2, replace}},
+      {"rstrip", {"_", 0, strip}},
+      {"split", {"sep maxsplit", 0, split}},
+      {"startswith", {"_", 1, startsOrEnds}},
+      {"strip", {"_", 0, strip}},
+      {"upper", {"", 0, upper}},
   };
   return kTable;
 }
@@ -215,18 +223,17 @@ Value view(In& in) {
   return sequence(Kind::kView, std::move(items));
 }
 
+Value get(In& in) {
+  const Value* found = find(in.work, in.self, *in.given[0]);
+  return found != nullptr ? *found : in.given[1] != nullptr ? *in.given[1] : none();
+}
+
 const Table& dictMethods() {
   static const Table kTable = {
-      {"get",
-       {{"", ""},
-        1,
-        [](In& in) {
-          const Value* found = find(in.work, in.self, *in.given[0]);
-          return found != nullptr ? *found : in.given[1] != nullptr ? *in.given[1] : none();
-        }}},
-      {"items", {{}, 0, view}},
-      {"keys", {{}, 0, view}},
-      {"values", {{}, 0, view}},
+      {"get", {"_ _", 1, get}},
+      {"items", {"", 0, view}},
+      {"keys", {"", 0, view}},
+      {"values", {"", 0, view}},
   };
   return kTable;
 }
@@ -235,18 +242,18 @@ bool among(const std::string& name, std::string_view words) {
   return (" " + std::string(words) + " ").find(" " + name + " ") != std::string::npos;
 }
 
-// What Python's values have beside the methods of the tables. The sandbox forbids the first ones.
-constexpr std::string_view kForbiddenOfDicts = "clear pop popitem setdefault update";
-constexpr std::string_view kForbiddenOfLists = "append clear extend insert pop remove reverse sort";
-constexpr std::string_view kOfTexts =
+// What Python's values have beside the methods of the tables.
+constexpr std::string_view
+    kOfDicts = "copy fromkeys",
+    kForbidden = "append clear extend insert pop popitem remove reverse setdefault sort update";
+constexpr std::string_view kOfOthers =
     "capitalize casefold center count encode expandtabs find format_map index isalnum isalpha "
     "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper "
     "join ljust maketrans partition removeprefix removesuffix rfind rindex rjust rpartition rsplit "
-    "splitlines swapcase title translate zfill";
-constexpr std::string_view kOfOthers =
-    "as_integer_ratio bit_count bit_length close conjugate copy count denominator from_bytes "
-    "fromhex fromkeys gi_code gi_frame gi_running gi_suspended gi_yieldfrom hex imag index "
-    "is_integer isdisjoint mapping numerator real send start step stop throw to_bytes";
+    "splitlines swapcase title translate zfill as_integer_ratio bit_count bit_length close "
+    "conjugate copy denominator from_bytes fromhex gi_code gi_frame gi_running gi_suspended "
+    "gi_yieldfrom hex imag is_integer isdisjoint mapping numerator real send start step stop throw "
+    "to_bytes";
 
 // Returns a Python attribute of the value, or nothing if Python has none of this name.
 std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::string& name) {
@@ -260,16 +267,15 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
     const Table& methods = text ? textMethods() : dictMethods();
     if (const auto found = methods.find(name); found != methods.end()) {
       return function([&work, &method = *found, value](Arguments& arguments) {
-        return run(method.second, {work, method.first, value, arguments});
+        return run(method.second, {work, method.first, value, arguments, true});
       });
     }
   }
-  if ((kind == Kind::kDict && among(name, kForbiddenOfDicts)) ||
-      (kind == Kind::kList && among(name, kForbiddenOfLists))) {
-    return undefined("the method " + name + " of a " + typeName(value), true);
-  }
+  if ((kind == Kind::kDict || kind == Kind::kList) && among(name, kForbidden))
+    raise(FailureKind::kForbidden, "the sandbox of templates forbids the method " + name);
   if (kind == Kind::kLoop) return value.object->attribute(name);
-  if (name.starts_with("__") || kind == Kind::kFunction || among(name, text ? kOfTexts : kOfOthers))
+  if (name.starts_with("__") || kind == Kind::kFunction ||
+      among(name, kind == Kind::kDict ? kOfDicts : kOfOthers))
     unsupported("the attribute " + name + " of a value of type " + typeName(value));
   return std::nullopt;
 }
@@ -353,26 +359,6 @@ Value toInteger(In& in) {
   return integer(std::stoll(plain));
 }
 
-Value indent(In& in) {
-  if (in.self.is(Kind::kUndefined)) raiseUndefined(in.self);
-  const int64_t width = integerIn(in.given[0], 4, in.name);
-  const Text blanks(static_cast<size_t>(std::clamp<int64_t>(width, 0, 1000)), U' ');
-  Text out;
-  size_t lines = 0;
-  for (const Text& line : pieces(in.work, textIn(in.self, in.name), U"\n", -1)) {
-    const bool breaks = std::any_of(line.begin(), line.end(), [](char32_t c) {
-      return bare(c) != '\t' && (bare(c) < 0x20 || bare(c) == 0x85 || (bare(c) | 1) == 0x2029);
-    });
-    if (breaks) unsupported("indent of a text with other line ends than \\n");
-    const bool first = in.given[1] != nullptr && truth(*in.given[1]);
-    if (lines > 0) out += U'\n';
-    if (lines++ == 0 ? first : !line.empty()) out += blanks;
-    in.work.spend(1 + blanks.size() / 4);
-    out += line;
-  }
-  return made(in, std::move(out));
-}
-
 Value json(In& in) {
   if (in.given[0] != nullptr && truth(*in.given[0])) unsupported("tojson with ensure_ascii");
   const bool indented = in.given[1] != nullptr && !in.given[1]->is(Kind::kNone);
@@ -426,11 +412,11 @@ Value each(In& in) {
 
 Value unique(In& in) {
   return iterator(in, [&] {
-    Pairs seen;
+    const Value seen = dict({});
     Values items;
     for (const Value& item : listOf(in.work, in.self)) {
       put(in.work, seen, withoutCase(item), none());
-      if (seen.size() > items.size()) items.push_back(item);
+      if (seen.pairs().size() > items.size()) items.push_back(item);
     }
     return items;
   });
@@ -454,88 +440,80 @@ Value join(In& in) {
   return made(in, joined(in.work, separator, parts));
 }
 
+Value standard(In& in) {
+  const bool if_false = in.given[1] != nullptr && truth(*in.given[1]);
+  if (!in.self.is(Kind::kUndefined) && !(if_false && !truth(in.self))) return in.self;
+  return in.given[0] == nullptr ? string({}) : *in.given[0];
+}
+
+// string and safe
+Value toText(In& in) {
+  if (in.name == "string" && in.self.is(Kind::kString)) return in.self;
+  Value out = made(in, own(in));
+  out.number = in.name == "safe";
+  return out;
+}
+
+Value length(In& in) { return integer(static_cast<int64_t>(lengthOf(in.self))); }
+Value list(In& in) { return sequence(Kind::kList, listOf(in.work, in.self)); }
+Value trim(In& in) { return made(in, stripped(own(in), in.given[0], true, true)); }
+
 const Table& filters() {
   static const Table kTable = {
-      {"default",
-       {{"default_value", "boolean"},
-        0,
-        [](In& in) {
-          const bool if_false = in.given[1] != nullptr && truth(*in.given[1]);
-          if (!in.self.is(Kind::kUndefined) && !(if_false && !truth(in.self))) return in.self;
-          return in.given[0] == nullptr ? string({}) : *in.given[0];
-        }}},
-      {"dictsort", {{}, 0, dictsort}},
-      {"indent", {{"width", "first"}, 0, indent}},
-      {"int", {{}, 0, toInteger}},
-      {"items", {{}, 0, itemsOf}},
-      {"join", {{"d"}, 0, join}},
-      {"length", {{}, 0, [](In& in) { return integer(int64_t(lengthOf(in.self))); }}},
-      {"list", {{}, 0, [](In& in) { return sequence(Kind::kList, listOf(in.work, in.self)); }}},
-      {"lower", {{}, 0, [](In& in) { return made(in, lowered(own(in))); }}},
-      {"map", {{"*"}, 0, each}},
-      {"min", {{}, 0, least}},
-      {"reject", {{"*"}, 0, each}},
-      {"rejectattr", {{"*"}, 0, each}},
-      {"replace",
-       {{"old", "new"},
-        2,
-        [](In& in) {
-          return made(
-              in, replaced(in, own(in), str(in.work, *in.given[0]), str(in.work, *in.given[1])));
-        }}},
-      {"safe",
-       {{},
-        0,
-        [](In& in) {
-          Value out = made(in, own(in));
-          out.number = 1;
-          return out;
-        }}},
-      {"select", {{"*"}, 0, each}},
-      {"selectattr", {{"*"}, 0, each}},
-      {"sort", {{"attribute"}, 0, sort}},
-      {"string",
-       {{}, 0, [](In& in) { return in.self.is(Kind::kString) ? in.self : made(in, own(in)); }}},
-      {"tojson", {{"ensure_ascii", "indent"}, 0, json}},
-      {"trim",
-       {{"chars"}, 0, [](In& in) { return made(in, stripped(own(in), in.given[0], true, true)); }}},
-      {"unique", {{}, 0, unique}},
-      {"upper", {{}, 0, [](In& in) { return made(in, uppered(own(in))); }}},
+      {"default", {"default_value boolean", 0, standard}},
+      {"dictsort", {"", 0, dictsort}},
+      {"int", {"", 0, toInteger}},
+      {"items", {"", 0, itemsOf}},
+      {"join", {"d", 0, join}},
+      {"length", {"", 0, length}},
+      {"list", {"", 0, list}},
+      {"lower", {"", 0, lower}},
+      {"map", {"*", 0, each}},
+      {"min", {"", 0, least}},
+      {"reject", {"*", 0, each}},
+      {"rejectattr", {"*", 0, each}},
+      {"replace", {"old new", 2, replace}},
+      {"safe", {"", 0, toText}},
+      {"select", {"*", 0, each}},
+      {"selectattr", {"*", 0, each}},
+      {"sort", {"attribute", 0, sort}},
+      {"string", {"", 0, toText}},
+      {"tojson", {"ensure_ascii indent", 0, json}},
+      {"trim", {"chars", 0, trim}},
+      {"unique", {"", 0, unique}},
+      {"upper", {"", 0, upper}},
   };
   return kTable;
 }
 
-template <Kind... kinds>
-Value oneOf(In& in) {
-  return boolean((in.self.is(kinds) || ...));
+Value equalto(In& in) { return boolean(equals(in.work, in.self, *in.given[0])); }
+
+// Each other test looks at the kind of a value, and some at the value.
+Value kindTest(In& in) {
+  const Kind kind = in.self.kind;
+  const std::string& name = in.name;
+  if (name == "boolean") return boolean(kind == Kind::kBool);
+  if (name == "true" || name == "false")
+    return boolean(kind == Kind::kBool && truth(in.self) == (name == "true"));
+  if (name == "defined") return boolean(kind != Kind::kUndefined);
+  if (name == "undefined") return boolean(kind == Kind::kUndefined);
+  if (name == "none") return boolean(kind == Kind::kNone);
+  if (name == "number") return boolean(kind >= Kind::kBool && kind <= Kind::kFloat);
+  if (name == "string") return boolean(kind == Kind::kString);
+  if (name == "mapping") return boolean(kind == Kind::kDict);
+  const bool lazy = kind == Kind::kView || kind == Kind::kIterator || kind == Kind::kLoop;
+  const bool sized = kind >= Kind::kString && kind <= Kind::kRange;
+  return boolean(kind == Kind::kUndefined || (lazy ? name == "iterable" : sized));
 }
 
 const Table& tests() {
-  static const Table kTable = {
-      {"boolean", {{}, 0, oneOf<Kind::kBool>}},
-      {"defined", {{}, 0, [](In& in) { return boolean(!in.self.is(Kind::kUndefined)); }}},
-      {"equalto",
-       {{""}, 1, [](In& in) { return boolean(equals(in.work, in.self, *in.given[0])); }}},
-      {"false",
-       {{}, 0, [](In& in) { return boolean(in.self.is(Kind::kBool) && in.self.number == 0); }}},
-      {"iterable",
-       {{},
-        0,
-        oneOf<Kind::kUndefined, Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange,
-              Kind::kView, Kind::kIterator, Kind::kLoop>}},
-      {"mapping", {{}, 0, oneOf<Kind::kDict>}},
-      {"none", {{}, 0, oneOf<Kind::kNone>}},
-      {"number", {{}, 0, oneOf<Kind::kInt, Kind::kBool, Kind::kFloat>}},
-      {"sequence",
-       {{},
-        0,
-        oneOf<Kind::kUndefined, Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict,
-              Kind::kRange>}},
-      {"string", {{}, 0, oneOf<Kind::kString>}},
-      {"true",
-       {{}, 0, [](In& in) { return boolean(in.self.is(Kind::kBool) && in.self.number == 1); }}},
-      {"undefined", {{}, 0, oneOf<Kind::kUndefined>}},
-  };
+  static const Table kTable = [] {
+    Table table = {{"equalto", {"_", 1, equalto}}};
+    for (const char* name : {"boolean", "defined", "false", "iterable", "mapping", "none", "number",
+                             "sequence", "string", "true", "undefined"})
+      table[name] = {"", 0, kindTest};
+    return table;
+  }();
   return kTable;
 }
 
@@ -558,7 +536,7 @@ Value makeNamespace(In& in) {
   if (!in.arguments.values.empty()) unsupported("namespace of a dict");
   Value space = dict({});
   for (const auto& [key, value] : in.arguments.named)
-    put(in.work, space.object->pairs, string(textOf(key)), value);
+    put(in.work, space, string(textOf(key)), value);
   space.kind = Kind::kNamespace;
   return space;
 }
@@ -573,17 +551,16 @@ Value today(In& in) {
   return string(textOf({buffer, size}));
 }
 
+Value raiseException(In& in) {
+  raise(FailureKind::kRaised, "it says: " + utf8Of(str(in.work, *in.given[0])));
+}
+
 const Table& functions() {
   static const Table kTable = {
-      {"namespace", {{"*"}, 0, makeNamespace}},
-      {"raise_exception",
-       {{"message"},
-        1,
-        [](In& in) -> Value {
-          raise(FailureKind::kRaised, "it says: " + utf8Of(str(in.work, *in.given[0])));
-        }}},
-      {"range", {{"", "", ""}, 1, range}},
-      {"strftime_now", {{"format"}, 1, today}},
+      {"namespace", {"*", 0, makeNamespace}},
+      {"raise_exception", {"message", 1, raiseException}},
+      {"range", {"_ _ _", 1, range}},
+      {"strftime_now", {"format", 1, today}},
   };
   return kTable;
 }

@@ -10,48 +10,55 @@
 
 namespace allot::jinja {
 
+// The parts of a node are `kids`; a part that may be missing is null:
+// kList, kTuple; kDict: key, value, key, value; kAttribute: the attribute `name` of kids[0];
+// kItem: kids[0][kids[1]]; kSlice: kids[0][kids[1]:kids[2]], and the name "-1" means [::-1];
+// kCall, kFilter, kTest: kids[0] and the arguments, the last ones with the names in `names`;
+// kBinary, kCompare: `name` is the operator; kChoice: kids[1] if kids[0] else kids[2];
+// kSet: kids[0] = kids[1]; kSetBlock: kids[0] = body; kFor: target, iterable, condition;
+// kMacro: the parameters are `names` and their defaults are `kids`.
 enum class NodeKind {
-  // Expressions.
-  kConstant,  // value
-  kName,      // name
-  kList,      // kids
+  kConstant,
+  kName,
+  kList,
   kTuple,
-  kDict,       // kids: key, value, key, value
-  kAttribute,  // name of kids[0]
-  kItem,       // kids[0][kids[1]]
-  kSlice,      // kids[0][kids[1]:kids[2]]; null where nothing is written; name "-1": [::-1]
-  kCall,       // kids[0](kids[1], ...); the last ones have the names in `names`
-  kFilter,     // kids[0] | name(kids[1], ...)
-  kTest,       // kids[0] is name(kids[1], ...)
+  kDict,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
   kNot,
   kNegative,
-  kBinary,   // kids[0] name kids[1]
-  kCompare,  // the same
+  kBinary,
+  kCompare,
   kAnd,
   kOr,
-  kChoice,  // kids[1] if kids[0] else kids[2]; kids[2] may be null
-  // Statements, with a body.
-  kText,        // value
-  kPrint,       // kids[0]
-  kSet,         // kids[0] = kids[1]
-  kSetBlock,    // kids[0] = body
-  kFor,         // kids: target, iterable, condition or null; body, other
-  kIf,          // kids[0], body, other
-  kMacro,       // name, names: parameters; kids: their defaults or null
-  kGeneration,  // body
+  kChoice,
+  kText,
+  kPrint,
+  kSet,
+  kSetBlock,
+  kFor,
+  kIf,
+  kMacro,
+  kGeneration,
   kBreak,
   kContinue,
-  kTemplate,  // body
+  kTemplate
 };
+
+using NodePtr = std::unique_ptr<struct Node>;
 
 struct Node {
   NodeKind kind;
   int line = 0;
   std::string name = {};
   Value value = {};
-  std::vector<std::unique_ptr<Node>> kids = {};
-  std::vector<std::unique_ptr<Node>> body = {};
-  std::vector<std::unique_ptr<Node>> other = {};
+  std::vector<NodePtr> kids = {};
+  std::vector<NodePtr> body = {};
+  std::vector<NodePtr> other = {};
   std::vector<std::string> names = {};
   int depth = 1;
 };

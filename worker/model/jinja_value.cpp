@@ -92,9 +92,7 @@ void raise(FailureKind kind, const std::string& message) { throw Fault{{kind, 0,
 void unsupported(const std::string& what) { raise(FailureKind::kUnsupported, what); }
 
 void raiseUndefined(const Value& value) {
-  const std::string name = value.object ? utf8Of(value.text()) : "a value";
-  if (value.number == 1) raise(FailureKind::kForbidden, "the sandbox of templates forbids " + name);
-  raise(FailureKind::kUndefined, name + " is not defined");
+  raise(FailureKind::kUndefined, utf8Of(value.text()) + " is not defined");
 }
 
 Text textOf(std::string_view utf8, bool data) {
@@ -172,11 +170,7 @@ Value dict(Pairs pairs) { return made(Kind::kDict, {.pairs = std::move(pairs)});
 Value function(std::function<Value(Arguments&)> call) {
   return made(Kind::kFunction, {.call = std::move(call)});
 }
-Value undefined(const std::string& name, bool forbidden) {
-  Value value = made(Kind::kUndefined, {.text = textOf(name)});
-  value.number = forbidden;
-  return value;
-}
+Value undefined(const std::string& name) { return made(Kind::kUndefined, {.text = textOf(name)}); }
 
 std::string typeName(const Value& value) {
   constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",      "int",      "float",
@@ -185,28 +179,13 @@ std::string typeName(const Value& value) {
   return kNames[static_cast<int>(value.kind)];
 }
 
+// Of what a string, list, tuple, dict, view or range holds.
+bool sized(const Value& value) { return value.kind >= Kind::kString && value.kind <= Kind::kRange; }
+size_t sizeOf(const Object& o) { return o.text.size() + o.items.size() + o.pairs.size(); }
+
 bool truth(const Value& value) {
-  switch (value.kind) {
-    case Kind::kUndefined:
-    case Kind::kNone:
-      return false;
-    case Kind::kBool:
-    case Kind::kInt:
-      return value.number != 0;
-    case Kind::kFloat:
-      return value.real != 0;
-    case Kind::kString:
-      return !value.text().empty();
-    case Kind::kDict:
-      return !value.pairs().empty();
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kView:
-    case Kind::kRange:
-      return !value.items().empty();
-    default:
-      return true;
-  }
+  if (sized(value)) return sizeOf(*value.object) != 0;
+  return value.kind > Kind::kRange || value.number != 0 || value.real != 0;
 }
 
 bool equals(Work& work, const Value& a, const Value& b) {
@@ -215,30 +194,21 @@ bool equals(Work& work, const Value& a, const Value& b) {
     return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) == asReal(b) : a.number == b.number;
   }
   if (a.kind != b.kind) return false;
-  switch (a.kind) {
-    case Kind::kUndefined:
-    case Kind::kNone:
-      return true;
-    case Kind::kString:
-      work.spend(a.text().size() / 4);
-      return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
-                        sameCharacter);
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-      return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
-                        [&](const Value& x, const Value& y) { return equals(work, x, y); });
-    case Kind::kDict:
-      return a.pairs().size() == b.pairs().size() &&
-             std::all_of(a.pairs().begin(), a.pairs().end(), [&](const auto& pair) {
-               const Value* other = find(work, b, pair.first);
-               return other != nullptr && equals(work, pair.second, *other);
-             });
-    case Kind::kView:
-      unsupported("a comparison of views of a dict");
-    default:
-      return a.object == b.object;
+  if (a.kind <= Kind::kNone) return true;
+  if (!sized(a)) return a.object == b.object;
+  if (a.is(Kind::kView)) unsupported("a comparison of views of a dict");
+  if (a.is(Kind::kDict)) {
+    return a.pairs().size() == b.pairs().size() &&
+           std::all_of(a.pairs().begin(), a.pairs().end(), [&](const auto& pair) {
+             const Value* other = find(work, b, pair.first);
+             return other != nullptr && equals(work, pair.second, *other);
+           });
   }
+  work.spend(a.text().size() / 4);
+  return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
+                    sameCharacter) &&
+         std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
+                    [&](const Value& x, const Value& y) { return equals(work, x, y); });
 }
 
 bool less(Work& work, const Value& a, const Value& b) {
@@ -249,85 +219,51 @@ bool less(Work& work, const Value& a, const Value& b) {
   if (numeric(a) && numeric(b)) {
     return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) < asReal(b) : a.number < b.number;
   }
-  if (a.is(Kind::kString) && b.is(Kind::kString)) {
-    work.spend(std::min(a.text().size(), b.text().size()) / 4);
-    return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(),
-                                        b.text().end(),
-                                        [](char32_t x, char32_t y) { return bare(x) < bare(y); });
-  }
-  if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple)))
-    unsupported("an order of lists");
-  raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
+  if (a.kind != b.kind || a.kind < Kind::kString || a.kind > Kind::kTuple)
+    raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
+  if (!a.is(Kind::kString)) unsupported("an order of lists");
+  work.spend(std::min(a.text().size(), b.text().size()) / 4);
+  return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(),
+                                      b.text().end(),
+                                      [](char32_t x, char32_t y) { return bare(x) < bare(y); });
 }
 
-const Value* find(Work& work, const Value& dict, const Value& key) {
+Value* find(Work& work, const Value& dict, const Value& key) {
   if (!hashable(key)) raise(FailureKind::kError, "a dict has no keys of type " + typeName(key));
-  for (const auto& [name, value] : dict.pairs()) {
+  for (auto& [name, value] : dict.object->pairs) {
     if (equals(work, name, key)) return &value;
   }
   return nullptr;
 }
 
-void put(Work& work, Pairs& pairs, const Value& key, Value value) {
-  if (!hashable(key)) raise(FailureKind::kError, "a dict has no keys of type " + typeName(key));
-  for (auto& pair : pairs) {
-    if (equals(work, pair.first, key)) {
-      pair.second = std::move(value);
-      return;
-    }
+void put(Work& work, const Value& dict, const Value& key, Value value) {
+  if (Value* found = find(work, dict, key)) {
+    *found = std::move(value);
+  } else {
+    dict.object->pairs.emplace_back(key, std::move(value));
   }
-  pairs.emplace_back(key, std::move(value));
 }
 
 Values listOf(Work& work, const Value& value) {
-  Values items;
-  switch (value.kind) {
-    case Kind::kUndefined:
-      break;
-    case Kind::kString:
-      work.spend(2 * value.text().size());
-      for (const char32_t c : value.text()) items.push_back(string(Text(1, c)));
-      break;
-    case Kind::kDict:
-      for (const auto& [key, inner] : value.pairs()) items.push_back(key);
-      break;
-    case Kind::kIterator:
-      if (std::exchange(value.object->read, true))
-        unsupported("a second pass over the result of map, select or their like");
-      [[fallthrough]];
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kView:
-    case Kind::kRange:
-      items = value.items();
-      break;
-    case Kind::kLoop:
-      unsupported("iteration over the variable loop");
-    default:
-      raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
-  }
-  work.spend(2 * items.size());
+  if (value.is(Kind::kUndefined)) return {};
+  if (value.is(Kind::kLoop)) unsupported("iteration over the variable loop");
+  if (!sized(value) && !value.is(Kind::kIterator))
+    raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
+  if (value.is(Kind::kIterator) && std::exchange(value.object->read, true))
+    unsupported("a second pass over the result of map, select or their like");
+  work.spend(2 * sizeOf(*value.object));
+  Values items = value.items();
+  for (const char32_t c : value.text()) items.push_back(string(Text(1, c)));
+  for (const auto& [key, inner] : value.pairs()) items.push_back(key);
   return items;
 }
 
 size_t lengthOf(const Value& value) {
-  switch (value.kind) {
-    case Kind::kUndefined:
-      return 0;
-    case Kind::kString:
-      return value.text().size();
-    case Kind::kDict:
-      return value.pairs().size();
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kView:
-    case Kind::kRange:
-      return value.items().size();
-    case Kind::kLoop:
-      unsupported("the length of the variable loop");
-    default:
-      raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
-  }
+  if (value.is(Kind::kUndefined)) return 0;
+  if (value.is(Kind::kLoop)) unsupported("the length of the variable loop");
+  if (!sized(value))
+    raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
+  return sizeOf(*value.object);
 }
 
 Text str(Work& work, const Value& value) {
@@ -337,41 +273,25 @@ Text str(Work& work, const Value& value) {
 
 Text repr(Work& work, const Value& value) {
   work.spend(1);
-  const auto joined = [&](Text begin, const Values& items, Text end) {
-    for (size_t i = 0; i < items.size(); ++i) begin += (i > 0 ? U", " : U"") + repr(work, items[i]);
-    work.spend(begin.size() / 4);
-    return begin + end;
-  };
-  switch (value.kind) {
-    case Kind::kUndefined:
-      return U"Undefined";
-    case Kind::kNone:
-      return U"None";
-    case Kind::kBool:
-      return value.number != 0 ? U"True" : U"False";
-    case Kind::kInt:
-    case Kind::kFloat:
-      return numberText(value);
-    case Kind::kString:
-      if (value.number == 1) unsupported("a list that holds safe text is printed");
-      work.spend(value.text().size() / 4);
-      return quoted(value.text(), false);
-    case Kind::kList:
-      return joined(U"[", value.items(), U"]");
-    case Kind::kTuple:
-      return joined(U"(", value.items(), value.items().size() == 1 ? U",)" : U")");
-    case Kind::kDict: {
-      Text out = U"{";
-      for (const auto& [key, inner] : value.pairs()) {
-        if (out.size() > 1) out += U", ";
-        out += repr(work, key) + U": " + repr(work, inner);
-      }
-      work.spend(out.size() / 4);
-      return out + U"}";
-    }
-    default:
-      unsupported("a value of type " + typeName(value) + " is printed");
+  if (value.is(Kind::kUndefined)) return U"Undefined";
+  if (value.is(Kind::kNone)) return U"None";
+  if (value.is(Kind::kBool)) return value.number != 0 ? U"True" : U"False";
+  if (numeric(value)) return numberText(value);
+  if (value.is(Kind::kString)) {
+    if (value.number == 1) unsupported("a list that holds safe text is printed");
+    work.spend(value.text().size() / 4);
+    return quoted(value.text(), false);
   }
+  const bool tuple = value.is(Kind::kTuple), dict = value.is(Kind::kDict);
+  if (!tuple && !dict && !value.is(Kind::kList))
+    unsupported("a value of type " + typeName(value) + " is printed");
+  Text out = dict ? U"{" : tuple ? U"(" : U"[";
+  const auto comma = [&] { out += out.size() > 1 ? U", " : U""; };
+  for (const Value& item : value.items()) comma(), out += repr(work, item);
+  for (const auto& [key, inner] : value.pairs())
+    comma(), out += repr(work, key) + U": " + repr(work, inner);
+  work.spend(out.size() / 4);
+  return out + (dict ? U"}" : !tuple ? U"]" : value.items().size() == 1 ? U",)" : U")");
 }
 
 Text toJson(Work& work, const Value& value, int64_t indent, int level) {

@@ -46,6 +46,9 @@ class Work {
   size_t left_;
 };
 
+// kView is that of a dict's keys, values or items. kIterator is what map, select and others give,
+// to be read once. kNamespace is the only value that changes. kFunction is a macro, a method or a
+// global function, kLoop the variable loop of a for. kString to kRange have a length.
 enum class Kind {
   kUndefined,
   kNone,
@@ -56,12 +59,12 @@ enum class Kind {
   kList,
   kTuple,
   kDict,
-  kView,       // of a dict's keys, values or items
-  kRange,      // with its numbers in `items`
-  kIterator,   // of map, select and others, with what it gives in `items`: read once
-  kNamespace,  // `pairs`, the only value that changes
-  kFunction,   // a macro, a method, a global function
-  kLoop,       // the variable loop of a for
+  kView,
+  kRange,
+  kIterator,
+  kNamespace,
+  kFunction,
+  kLoop
 };
 
 struct Value;
@@ -85,9 +88,7 @@ struct Object {
 
 struct Value {
   Kind kind = Kind::kUndefined;
-  // A bool or an integer. Of a string, 1 if it is safe HTML; of an undefined value, 1 if it stands
-  // for an attribute that the sandbox forbids.
-  int64_t number = 0;
+  int64_t number = 0;  // a bool or an integer; of a string, 1 if it is safe HTML
   double real = 0;
   std::shared_ptr<Object> object = nullptr;
 
@@ -107,7 +108,7 @@ Value string(Text text);
 Value sequence(Kind kind, Values items);
 Value dict(Pairs pairs);
 Value function(std::function<Value(Arguments&)> call);
-Value undefined(const std::string& name, bool forbidden = false);
+Value undefined(const std::string& name);
 
 std::string typeName(const Value& value);  // Python's
 bool truth(const Value& value);
@@ -115,8 +116,9 @@ bool equals(Work& work, const Value& a, const Value& b);
 // Returns a < b. Fails (kError) if Python has no order of the two.
 bool less(Work& work, const Value& a, const Value& b);
 // Returns the value of a key, or nullptr. Fails (kError) if a dict cannot have such a key.
-const Value* find(Work& work, const Value& dict, const Value& key);
-void put(Work& work, Pairs& pairs, const Value& key, Value value);
+Value* find(Work& work, const Value& dict, const Value& key);
+// Sets a key of a dict or a namespace.
+void put(Work& work, const Value& dict, const Value& key, Value value);
 // Returns what an iteration gives. Fails (kError) if a value cannot be iterated.
 Values listOf(Work& work, const Value& value);
 size_t lengthOf(const Value& value);
@@ -127,7 +129,7 @@ Text repr(Work& work, const Value& value);
 Text toJson(Work& work, const Value& value, int64_t indent, int level = 0);
 
 [[noreturn]] void unsupported(const std::string& what);
-// Fails (kUndefined, or kForbidden) because a value is not defined.
+// Fails (kUndefined) because a value is not defined.
 [[noreturn]] void raiseUndefined(const Value& value);
 
 }  // namespace allot::jinja
