@@ -78,7 +78,7 @@ class Machine {
     if (json.is_null()) return none();
     if (json.is_boolean()) return boolean(json.get<bool>());
     if (json.is_number_integer()) return integer(json.get<int64_t>());
-    if (json.is_number()) return real(json.get<double>());
+    if (json.is_number()) unsupported("a variable that is no whole number");
     if (json.is_string()) return string(textOf(json.get_ref<const std::string&>(), data));
     Pairs pairs;
     Values items;
@@ -95,20 +95,10 @@ class Machine {
     return std::make_shared<Scope>(Scope{{}, std::move(parent)});
   }
 
-  struct Level {
-    explicit Level(Machine* machine) : m(machine) {
-      if (++m->depth_ > kMaxDepth) raise(FailureKind::kLimit, "it recurses too deep");
-    }
-    ~Level() { --m->depth_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-    Machine* m;
-  };
-
   // Statements.
 
   Flow runAll(const std::vector<NodePtr>& nodes, const ScopePtr& scope) {
-    const Level level(this);
+    const Level level(depth_, kMaxDepth);
     for (const auto& node : nodes) {
       if (const Flow flow = runOne(*node, scope); flow != Flow::kOn) return flow;
     }
@@ -211,7 +201,7 @@ class Machine {
   }
 
   Value callMacro(const Node& node, ScopePtr defined, Arguments& arguments) {
-    const Level level(this);
+    const Level level(depth_, kMaxDepth);
     const ScopePtr scope = newScope(std::move(defined));
     const int line = line_;
     const auto fail = [&] {
@@ -280,7 +270,7 @@ class Machine {
   }
 
   Value evaluate(const Node& node, const ScopePtr& scope) {
-    const Level level(this);
+    const Level level(depth_, kMaxDepth);
     work_.spend(1);
     line_ = node.line;
     const auto kid = [&](size_t i) {
@@ -390,8 +380,6 @@ class Machine {
     }
     if (left.isNumber() && right.isNumber())
       return integer(arithmetic(op, left.number, right.number));
-    const auto number = [](const Value& v) { return v.isNumber() || v.is(Kind::kFloat); };
-    if (number(left) && number(right)) unsupported("arithmetic with fractions");
     if (op == '+' && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
       Values items = left.items();
       items.insert(items.end(), right.items().begin(), right.items().end());

@@ -1,7 +1,7 @@
 #include "worker/model/jinja_builtins.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <optional>
@@ -312,40 +312,15 @@ Value withoutCase(const Value& value) {
   return value.is(Kind::kString) ? string(lowered(value.text())) : value;
 }
 
-// Sorts by the first of each pair. Returns the second ones.
-Value sorted(Work& work, std::vector<std::pair<Value, Value>> keyed) {
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return less(work, withoutCase(a.first), withoutCase(b.first));
-  });
-  Values items;
-  for (auto& pair : keyed) items.push_back(std::move(pair.second));
-  return sequence(Kind::kList, std::move(items));
-}
-
 Value dictsort(In& in) {
   if (in.self.is(Kind::kUndefined)) raiseUndefined(in.self);
   if (!in.self.is(Kind::kDict))
     raise(FailureKind::kError, "dictsort wants a dict, not " + typeName(in.self));
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const auto& [key, value] : in.self.pairs())
-    keyed.emplace_back(key, sequence(Kind::kTuple, {key, value}));
-  in.work.spend(4 * keyed.size());
-  return sorted(in.work, std::move(keyed));
-}
-
-Value sort(In& in) {
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : listOf(in.work, in.self))
-    keyed.emplace_back(in.given[0] != nullptr ? pathOf(in.work, item, *in.given[0]) : item, item);
-  return sorted(in.work, std::move(keyed));
-}
-
-Value least(In& in) {
-  const Values items = listOf(in.work, in.self);
-  if (items.empty()) return undefined("the min of nothing");
-  return *std::min_element(items.begin(), items.end(), [&](const Value& a, const Value& b) {
-    return less(in.work, withoutCase(a), withoutCase(b));
+  Values items = view(in).items();
+  std::stable_sort(items.begin(), items.end(), [&](const Value& a, const Value& b) {
+    return less(in.work, withoutCase(a.items()[0]), withoutCase(b.items()[0]));
   });
+  return sequence(Kind::kList, std::move(items));
 }
 
 Value toInteger(In& in) {
@@ -410,18 +385,6 @@ Value each(In& in) {
   });
 }
 
-Value unique(In& in) {
-  return iterator(in, [&] {
-    const Value seen = dict({});
-    Values items;
-    for (const Value& item : listOf(in.work, in.self)) {
-      put(in.work, seen, withoutCase(item), none());
-      if (seen.pairs().size() > items.size()) items.push_back(item);
-    }
-    return items;
-  });
-}
-
 Value itemsOf(In& in) {
   return iterator(in, [&] {
     if (!in.self.is(Kind::kDict) && !in.self.is(Kind::kUndefined))
@@ -469,18 +432,15 @@ const Table& filters() {
       {"list", {"", 0, list}},
       {"lower", {"", 0, lower}},
       {"map", {"*", 0, each}},
-      {"min", {"", 0, least}},
       {"reject", {"*", 0, each}},
       {"rejectattr", {"*", 0, each}},
       {"replace", {"old new", 2, replace}},
       {"safe", {"", 0, toText}},
       {"select", {"*", 0, each}},
       {"selectattr", {"*", 0, each}},
-      {"sort", {"attribute", 0, sort}},
       {"string", {"", 0, toText}},
       {"tojson", {"ensure_ascii indent", 0, json}},
       {"trim", {"chars", 0, trim}},
-      {"unique", {"", 0, unique}},
       {"upper", {"", 0, upper}},
   };
   return kTable;
@@ -498,7 +458,7 @@ Value kindTest(In& in) {
   if (name == "defined") return boolean(kind != Kind::kUndefined);
   if (name == "undefined") return boolean(kind == Kind::kUndefined);
   if (name == "none") return boolean(kind == Kind::kNone);
-  if (name == "number") return boolean(kind >= Kind::kBool && kind <= Kind::kFloat);
+  if (name == "number") return boolean(kind >= Kind::kBool && kind <= Kind::kInt);
   if (name == "string") return boolean(kind == Kind::kString);
   if (name == "mapping") return boolean(kind == Kind::kDict);
   const bool lazy = kind == Kind::kView || kind == Kind::kIterator || kind == Kind::kLoop;

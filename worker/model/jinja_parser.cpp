@@ -34,9 +34,7 @@ bool isWord(char32_t c) {
   return isDigit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-[[noreturn]] void failAt(int line, FailureKind kind, const std::string& message) {
-  throw Fault{{kind, line, message}};
-}
+[[noreturn]] void fail(const std::string& message) { raise(FailureKind::kSyntax, message); }
 
 class Lexer {
  public:
@@ -49,11 +47,13 @@ class Lexer {
     if (!source_.empty() && source_.back() == '\n') source_.pop_back();
   }
 
+  // Throws Fault without a line: that is line().
   std::vector<Token> tokens() {
     while (at_ < source_.size()) data();
     add(Mark::kEnd, "");
     return std::move(tokens_);
   }
+  int line() const { return line_; }
 
  private:
   char32_t at(size_t place) const { return place < source_.size() ? source_[place] : 0; }
@@ -67,14 +67,9 @@ class Lexer {
     while (at_ < source_.size() && isSpace(source_[at_])) advance(1);
   }
   void add(Mark mark, std::string text, Value value = {}) {
-    if (tokens_.size() == kMaxTokens) failAt(line_, FailureKind::kLimit, "it is too long");
+    if (tokens_.size() == kMaxTokens) raise(FailureKind::kLimit, "it is too long");
     tokens_.push_back({mark, line_, std::move(text), std::move(value)});
   }
-  [[noreturn]] void fail(const std::string& message,
-                         FailureKind kind = FailureKind::kSyntax) const {
-    failAt(line_, kind, message);
-  }
-
   // The sign behind "{%" and its like: '-', '+' or 0.
   char32_t signAt(size_t place) const {
     return at(place) == '-' || at(place) == '+' ? at(place) : 0;
@@ -147,8 +142,7 @@ class Lexer {
         number();
       } else if (isWord(c)) {
         const std::string word = taken(isWord);
-        if (block && tokens_.size() == first && word == "raw")
-          fail("the statement raw", FailureKind::kUnsupported);
+        if (block && tokens_.size() == first && word == "raw") unsupported("the statement raw");
         add(Mark::kName, word);
       } else if (c == '\'' || c == '"') {
         quoted(c);
@@ -179,16 +173,16 @@ class Lexer {
       add(Mark::kSign, text);
       return advance(text.size());
     }
-    if (source_[at_] >= 0x80) fail("a name with letters beyond ASCII", FailureKind::kUnsupported);
+    if (source_[at_] >= 0x80) unsupported("a name with letters beyond ASCII");
     fail("unexpected character \"" + utf8Of(source_.substr(at_, 1)) + "\"");
   }
 
   void number() {
     const std::string text = taken(isDigit);
     const bool fraction = at(at_) == '.' && isDigit(at(at_ + 1));
-    if (text.size() > 18) fail("a number beyond 64 bits", FailureKind::kUnsupported);
+    if (text.size() > 18) unsupported("a number beyond 64 bits");
     if (fraction || isWord(at(at_)) || (text[0] == '0' && text.size() > 1))
-      fail("a number that is not of plain digits", FailureKind::kUnsupported);
+      unsupported("a number that is not of plain digits");
     add(Mark::kValue, "", integer(std::stoll(text)));
   }
 
@@ -203,7 +197,7 @@ class Lexer {
       }
       const size_t known = kLetters.find(at(++end));
       if (known == std::u32string_view::npos)
-        fail("the escape \\" + utf8Of(Text(1, at(end))), FailureKind::kUnsupported);
+        unsupported("the escape \\" + utf8Of(Text(1, at(end))));
       out += kMeanings[known];
     }
     if (end >= source_.size()) fail("a text has no closing quote");
@@ -218,7 +212,6 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-using NodePtr = std::unique_ptr<Node>;
 using Words = std::vector<std::string_view>;
 
 bool among(std::string_view text, const Words& words) {
@@ -227,24 +220,21 @@ bool among(std::string_view text, const Words& words) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view source) : tokens_(Lexer(source).tokens()) {}
+  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
+  // Throws Fault without a line: that is line().
   NodePtr parse() {
-    NodePtr root = make(NodeKind::kTemplate);
+    NodePtr root = made(1, NodeKind::kTemplate);
     root->body = statements({});
     return root;
   }
+  int line() const { return now().line; }
 
  private:
   const Token& now() const { return tokens_[at_]; }
   // Whether a name or a sign stands here.
   bool is(std::string_view text) const { return now().text == text; }
   bool skip(std::string_view text) { return is(text) && ++at_ > 0; }
-  [[noreturn]] void fail(const std::string& message,
-                         FailureKind kind = FailureKind::kSyntax) const {
-    failAt(now().line, kind, message);
-  }
-  [[noreturn]] void refuse(const std::string& what) const { fail(what, FailureKind::kUnsupported); }
   [[noreturn]] void miss(const std::string& what) const {
     fail(what + " is missing" + (is("") ? "" : ", there is \"" + now().text + "\""));
   }
@@ -252,7 +242,7 @@ class Parser {
     if (!skip(text)) miss("\"" + text + "\"");
   }
   void expect(Mark mark, const char* what) {
-    if (is(",")) refuse("a tuple without parentheses");
+    if (is(",")) unsupported("a tuple without parentheses");
     if (now().mark != mark) miss(what);
     ++at_;
   }
@@ -261,51 +251,47 @@ class Parser {
     return tokens_[at_++].text;
   }
 
-  NodePtr make(NodeKind kind, std::string name = "") const {
-    return std::make_unique<Node>(Node{.kind = kind, .line = now().line, .name = std::move(name)});
+  static void add(Node& node, NodePtr kid) {
+    if (kid) node.depth = std::max(node.depth, kid->depth + 1);
+    if (node.depth > kMaxDepth) raise(FailureKind::kLimit, "its expressions are too deep");
+    node.kids.push_back(std::move(kid));
   }
-  static NodePtr with(NodePtr node, NodePtr kid) {
-    if (kid) node->depth = std::max(node->depth, kid->depth + 1);
-    if (node->depth > kMaxDepth)
-      failAt(node->line, FailureKind::kLimit, "its expressions are too deep");
-    node->kids.push_back(std::move(kid));
+  template <typename... Kids>
+  static NodePtr made(int line, NodeKind kind, std::string name = "", Kids... kids) {
+    auto node = std::make_unique<Node>(Node{.kind = kind, .line = line, .name = std::move(name)});
+    (add(*node, std::move(kids)), ...);
     return node;
   }
-  // Guards the parser's own recursion.
-  struct Level {
-    explicit Level(Parser* parser) : p(parser) {
-      if (++p->level_ > kMaxDepth) p->fail("it is nested too deep", FailureKind::kLimit);
-    }
-    ~Level() { --p->level_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-    Parser* p;
-  };
+
+  // Reads the node's name.
+  template <typename... Kids>
+  NodePtr named(NodeKind kind, Kids... kids) {
+    const int at = line();
+    std::string name = expectName();
+    return made(at, kind, std::move(name), std::move(kids)...);
+  }
 
   // Statements up to a tag that begins with one of `ends`, which stays.
   std::vector<NodePtr> statements(const Words& ends) {
-    const Level level(this);
-    std::vector<NodePtr> all;
-    for (;;) {
-      NodePtr node = make(NodeKind::kText);
+    const Level level(level_, kMaxDepth);
+    for (std::vector<NodePtr> all;;) {
       if (now().mark == Mark::kEnd) {
         if (!ends.empty()) miss("the tag \"" + std::string(ends.back()) + "\"");
         return all;
       }
       const Token& token = tokens_[at_++];
       if (token.mark == Mark::kText) {
-        node->value = token.value;
+        all.push_back(made(token.line, NodeKind::kText));
+        all.back()->value = token.value;
       } else if (token.mark == Mark::kPrintBegin) {
-        node->kind = NodeKind::kPrint;
-        node = with(std::move(node), expression());
+        all.push_back(made(token.line, NodeKind::kPrint, "", expression()));
         expect(Mark::kPrintEnd, "\"}}\"");
       } else if (now().mark == Mark::kName && among(now().text, ends)) {
         return all;
       } else {
-        node = statement();
+        all.push_back(statement());
         expect(Mark::kBlockEnd, "\"%}\"");
       }
-      all.push_back(std::move(node));
     }
   }
 
@@ -325,106 +311,101 @@ class Parser {
 
   NodePtr statement() {
     if (now().mark != Mark::kName) fail("a tag has no name");
-    NodePtr node = make(NodeKind::kGeneration);
+    NodePtr node = made(line(), NodeKind::kGeneration);
     const std::string name = expectName();
-    if (name == "set") return set();
-    if (name == "for") return loop();
-    if (name == "if") return branch();
-    if (name == "macro") return macro();
-    if (name == "generation") {
+    if (name == "set") {
+      set(*node);
+    } else if (name == "for") {
+      loop(*node);
+    } else if (name == "if") {
+      branch(*node);
+    } else if (name == "macro") {
+      macro(*node);
+    } else if (name == "generation") {
       node->body = closed("endgeneration");
-      return node;
-    }
-    if (name == "break" || name == "continue") {
+    } else if (name == "break" || name == "continue") {
       if (loops_ == 0) fail(name + " stands outside a loop");
-      return make(name == "break" ? NodeKind::kBreak : NodeKind::kContinue);
+      node->kind = name == "break" ? NodeKind::kBreak : NodeKind::kContinue;
+    } else {
+      const bool known = among(name, {"include", "import", "from", "extends", "block", "with",
+                                      "call", "filter", "autoescape", "print"});
+      raise(known ? FailureKind::kUnsupported : FailureKind::kSyntax, "the statement " + name);
     }
-    const bool known = among(name, {"include", "import", "from", "extends", "block", "with", "call",
-                                    "filter", "autoescape", "print"});
-    failAt(node->line, known ? FailureKind::kUnsupported : FailureKind::kSyntax,
-           "the statement " + name);
+    return node;
   }
 
   NodePtr target() {
-    if (is("(")) refuse("parentheses around names that are set");
-    NodePtr node = make(NodeKind::kName, expectName());
-    if (among(node->name, {"true", "false", "none", "True", "False", "None"}))
-      fail("a value is set to the constant " + node->name);
-    return node;
+    if (is("(")) unsupported("parentheses around names that are set");
+    if (among(now().text, {"true", "false", "none", "True", "False", "None"}))
+      fail("a value is set to the constant " + now().text);
+    return named(NodeKind::kName);
   }
 
-  NodePtr set() {
-    NodePtr node = make(NodeKind::kSet), name = target();
-    if (is(",")) refuse("a set of several names");
-    if (skip(".")) {
-      NodePtr attribute = make(NodeKind::kAttribute, expectName());
-      name = with(std::move(attribute), std::move(name));
-    }
-    node = with(std::move(node), std::move(name));
-    if (skip("=")) return with(std::move(node), expression());
-    if (is("|")) refuse("a filter of a set block");
-    node->kind = NodeKind::kSetBlock;
-    node->body = block({"endset"});
+  void set(Node& node) {
+    NodePtr name = target();
+    if (is(",")) unsupported("a set of several names");
+    if (skip(".")) name = named(NodeKind::kAttribute, std::move(name));
+    add(node, std::move(name));
+    node.kind = is("=") ? NodeKind::kSet : NodeKind::kSetBlock;
+    if (skip("=")) return add(node, expression());
+    if (is("|")) unsupported("a filter of a set block");
+    node.body = block({"endset"});
     ++at_;
-    return node;
   }
 
-  NodePtr loop() {
-    NodePtr node = make(NodeKind::kFor), name = target();
-    if (is(",")) name = with(make(NodeKind::kTuple), std::move(name));
-    while (skip(",")) name = with(std::move(name), target());
-    node = with(std::move(node), std::move(name));
+  void loop(Node& node) {
+    node.kind = NodeKind::kFor;
+    NodePtr name = target();
+    if (is(",")) name = made(line(), NodeKind::kTuple, "", std::move(name));
+    while (skip(",")) add(*name, target());
+    add(node, std::move(name));
     expect("in");
-    node = with(std::move(node), binary(0));
-    node = with(std::move(node), skip("if") ? expression() : nullptr);
-    if (is("recursive")) refuse("a recursive loop");
+    add(node, binary(0));
+    add(node, skip("if") ? expression() : nullptr);
+    if (is("recursive")) unsupported("a recursive loop");
     ++loops_;
-    node->body = block({"else", "endfor"});
+    node.body = block({"else", "endfor"});
     --loops_;
-    if (skip("else")) node->other = block({"endfor"});
+    if (skip("else")) node.other = block({"endfor"});
     ++at_;
-    return node;
   }
 
-  NodePtr branch() {
-    const Level level(this);
-    NodePtr node = make(NodeKind::kIf);
-    node = with(std::move(node), binary(0));
-    node->body = block({"elif", "else", "endif"});
+  void branch(Node& node) {
+    const Level level(level_, kMaxDepth);
+    node.kind = NodeKind::kIf;
+    add(node, binary(0));
+    node.body = block({"elif", "else", "endif"});
     if (skip("elif")) {
-      node->other.push_back(branch());
-      return node;
+      node.other.push_back(made(line(), NodeKind::kIf));
+      return branch(*node.other[0]);
     }
-    if (skip("else")) node->other = block({"endif"});
+    if (skip("else")) node.other = block({"endif"});
     ++at_;
-    return node;
   }
 
-  NodePtr macro() {
-    NodePtr node = make(NodeKind::kMacro, "");
-    node->name = expectName();
+  void macro(Node& node) {
+    node.kind = NodeKind::kMacro;
+    node.name = expectName();
     expect("(");
-    for (bool defaults = false; !is(")");) {
-      if (!node->names.empty()) expect(",");
-      node->names.push_back(expectName());
+    while (!skip(")")) {
+      if (!node.names.empty()) expect(",");
+      node.names.push_back(expectName());
       NodePtr standard = skip("=") ? expression() : nullptr;
-      if (defaults && !standard)
+      if (!node.kids.empty() && node.kids.back() && !standard)
         fail("a parameter without a default stands behind one with a default");
-      defaults = standard != nullptr;
-      node = with(std::move(node), std::move(standard));
+      add(node, std::move(standard));
     }
-    ++at_;
-    node->body = closed("endmacro");
-    return node;
+    node.body = closed("endmacro");
   }
 
   NodePtr expression() {
-    const Level level(this);
+    const Level level(level_, kMaxDepth);
     NodePtr node = binary(0);
     while (skip("if")) {
-      NodePtr choice = with(make(NodeKind::kChoice), binary(0));
-      choice = with(std::move(choice), std::move(node));
-      node = with(std::move(choice), skip("else") ? expression() : nullptr);
+      const int at = line();
+      NodePtr choice = made(at, NodeKind::kChoice, "", binary(0), std::move(node));
+      add(*choice, skip("else") ? expression() : nullptr);
+      node = std::move(choice);
     }
     return node;
   }
@@ -440,47 +421,50 @@ class Parser {
                                                {"*", "/", "//", "%"},
                                                {"**"}};
     if (level == kLevels.size()) return unary();
-    if (level == 2 && is("not")) {
-      const Level guard(this);
-      NodePtr node = make(NodeKind::kNot);
-      ++at_;
-      return with(std::move(node), binary(2));
+    const int at_line = line();
+    if (level == 2 && skip("not")) {
+      const Level guard(level_, kMaxDepth);
+      return made(at_line, NodeKind::kNot, "", binary(2));
     }
     NodePtr left = binary(level + 1);
     for (bool compared = false;; compared = level == 3) {
       const bool two = is("not") && tokens_[at_ + 1].text == "in";
       const std::string op = two ? "not in" : now().text;
       if (!among(op, kLevels[level])) return left;
-      if (among(op, {"/", "//", "**"})) refuse("the operator " + op);
-      if (compared) refuse("a chain of comparisons");
-      NodePtr node = make(level == 0   ? NodeKind::kOr
-                          : level == 1 ? NodeKind::kAnd
-                          : level == 3 ? NodeKind::kCompare
-                                       : NodeKind::kBinary,
-                          op);
+      if (among(op, {"/", "//", "**"})) unsupported("the operator " + op);
+      if (compared) unsupported("a chain of comparisons");
+      const NodeKind kind = level == 0   ? NodeKind::kOr
+                            : level == 1 ? NodeKind::kAnd
+                            : level == 3 ? NodeKind::kCompare
+                                         : NodeKind::kBinary;
+      left = made(line(), kind, op, std::move(left));
       at_ += two ? 2 : 1;
-      node = with(std::move(node), std::move(left));
-      left = with(std::move(node), binary(level + 1));
+      add(*left, binary(level + 1));
     }
   }
 
   NodePtr unary(bool filters = true) {
-    const Level level(this);
-    if (is("+")) refuse("the sign +");
-    NodePtr node = make(NodeKind::kNegative);
-    node = postfix(skip("-") ? with(std::move(node), unary(false)) : primary());
+    const Level level(level_, kMaxDepth);
+    const int at_line = line();
+    if (is("+")) unsupported("the sign +");
+    NodePtr node =
+        postfix(skip("-") ? made(at_line, NodeKind::kNegative, "", unary(false)) : primary());
     while (filters && (is("|") || is("is") || is("("))) {
       if (is("(")) {
-        node = call(std::move(node), NodeKind::kCall, "");
+        node = made(line(), NodeKind::kCall, "", std::move(node));
+        arguments(*node);
+      } else if (skip("|")) {
+        node = named(NodeKind::kFilter, std::move(node));
+        if (is("(")) arguments(*node);
       } else {
-        node = now().text == "|" ? filter(std::move(node)) : test(std::move(node));
+        node = test(std::move(node));
       }
     }
     return node;
   }
 
   NodePtr primary() {
-    NodePtr node = make(NodeKind::kConstant);
+    NodePtr node = made(line(), NodeKind::kConstant);
     const Token token = now();
     if (token.mark == Mark::kName) {
       ++at_;
@@ -492,120 +476,101 @@ class Parser {
         node->kind = NodeKind::kName;
         node->name = token.text;
       }
-      return node;
-    }
-    if (token.mark == Mark::kValue) {
+    } else if (token.mark == Mark::kValue) {
       node->value = tokens_[at_++].value;
-      if (now().mark == Mark::kValue && now().value.is(Kind::kString))
-        refuse("texts that stand side by side");
-      return node;
-    }
-    if (skip("(")) {
+      if (now().mark == Mark::kValue) unsupported("values that stand side by side");
+    } else if (skip("(")) {
       node->kind = NodeKind::kTuple;
-      node = listed(std::move(node), ")");
-      const bool comma = tokens_[at_ - 2].text == "," || node->kids.size() != 1;
-      return comma ? std::move(node) : std::move(node->kids[0]);
-    }
-    if (skip("[")) {
+      listed(*node, ")");
+      if (node->kids.size() == 1 && tokens_[at_ - 2].text != ",") return std::move(node->kids[0]);
+    } else if (skip("[")) {
       node->kind = NodeKind::kList;
-      return listed(std::move(node), "]");
+      listed(*node, "]");
+    } else {
+      if (!skip("{")) miss("an expression");
+      node->kind = NodeKind::kDict;
+      listed(*node, "}");
     }
-    if (!skip("{")) miss("an expression");
-    node->kind = NodeKind::kDict;
-    return listed(std::move(node), "}");
+    return node;
   }
 
   // Reads expressions with commas between them, and the closing bracket.
-  NodePtr listed(NodePtr node, std::string_view end) {
+  void listed(Node& node, std::string_view end) {
     while (!skip(end)) {
-      if (!node->kids.empty()) expect(",");
+      if (!node.kids.empty()) expect(",");
       if (skip(end)) break;
-      node = with(std::move(node), expression());
-      if (node->kind != NodeKind::kDict) continue;
+      add(node, expression());
+      if (node.kind != NodeKind::kDict) continue;
       expect(":");
-      node = with(std::move(node), expression());
+      add(node, expression());
     }
-    return node;
   }
 
   NodePtr postfix(NodePtr node) {
     for (;;) {
       if (skip(".")) {
-        if (now().mark == Mark::kValue) refuse("an attribute that is a number");
-        NodePtr attribute = make(NodeKind::kAttribute, "");
-        attribute->name = expectName();
-        node = with(std::move(attribute), std::move(node));
+        if (now().mark == Mark::kValue) unsupported("an attribute that is a number");
+        node = named(NodeKind::kAttribute, std::move(node));
       } else if (skip("[")) {
-        node = subscript(std::move(node));
+        node = made(line(), NodeKind::kItem, "", std::move(node));
+        subscript(*node);
       } else if (is("(")) {
-        node = call(std::move(node), NodeKind::kCall, "");
+        node = made(line(), NodeKind::kCall, "", std::move(node));
+        arguments(*node);
       } else {
         return node;
       }
     }
   }
 
-  NodePtr subscript(NodePtr of) {
-    NodePtr node = with(make(NodeKind::kItem), std::move(of));
-    if (is("]")) refuse("an index that is empty");
-    node = with(std::move(node), is(":") ? nullptr : expression());
+  void subscript(Node& node) {
+    if (is("]")) unsupported("an index that is empty");
+    add(node, is(":") ? nullptr : expression());
     if (skip(":")) {
-      node->kind = NodeKind::kSlice;
-      node = with(std::move(node), is(":") || is("]") ? nullptr : expression());
+      node.kind = NodeKind::kSlice;
+      add(node, is(":") || is("]") ? nullptr : expression());
       if (skip(":") && !is("]")) {
         const bool one = skip("-") && now().value.is(Kind::kInt) && now().value.number == 1;
-        if (!one || node->kids[1] || node->kids[2] || tokens_[++at_].text != "]")
-          refuse("a slice with a step, other than [::-1]");
-        node->name = "-1";
+        if (!one || node.kids[1] || node.kids[2] || tokens_[++at_].text != "]")
+          unsupported("a slice with a step, other than [::-1]");
+        node.name = "-1";
       }
     }
-    if (is(",")) refuse("an index with a comma");
+    if (is(",")) unsupported("an index with a comma");
     expect("]");
-    return node;
   }
 
-  // Reads arguments in parentheses behind the value or, for filters and tests, the name.
-  NodePtr call(NodePtr of, NodeKind kind, std::string name) {
-    NodePtr node = with(make(kind, std::move(name)), std::move(of));
+  // Reads arguments in parentheses.
+  void arguments(Node& node) {
     expect("(");
     while (!skip(")")) {
-      if (node->kids.size() > 1) expect(",");
+      if (node.kids.size() > 1) expect(",");
       if (skip(")")) break;
-      if (is("*") || is("**")) refuse("arguments with " + now().text);
+      if (is("*") || is("**")) unsupported("arguments with " + now().text);
       if (now().mark == Mark::kName && tokens_[at_ + 1].text == "=") {
-        node->names.push_back(now().text);
+        node.names.push_back(now().text);
         at_ += 2;
-      } else if (!node->names.empty()) {
+      } else if (!node.names.empty()) {
         fail("an argument without a name stands behind one with a name");
       }
-      node = with(std::move(node), expression());
+      add(node, expression());
     }
-    return node;
-  }
-
-  NodePtr filter(NodePtr of) {
-    ++at_;
-    std::string name = expectName();
-    if (is("(")) return call(std::move(of), NodeKind::kFilter, std::move(name));
-    return with(make(NodeKind::kFilter, std::move(name)), std::move(of));
   }
 
   NodePtr test(NodePtr of) {
     ++at_;
     const bool negated = skip("not");
-    std::string name = expectName();
-    NodePtr node;
+    NodePtr node = named(NodeKind::kTest, std::move(of));
+    const bool name = now().mark == Mark::kName && !among(now().text, {"else", "or", "and"});
     if (is("(")) {
-      node = call(std::move(of), NodeKind::kTest, std::move(name));
-    } else {
-      node = with(make(NodeKind::kTest, std::move(name)), std::move(of));
-      const bool argument =
-          now().mark == Mark::kValue || is("[") || is("{") ||
-          (now().mark == Mark::kName && !among(now().text, {"else", "or", "and"}));
-      if (argument && !is("if")) refuse("a test's argument without parentheses");
-      if (argument && is("if")) fail("an expression stands behind a test");
+      arguments(*node);
+    } else if (is("if")) {
+      fail("an expression stands behind a test");
+    } else if (name || now().mark == Mark::kValue || is("[") || is("{")) {
+      unsupported("a test's argument without parentheses");
     }
-    return negated ? with(make(NodeKind::kNot), std::move(node)) : std::move(node);
+    const int at = node->line;
+    return negated ? made(at, NodeKind::kNot, "", std::move(node)) : std::move(node);
   }
 
   std::vector<Token> tokens_;
@@ -619,8 +584,8 @@ class Parser {
 void checkNames(const Node& node, bool optional) {
   const bool filter = node.kind == NodeKind::kFilter, test = node.kind == NodeKind::kTest;
   if (!optional && ((filter && !isFilter(node.name)) || (test && !isTest(node.name)))) {
-    failAt(node.line, FailureKind::kUnsupported,
-           (filter ? "the filter " : "the test ") + node.name);
+    const std::string what = filter ? "the filter " : "the test ";
+    throw Fault{{FailureKind::kUnsupported, node.line, what + node.name}};
   }
   const bool branches = node.kind == NodeKind::kIf;
   for (const auto& kid : node.kids) {
@@ -634,7 +599,17 @@ void checkNames(const Node& node, bool optional) {
 }  // namespace
 
 std::shared_ptr<const Node> parse(std::string_view source) {
-  std::shared_ptr<const Node> root = Parser(source).parse();
+  const auto lined = [](auto& reader, auto read) {
+    try {
+      return (reader.*read)();
+    } catch (Fault& fault) {
+      fault.failure.line = reader.line();
+      throw;
+    }
+  };
+  Lexer lexer(source);
+  Parser parser(lined(lexer, &Lexer::tokens));
+  std::shared_ptr<const Node> root = lined(parser, &Parser::parse);
   checkNames(*root, false);
   return root;
 }

@@ -1,8 +1,6 @@
 #include "worker/model/jinja_value.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "core/utf8.h"
@@ -15,35 +13,11 @@ constexpr int kMaxDepth = 64;
 
 bool sameCharacter(char32_t a, char32_t b) { return bare(a) == bare(b); }
 
-double asReal(const Value& value) {
-  return value.is(Kind::kFloat) ? value.real : static_cast<double>(value.number);
-}
-
-bool numeric(const Value& value) { return value.isNumber() || value.is(Kind::kFloat); }
-
 bool hashable(const Value& value) {
   if (value.is(Kind::kTuple)) {
     return std::all_of(value.items().begin(), value.items().end(), hashable);
   }
   return !value.is(Kind::kList) && !value.is(Kind::kDict);
-}
-
-// As Python's repr: the shortest digits that give the number again.
-std::string realText(double value) {
-  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const auto written = [&](std::chars_format format) {
-    return std::string(buffer, std::to_chars(buffer, std::end(buffer), value, format).ptr);
-  };
-  const std::string text = written(std::chars_format::scientific);
-  const int exponent = std::stoi(text.substr(text.find('e') + 1));
-  if (exponent < -4 || exponent >= 16) return text;
-  const std::string plain = written(std::chars_format::fixed);
-  return plain.find('.') == std::string::npos ? plain + ".0" : plain;
-}
-
-Text numberText(const Value& value) {
-  return textOf(value.is(Kind::kFloat) ? realText(value.real) : std::to_string(value.number));
 }
 
 // As Python's repr, or as JSON's texts.
@@ -163,7 +137,6 @@ size_t findText(const Text& text, const Text& part, size_t from) {
 Value none() { return {.kind = Kind::kNone}; }
 Value boolean(bool value) { return {.kind = Kind::kBool, .number = value}; }
 Value integer(int64_t value) { return {.kind = Kind::kInt, .number = value}; }
-Value real(double value) { return {.kind = Kind::kFloat, .real = value}; }
 Value string(Text text) { return made(Kind::kString, {.text = std::move(text)}); }
 Value sequence(Kind kind, Values items) { return made(kind, {.items = std::move(items)}); }
 Value dict(Pairs pairs) { return made(Kind::kDict, {.pairs = std::move(pairs)}); }
@@ -173,9 +146,9 @@ Value function(std::function<Value(Arguments&)> call) {
 Value undefined(const std::string& name) { return made(Kind::kUndefined, {.text = textOf(name)}); }
 
 std::string typeName(const Value& value) {
-  constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",      "int",      "float",
-                                    "str",       "list",      "tuple",     "dict",     "dict view",
-                                    "range",     "generator", "Namespace", "function", "loop"};
+  constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",     "int",       "str",
+                                    "list",      "tuple",     "dict",     "dict view", "range",
+                                    "generator", "Namespace", "function", "loop"};
   return kNames[static_cast<int>(value.kind)];
 }
 
@@ -185,14 +158,12 @@ size_t sizeOf(const Object& o) { return o.text.size() + o.items.size() + o.pairs
 
 bool truth(const Value& value) {
   if (sized(value)) return sizeOf(*value.object) != 0;
-  return value.kind > Kind::kRange || value.number != 0 || value.real != 0;
+  return value.kind > Kind::kRange || value.number != 0;
 }
 
 bool equals(Work& work, const Value& a, const Value& b) {
   work.spend(1);
-  if (numeric(a) && numeric(b)) {
-    return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) == asReal(b) : a.number == b.number;
-  }
+  if (a.isNumber() && b.isNumber()) return a.number == b.number;
   if (a.kind != b.kind) return false;
   if (a.kind <= Kind::kNone) return true;
   if (!sized(a)) return a.object == b.object;
@@ -216,9 +187,7 @@ bool less(Work& work, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b}) {
     if (value->is(Kind::kUndefined)) raiseUndefined(*value);
   }
-  if (numeric(a) && numeric(b)) {
-    return a.is(Kind::kFloat) || b.is(Kind::kFloat) ? asReal(a) < asReal(b) : a.number < b.number;
-  }
+  if (a.isNumber() && b.isNumber()) return a.number < b.number;
   if (a.kind != b.kind || a.kind < Kind::kString || a.kind > Kind::kTuple)
     raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
   if (!a.is(Kind::kString)) unsupported("an order of lists");
@@ -276,7 +245,7 @@ Text repr(Work& work, const Value& value) {
   if (value.is(Kind::kUndefined)) return U"Undefined";
   if (value.is(Kind::kNone)) return U"None";
   if (value.is(Kind::kBool)) return value.number != 0 ? U"True" : U"False";
-  if (numeric(value)) return numberText(value);
+  if (value.isNumber()) return textOf(std::to_string(value.number));
   if (value.is(Kind::kString)) {
     if (value.number == 1) unsupported("a list that holds safe text is printed");
     work.spend(value.text().size() / 4);
@@ -299,8 +268,7 @@ Text toJson(Work& work, const Value& value, int64_t indent, int level) {
   const auto scalar = [&](const Value& v) -> Text {
     if (v.is(Kind::kNone)) return U"null";
     if (v.is(Kind::kBool)) return v.number != 0 ? U"true" : U"false";
-    if (v.is(Kind::kFloat) && !std::isfinite(v.real)) unsupported("JSON of such a number");
-    if (numeric(v)) return numberText(v);
+    if (v.isNumber()) return textOf(std::to_string(v.number));
     raise(FailureKind::kError, "JSON has no values of type " + typeName(v));
   };
   std::vector<Text> parts;

@@ -54,7 +54,6 @@ enum class Kind {
   kNone,
   kBool,
   kInt,
-  kFloat,
   kString,
   kList,
   kTuple,
@@ -89,7 +88,6 @@ struct Object {
 struct Value {
   Kind kind = Kind::kUndefined;
   int64_t number = 0;  // a bool or an integer; of a string, 1 if it is safe HTML
-  double real = 0;
   std::shared_ptr<Object> object = nullptr;
 
   bool is(Kind k) const { return kind == k; }
@@ -102,7 +100,6 @@ struct Value {
 Value none();
 Value boolean(bool value);
 Value integer(int64_t value);
-Value real(double value);
 Value string(Text text);
 // Makes a list, tuple, view, range or iterator. Fails beyond 64 levels, since text recurses.
 Value sequence(Kind kind, Values items);
@@ -127,6 +124,17 @@ Text repr(Work& work, const Value& value);
 
 // As json.dumps with ensure_ascii=False; `indent` below 0: on one line.
 Text toJson(Work& work, const Value& value, int64_t indent, int level = 0);
+
+// Bounds a recursion.
+struct Level {
+  Level(int& depth, int most) : depth_(depth) {
+    if (++depth_ > most) raise(FailureKind::kLimit, "it is nested too deep");
+  }
+  ~Level() { --depth_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+  int& depth_;
+};
 
 [[noreturn]] void unsupported(const std::string& what);
 // Fails (kUndefined) because a value is not defined.
