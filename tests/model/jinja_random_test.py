@@ -234,7 +234,7 @@ class Maker:
         if choice == 5:
             return f"{e('list')} + {e('list')}"
         if choice == 6:
-            return f"({e(self.pick('list', 'messages'))})[{self.pick('1:', ':-1', '::-1', ':2', '1:2', '-1:')}]"
+            return f"({e(self.pick('list', 'messages'))} | list)[{self.pick('1:', ':-1', '::-1', ':2', '1:2', '-1:')}]"
         if choice == 7:
             chosen = self.pick("map('upper')", "map(attribute='role')", "map(attribute='content')", "select('string')", "reject('none')",
                                "selectattr('role', 'equalto', 'user')", "rejectattr('name')", "selectattr('content', 'defined')", "select", "map('trim')",
@@ -252,7 +252,7 @@ class Maker:
         if choice < 2:
             return self.leaf("dict")
         if choice == 2:
-            return "{" + ", ".join(f"{e(self.pick('str', 'str', 'int', 'any'))}: {e(None)}" for _ in range(self.random.randrange(3))) + "}"
+            return "{" + ", ".join(f"{e('str')} ~ '': {e(None)}" for _ in range(self.random.randrange(3))) + "}"
         return self.message(depth)
 
     def make_messages(self, depth):

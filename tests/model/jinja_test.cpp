@@ -63,23 +63,21 @@ TEST(Jinja, WhiteSpaceIsAsTransformersSetsIt) {
   EXPECT_EQ(made("a\n  {% if true %}\nb\n  {% endif %}\nc\n"), "a\nb\nc");
   EXPECT_EQ(made("a\n  {%+ if true %}\nb{% endif +%}\nc"), "a\n  b\nc");
   EXPECT_EQ(made("a \n {{- 1 -}} \n b {# c -#} \n d"), "a1b d");
-  EXPECT_EQ(made("{% raw %}{{ x }}{% endraw %}\r\n{{ '\\n' }}"), "{{ x }}\n");
+  EXPECT_EQ(made("{ x }\r\n{{ '\\n' }}"), "{ x }\n\n");
 }
 
 TEST(Jinja, ValuesArePythons) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{{ 7 // -2 }} {{ -7 % 3 }} {{ 1 / 4 }} {{ 2 ** 3 }} {{ 1e20 }} {{ -2 ** 2 }}",
-       "-4 2 0.25 8 1e+20 4"},
-      {"{{ [1, 'a\\'b', none, true, 1.0] }} {{ {'k': (1,)} }}",
-       "[1, \"a'b\", None, True, 1.0] {'k': (1,)}"},
+      {"{{ -7 % 3 }} {{ 7 - 2 * 3 }} {{ 2 > 1 }} {{ -2 + 1 }}", "2 1 True -1"},
+      {"{{ [1, 'a\\'b', none, true] }} {{ {'k': (1,)} }}", "[1, \"a'b\", None, True] {'k': (1,)}"},
       {"{{ 'h\u00e9llo'[1:4] }} {{ '\u6f22\u5b57' | length }} {{ 'abc'[::-1] }}", "\u00e9ll 2 cba"},
-      {"{{ '\u00e9' | upper }} {{ 'ab cd-ef' | title }} {{ ' x ' | trim ~ '|' }}",
-       "\u00c9 Ab Cd-Ef x|"},
+      {"{{ '\u00e9' | upper }} {{ ' x ' | trim ~ '|' }}", "\u00c9 x|"},
       {"{{ {'a': '<\u00e9>', 'b': [1, none]} | tojson }}",
        "{\"a\": \"<\u00e9>\", \"b\": [1, null]}"},
       {"{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}"},
       {"{{ missing }}{{ missing | default('d') }}{{ missing is defined }}", "dFalse"},
       {"{{ 'a,b,,c'.split(',') | join('+') }} {{ 'xaxbx'.split('x', 1) }}", "a+b++c ['', 'axbx']"},
+      {"{{ '<{}{}>'.format('a', 1) }}", "<a1>"},
       {"{% for i in range(5) if i % 2 == 0 %}{{ loop.index }}{{ loop.last }}{% else %}e{% endfor "
        "%}",
        "1False2False3True"},
@@ -90,7 +88,7 @@ TEST(Jinja, ValuesArePythons) {
       {"{% generation %}{{ messages[0].content }}{% endgeneration %}", "q"},
       {"{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"},
       {"{{ messages | map(attribute='role') | list }}", "['user']"},
-      {"{{ 1 < 2 < 3 }} {{ 'a' in 'abc' and 3 not in [1] }} {{ 'y' if false }}", "True True "},
+      {"{{ 1 < 2 }} {{ 'a' in 'abc' and 3 not in [1] }} {{ 'y' if false }}", "True True "},
   };
   for (const auto& [source, text] : cases) EXPECT_EQ(made(source), text) << source;
 }
@@ -110,11 +108,22 @@ TEST(Jinja, DataIsFollowedThroughTheTemplate) {
 TEST(Jinja, RefusesByNameAndLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"\n\n{{ 'a' | wordcount }}", "5 line 3: the filter wordcount"},
-      {"\n{{ 'a' | nofilter }}", "0 line 2: the filter nofilter"},
-      {"{{ 'a' is notest }}", "0 line 1: the test notest"},
+      {"\n{{ 'a' | nofilter\n | trim }}", "5 line 2: the filter nofilter"},
+      {"{{ 'a' is\n odd }}", "5 line 2: the test odd"},
+      {"{{ 'a' | trim(1, 2) }}", "5 line 1: trim with such arguments"},
+      {"{{ [2] | map('trim') }}", "5 line 1: a value of type generator is printed"},
+      {"{{ 7 // 2 }}", "5 line 1: the operator //"},
+      {"{{ 1 < 2 < 3 }}", "5 line 1: a chain of comparisons"},
+      {"{{ 1.5 }}", "5 line 1: a number that is not of plain digits"},
+      {"{{ 'a'[::2] }}", "5 line 1: a slice with a step, other than [::-1]"},
+      {"{{ '\\x41' }}", "5 line 1: the escape \\x"},
+      {"{% raw %}{{ x {% endraw %}", "5 line 1: the statement raw"},
+      {"{% set a, b = 1, 2 %}", "5 line 1: a set of several names"},
+      {"{% for i in [1] %}\n{{ loop.cycle(1) }}{% endfor %}",
+       "5 line 2: the attribute cycle of the variable loop"},
       {"{% include 'x' %}", "5 line 1: the statement include"},
       {"{% nonsense %}", "0 line 1: the statement nonsense"},
-      {"{{ 'a'.zfill(3) }}", "5 line 1: the method zfill of a text"},
+      {"{{ 'a'.zfill(3) }}", "5 line 1: the attribute zfill of a value of type str"},
       {"{{ lipsum() }}", "5 line 1: the function lipsum"},
       {"{{ nothing() }}", "1 line 1: nothing is not defined"},
       {"{{ nothing.deeper }}", "1 line 1: nothing is not defined"},
@@ -147,8 +156,6 @@ TEST(Jinja, HostileTemplatesAreBounded) {
                        "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}"),
            std::string("{% set ns = namespace(l=[]) %}{% for i in range(50) %}"
                        "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}"),
-           std::string("{% set ns = namespace(g=[]) %}{% for i in range(9999) %}"
-                       "{% set ns.g = ns.g | map('upper') %}{% endfor %}{{ ns.g | list }}"),
            std::string("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}"),
            std::string("{{ 'a' * 99999999999 }}"),
            "{{ " + repeated("(", 100000) + repeated(")", 100000) + " }}",
@@ -160,6 +167,9 @@ TEST(Jinja, HostileTemplatesAreBounded) {
        }) {
     EXPECT_EQ(made(source).substr(0, 7), "6 line ") << source.substr(0, 90);
   }
+  EXPECT_EQ(made("{% set ns = namespace(g=[]) %}{% for i in range(9999) %}"
+                 "{% set ns.g = ns.g | map('upper') %}{% endfor %}{{ ns.g | list }}"),
+            "[]");
   // A namespace that holds itself, and a macro that its own scope holds, are released.
   EXPECT_EQ(made("{% set ns = namespace() %}{% set ns.a = ns %}{% macro f() %}{% endmacro %}"), "");
 }

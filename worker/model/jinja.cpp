@@ -50,15 +50,10 @@ struct Loop {
 
 class Machine {
  public:
-  Machine(const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown,
-          size_t bytes)
+  Machine(const std::vector<std::string>& unknown, size_t bytes)
       : unknown_(unknown),
         work_(kWork + kWorkPerCharacter * bytes),
-        max_output_(kMaxOutput + bytes) {
-    globals_ = newScope(nullptr);
-    for (const auto& [name, value] : variables.items())
-      globals_->variables[name] = valueOf(value, name == "messages", false);
-  }
+        max_output_(kMaxOutput + bytes) {}
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
   ~Machine() {
@@ -67,8 +62,11 @@ class Machine {
     for (const Value& space : namespaces_) space.object->pairs.clear();
   }
 
-  Text run(const Node& root) {
-    runAll(root.body, newScope(globals_));
+  Text run(const Node& root, const nlohmann::ordered_json& variables) {
+    const ScopePtr globals = newScope(nullptr);
+    for (const auto& [name, value] : variables.items())
+      globals->variables[name] = valueOf(value, name == "messages", false);
+    runAll(root.body, newScope(globals));
     return std::move(output_);
   }
   int line() const { return line_; }
@@ -170,15 +168,15 @@ class Machine {
       if (flow == Flow::kBreak) break;
       ended |= flow == Flow::kOn;
     }
-    return !ended ? runAll(node.other, scope) : Flow::kOn;
+    return !ended ? runAll(node.other, newScope(scope)) : Flow::kOn;
   }
 
   static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
     Value variable = sequence(Kind::kLoop, {});
     variable.object->depth += all.object ? all.object->depth : 0;
     // Weak: the variable may outlive its loop in a namespace, and Jinja's then has ended.
-    variable.object->attribute = [weak =
-                                      std::weak_ptr<Loop>(loop)](const std::string& name) -> Value {
+    const std::weak_ptr<Loop> weak = loop;
+    variable.object->attribute = [weak](const std::string& name) -> Value {
       const auto l = weak.lock();
       if (!l) unsupported("the variable loop behind its loop");
       if (name == "index") return integer(l->index0 + 1);
@@ -208,25 +206,19 @@ class Machine {
       raise(FailureKind::kError, "the macro " + node.name + " has other parameters");
     };
     if (arguments.values.size() > node.names.size()) fail();
-    size_t used = 0;
-    for (size_t i = 0; i < node.names.size(); ++i) {
-      Value& parameter = scope->variables[node.names[i]];
-      const auto named =
-          std::find_if(arguments.named.begin(), arguments.named.end(),
-                       [&](const auto& pair) { return pair.first == node.names[i]; });
-      if (i < arguments.values.size()) {
-        parameter = arguments.values[i];
-      } else if (named != arguments.named.end()) {
-        ++used;
-        parameter = named->second;
-      } else {  // a default sees the parameters before it
-        scope->variables.erase(node.names[i]);
-        const Value standard = node.kids[i] ? evaluate(*node.kids[i], scope)
-                                            : undefined("the parameter " + node.names[i]);
-        scope->variables[node.names[i]] = standard;
-      }
+    for (size_t i = 0; i < arguments.values.size(); ++i)
+      scope->variables[node.names[i]] = arguments.values[i];
+    for (const auto& [name, value] : arguments.named) {
+      const bool known = std::find(node.names.begin(), node.names.end(), name) != node.names.end();
+      if (!known || !scope->variables.emplace(name, value).second) fail();
     }
-    if (used != arguments.named.size()) fail();
+    for (size_t i = 0; i < node.names.size(); ++i) {
+      if (scope->variables.contains(node.names[i])) continue;
+      // A default sees the parameters before it.
+      const Value standard = node.kids[i] ? evaluate(*node.kids[i], scope)
+                                          : undefined("the parameter " + node.names[i]);
+      scope->variables[node.names[i]] = standard;
+    }
     Value text = string(captured(node.body, scope));
     line_ = line;
     return text;
@@ -259,12 +251,10 @@ class Machine {
       if (const auto found = s->variables.find(name); found != s->variables.end())
         return found->second;
     }
-    if (std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end()) {
+    if (std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end())
       unsupported(name + ", which the model's files do not name");
-    }
-    if (name == "varargs" || name == "kwargs" || name == "caller" || name == "self" ||
-        name == "super") {
-      unsupported("the variable " + name);
+    for (const char* own : {"varargs", "kwargs", "caller", "self", "super"}) {
+      if (name == own) unsupported("the variable " + name);
     }
     return globalFunction(work_, name);
   }
@@ -420,7 +410,6 @@ class Machine {
   const std::vector<std::string>& unknown_;
   Work work_;
   size_t max_output_;
-  ScopePtr globals_;
   std::vector<ScopePtr> scopes_;  // those with macros
   Values namespaces_;
   Text output_;
@@ -451,10 +440,10 @@ tl::expected<Template, Failure> Template::parse(std::string_view source) {
 
 tl::expected<std::vector<Span>, Failure> Template::render(
     const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown) const {
-  Machine machine(variables, unknown, bytesIn(variables));
+  Machine machine(unknown, bytesIn(variables));
   try {
     std::vector<Span> spans;
-    const Text output = machine.run(*root_);
+    const Text output = machine.run(*root_, variables);
     for (size_t at = 0; at < output.size();) {
       size_t end = at;
       while (end < output.size() && (output[end] & kData) == (output[at] & kData)) ++end;

@@ -108,6 +108,7 @@ Text uppered(const Text& text) {
 Text stripped(const Text& text, const Value* characters, bool left, bool right) {
   const bool blanks = characters == nullptr || characters->is(Kind::kNone);
   const Text set = blanks ? Text() : textIn(*characters, "strip");
+  if (set.size() > 64) unsupported("strip of more than 64 characters");
   const auto goes = [&](char32_t c) {
     return blanks ? isSpace(c) : findText(set, Text(1, c)) != Text::npos;
   };

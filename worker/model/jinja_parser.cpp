@@ -10,17 +10,7 @@ namespace {
 constexpr int kMaxDepth = 200;  // of expressions and statements in each other
 constexpr size_t kMaxTokens = 400'000;
 
-enum class Mark {
-  kText,
-  kBlockBegin,
-  kBlockEnd,
-  kPrintBegin,
-  kPrintEnd,
-  kName,
-  kValue,
-  kSign,
-  kEnd
-};
+enum class Mark { kText, kBlock, kBlockEnd, kPrint, kPrintEnd, kName, kValue, kSign, kEnd };
 
 struct Token {
   Mark mark;
@@ -123,7 +113,7 @@ class Lexer {
         if (at_ == source_.size()) fail("a comment has no end");
       }
     } else {
-      add(next == '%' ? Mark::kBlockBegin : Mark::kPrintBegin, "");
+      add(next == '%' ? Mark::kBlock : Mark::kPrint, "");
       tag(next == '%');
     }
   }
@@ -268,6 +258,8 @@ class Parser {
   NodePtr named(NodeKind kind, Kids... kids) {
     const int at = line();
     std::string name = expectName();
+    if (is(".") && (kind == NodeKind::kFilter || kind == NodeKind::kTest))
+      unsupported("a filter or a test with a dot in its name");
     return made(at, kind, std::move(name), std::move(kids)...);
   }
 
@@ -283,7 +275,7 @@ class Parser {
       if (token.mark == Mark::kText) {
         all.push_back(made(token.line, NodeKind::kText));
         all.back()->value = token.value;
-      } else if (token.mark == Mark::kPrintBegin) {
+      } else if (token.mark == Mark::kPrint) {
         all.push_back(made(token.line, NodeKind::kPrint, "", expression()));
         expect(Mark::kPrintEnd, "\"}}\"");
       } else if (now().mark == Mark::kName && among(now().text, ends)) {
@@ -468,13 +460,13 @@ class Parser {
     const Token token = now();
     if (token.mark == Mark::kName) {
       ++at_;
-      if (among(token.text, {"true", "True", "false", "False"})) {
-        node->value = boolean(token.text == "true" || token.text == "True");
-      } else if (token.text == "none" || token.text == "None") {
+      const std::string& name = node->name = token.text;
+      if (among(name, {"true", "True", "false", "False"})) {
+        node->value = boolean(name == "true" || name == "True");
+      } else if (name == "none" || name == "None") {
         node->value = none();
       } else {
         node->kind = NodeKind::kName;
-        node->name = token.text;
       }
     } else if (token.mark == Mark::kValue) {
       node->value = tokens_[at_++].value;
@@ -564,8 +556,6 @@ class Parser {
     const bool name = now().mark == Mark::kName && !among(now().text, {"else", "or", "and"});
     if (is("(")) {
       arguments(*node);
-    } else if (is("if")) {
-      fail("an expression stands behind a test");
     } else if (name || now().mark == Mark::kValue || is("[") || is("{")) {
       unsupported("a test's argument without parentheses");
     }
