@@ -6,10 +6,10 @@
 #include <random>
 #include <thread>
 
-#include "aggregator/clocks.h"
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/report/run_files.h"
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/ulid.h"
 
 namespace allot {
@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often the experiment file is looked at, with --stay.
+// With --stay: the time after a successful look at the experiment file until the next one.
 constexpr uint64_t kFollowMs = 2000;
 
-// What the loop has, and what it does between two ticks.
+// The loop over ticks, and the work between two ticks.
 class LeaderProcess {
  public:
   LeaderProcess(const LeadOptions& options, Store* store, Aggregator* aggregator,
@@ -38,10 +38,12 @@ class LeaderProcess {
         }) {}
 
   // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
+  // Errors: all of ticks except kUnavailable.
   Status run();
-  // The run that the file has made of it, for which another Aggregator is needed.
+  // Returns the run by which the file replaced this one; it needs another Aggregator.
   const std::optional<RunSpec>& replaced() const { return replaced_; }
-  // What is left to do after that, and after the lease: nobody waits for files.
+  // Writes the files of the end, unless they are written. Called after the release of the lease, so
+  // that no aggregator waits for files.
   Status writeAtEnd();
 
  private:
@@ -97,7 +99,7 @@ Status LeaderProcess::run() {
   return {};
 }
 
-// A file that the run cannot take stops nothing; that the store is away, the tick says, too.
+// With --stay: applies edits of the file. An edit that the run refuses is no error.
 Status LeaderProcess::followFile() {
   if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
   ALLOT_ASSIGN(replaced_, file_.follow(&store_));
@@ -113,7 +115,8 @@ void LeaderProcess::show(bool more) {
   shown_.aggregator.lead(snapshot);
   const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
   phase_ = snapshot.phase;
-  // Where it is writing still, the next evaluation or the end writes them again.
+  // write() does nothing while an earlier write goes on: the next evaluation or the end writes
+  // again.
   if (more && evaluated) (void)files_.write(snapshot, false);
   shared_.set(std::move(snapshot), options_.run_id);
 }
@@ -129,7 +132,7 @@ void LeaderProcess::reportFiles() {
   if (written && !*written) spdlog::warn("{}", written->error().message);
 }
 
-// With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
+// With --stay, after the end of the run: has the files written, then waits for the next tick.
 void LeaderProcess::stayAtEnd() {
   const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
   if (outcome && end_.written()) {

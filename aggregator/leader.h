@@ -1,6 +1,6 @@
 #pragma once
 // The leader's loop of allot-aggregator: the learner's ticks, and between them the updates of page,
-// report and metrics. It is the only unit that uses learner, page and report together. One thread.
+// report and metrics. One thread.
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -32,9 +32,10 @@ struct LeaderTelemetry {
   AggregatorProbe aggregator;
 };
 
-// Leads until `draining` is set, another aggregator leads or, without `stay`, the run ends. Starts
-// again each time that the file replaces the run.
-// Requires: all arguments outlive the call.
+// Leads until `draining` is set or, without `stay`, the run ends; then releases the lease and
+// writes the files. Goes on after ticks that fail with kUnavailable. Returns other errors of ticks
+// at once, as kFenced if another aggregator leads. Starts again each time that the file replaces
+// the run.
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
                SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining);
 

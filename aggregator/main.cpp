@@ -1,5 +1,5 @@
-// allot-aggregator: the one learner of a run, and the page that shows it. Options, and what is
-// there before the first tick (leader.h).
+// allot-aggregator: the one learner of a run, and the page that shows it. Parses the options,
+// chooses the run and creates or continues it; leadRun() does the rest.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -7,11 +7,11 @@
 #include <random>
 #include <thread>
 
-#include "aggregator/clocks.h"
 #include "aggregator/leader.h"
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/report/report.h"
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/files/files.h"
 #include "core/spec/choices.h"
 #include "core/telemetry/process.h"
@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// In --dir: where the page is.
+// The file in --dir with the URL of the page.
 constexpr char kPageUrlFile[] = "page.url";
 
 struct Options {
@@ -50,7 +50,7 @@ Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, Shared
   return telemetry;
 }
 
-// Repeats a call until the store answers; gives up only once draining.
+// Repeats `call` every 200 ms while it fails with kUnavailable, until draining.
 template <typename Call>
 auto patiently(const Call& call) -> decltype(call()) {
   bool told = false;

@@ -20,8 +20,7 @@ struct RunSnapshot {
   std::optional<v1::ModelFacts> model;
   v1::Experiment experiment;  // in force
   Phase phase = Phase::kStarting;
-  // Aggregator::whyWaiting(): why nothing moves; empty while results arrive or a worker is at work,
-  // after the end, and in snapshots that commands make.
+  // Why the run makes no progress (Aggregator::whyWaiting()); empty if there is nothing to report.
   std::string waiting;
   std::string last_error;
   v1::AggregatorState state;
@@ -40,8 +39,8 @@ struct RunSnapshot {
   std::optional<v1::AggregatorStatus> told = {};  // of the process that made this, or as stored
   std::vector<Refusal> refusals = {};             // the newest ones
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
-  uint64_t last_update_unix_ms = 0;               // 0: none was made
-  double evaluation_seconds = 0;                  // of workers, for accepted evaluations
+  uint64_t last_update_unix_ms = 0;               // 0: none, or unknown
+  double evaluation_seconds = 0;                  // of workers, for evaluations
 };
 
 }  // namespace allot

@@ -97,7 +97,7 @@ Status verify(RunAccess* access, const VerifyOptions& options) {
 
 constexpr std::string_view kRunHere = "{run}";
 
-// For who exports several runs of one name, and does not know their ids.
+// Replaces {run} by the run id, for people who export several runs without knowing their ids.
 Result<std::string> withRunId(std::string folder, const RunAccess& access) {
   if (folder.find(kRunHere) == std::string::npos) return folder;
   std::string run_id = access.runId();
@@ -113,7 +113,8 @@ Result<std::string> withRunId(std::string folder, const RunAccess& access) {
   return folder;
 }
 
-// As `--out runs` would be: a folder with an export counts as one run, and those in it as none.
+// Refuses a folder of runs, as of `--out runs`: a folder with an export counts as one run, and the
+// runs in it as none.
 Status checkIsForOneRun(const std::string& folder) {
   std::error_code ignored;
   if (holdsExport(folder)) return {};
@@ -124,12 +125,13 @@ Status checkIsForOneRun(const std::string& folder) {
   return {};
 }
 
-// Writes what a run's own folder holds besides: its report and its experiment.
+// Adds what a run's own folder has beside the export: the report and, unless the folder has a run,
+// the experiment file.
 Status addReport(const std::string& folder) {
   ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder));
   ALLOT_ASSIGN(const ReadRun read, readRun(files.get()));
   ALLOT_TRY(writeReport(folder, runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id)));
-  // That of `allot run --resume` stays.
+  // `allot run --resume` reads the one in the folder of a run.
   if (holdsRun(folder)) return {};
   return writeWholeFile(folder + "/experiment.yaml", experimentYaml(read.snapshot.run.experiment));
 }
@@ -147,7 +149,7 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   return {};
 }
 
-// A folder that is empty to begin with, and gone again unless kept.
+// A folder that is empty at first; unless kept, it is emptied again, and removed if it was new.
 class FreshFolder {
  public:
   static Result<FreshFolder> make(const std::string& path) {
@@ -188,7 +190,7 @@ Result<VerifySummary> importInto(RunSource* source, const std::string& url,
   return importRun(source, store.get(), [&](uint64_t done, uint64_t all) { task.show(done, all); });
 }
 
-// A run folder as `allot run` leaves one. run.json comes last: without it there is no run.
+// Imports into a folder like that of `allot run`. run.json comes last: without it there is no run.
 Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
                                        const ArchiveOptions& options) {
   if (!isUlid(head.run_id)) {
@@ -209,12 +211,12 @@ Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
   if (!summary) return summary;
   const std::string experiment = folder.path() + "/experiment.yaml";
   ALLOT_TRY(writeWholeFile(experiment, experimentYaml(head.image.control.file)));
-  ALLOT_TRY(writeRunNote(folder.path(), {head.run_id, experiment, {}, ""}));
+  ALLOT_TRY(writeRunNote(folder.path(), {head.run_id, experiment, {}, "", true}));
   folder.keep();
   return summary;
 }
 
-// Into the store of an experiment in a cluster.
+// Imports into the store of an experiment in a cluster.
 Result<VerifySummary> importIntoCluster(RunSource* source, const RunHead& head,
                                         const RunChoice& choice) {
   const std::string& experiment = head.image.spec.experiment.name();
@@ -283,7 +285,7 @@ void addExport(CLI::App* app, Action* action, const std::shared_ptr<ArchiveOptio
       "  allot export --context current --experiment recall-layer-budget --out backup/recall");
   write->callback([=] {
     *action = [options] {
-      // Before a run is looked for.
+      // Checked before a run is looked for.
       if (options->out.empty()) return exitCodeOf(badInput("say where to: --out FOLDER"));
       return onRun(*options, exportFiles);
     };
@@ -323,9 +325,10 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
       "be.\n\n"
       "With --measure scores must be equal where the recorded build and arithmetic are those of "
-      "this machine. Elsewhere at most 15 % of the scores may differ, and the recorded mean must "
-      "be within 0.01 of the measured one, for each worker and for all; honest results fail this "
-      "test once in 1,000 runs.\n\n"
+      "this machine. Elsewhere at most 0.5 % of the scores may differ for each token of an answer "
+      "(5 % of answers of ten tokens, and never more than half), and the recorded mean must be "
+      "within 0.01 of the measured one, for each worker and for all; honest results fail this test "
+      "once in 1,000 runs.\n\n"
       "Examples:\n"
       "  allot verify\n"
       "  allot verify --measure\n"

@@ -1,8 +1,8 @@
 #pragma once
-// ChildProcess: a child process of `allot run`. One thread.
+// ChildProcess: a child process that writes to a log file. One thread.
 //
-// It dies with its parent (PR_SET_PDEATHSIG) and writes to a log file. It has its own process
-// group, so that Ctrl-C reaches only the parent, which stops children in order.
+// The child gets SIGTERM if its parent dies (PR_SET_PDEATHSIG). It has its own process group, so
+// that Ctrl-C reaches only the parent.
 #include <sys/types.h>
 
 #include <chrono>
@@ -18,13 +18,13 @@ namespace allot {
 struct Command {
   std::string program;  // a path, or a name looked up in PATH
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  // added to the parent's
+  std::map<std::string, std::string> environment;  // added to the parent's; these values win
 };
 
 class ChildProcess {
  public:
   // Starts it with both outputs appended to `log`. kUsage if the log cannot be opened, kIo if the
-  // system refuses. A missing program shows as exit code 127.
+  // system cannot fork. A program that cannot be executed ends with status 127.
   static Result<ChildProcess> start(const Command& command, const std::string& log);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -32,9 +32,9 @@ class ChildProcess {
   ~ChildProcess();  // kills what is still running
 
   pid_t pid() const { return pid_; }
-  // Returns the exit status once it has ended: its exit code, or 128 + signal.
+  // Returns the exit status once the child has ended: its exit code, or 128 + signal.
   std::optional<int> poll();
-  // Waits for `time` at most; then as poll().
+  // Waits up to `time` for the end, then returns poll().
   std::optional<int> waitFor(std::chrono::milliseconds time);
   void signal(int number);
 
@@ -50,8 +50,8 @@ struct Output {
   std::string err;
 };
 
-// Runs a command to its end and returns its output. kData if the output exceeds the limit; the
-// command is then ended.
+// Runs a command to its end and returns its output. An output of more than 64 MiB is kData: the
+// process group of the command is killed. kIo if the system cannot fork or make pipes.
 Result<Output> capture(const Command& command);
 
 // Replaces this process by the program; returns only if the system refuses.
@@ -60,10 +60,10 @@ Error become(const Command& command);
 // Returns the path of a program of this project, beside the running one.
 std::string siblingProgram(const std::string& name);
 
-// Returns the path of a program in PATH.
+// Returns the path of an executable program: from PATH, or `name` itself if it has a slash.
 std::optional<std::string> findProgram(const std::string& name);
 
-// Return the last line of a text or file that is not blank.
+// Return the last line of a text or file that is not blank; "" without one.
 std::string lastLine(const std::string& text);
 std::string lastLineOfFile(const std::string& path);
 

@@ -27,7 +27,7 @@ constexpr char kExperimentLabel[] = "allot.dev/experiment";
 constexpr char kStoreLabel[] = "app.kubernetes.io/component=store";
 constexpr char kAccountsVolume[] = "accounts";
 
-// A label of DNS: what Kubernetes lets names of namespaces and services be.
+// Returns true for a DNS label, as names of namespaces and services must be.
 bool isName(const std::string& name) {
   if (name.empty() || name.size() > kLongestName || name.front() == '-' || name.back() == '-') {
     return false;
@@ -35,13 +35,13 @@ bool isName(const std::string& name) {
   return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
 }
 
-// A name of an object, which may have dots and is one word of a command line.
+// Returns true for the name of an object, which may have dots.
 bool isObjectName(const std::string& name) {
   return !name.empty() && name.size() <= 253 && name.front() != '-' && name.front() != '.' &&
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") == std::string::npos;
 }
 
-// Without a namespace: in all of them.
+// Returns a command of kubectl; without a namespace it is about all of them.
 Command kubectl(const ClusterChoice& choice, std::vector<std::string> words) {
   std::vector<std::string> all;
   if (choice.context != "-" && choice.context != "current") {
@@ -53,7 +53,7 @@ Command kubectl(const ClusterChoice& choice, std::vector<std::string> words) {
   return {"kubectl", std::move(all), {}};
 }
 
-// What kubectl said when it failed, and whether trying again may help.
+// Returns kubectl's last line as an error: kUnavailable if trying again may help, else kUsage.
 Error kubectlError(const std::string& doing, const std::string& text) {
   std::string said = printable(lastLine(text), 500);
   if (said.starts_with("error: ")) said = said.substr(std::strlen("error: "));
@@ -88,8 +88,8 @@ Result<json> ask(const ClusterChoice& choice, const std::string& doing,
   return parseJson(output.out, "kubectl's answer");
 }
 
-// Of the store's StatefulSet. A Secret of earlier passwords stays where it is, and after a
-// roll-back it is the older one that is in force.
+// Returns the Secret that the store's StatefulSet names. Secrets of earlier passwords remain, and
+// after a roll-back an older one is in force.
 Result<std::string> secretOf(const ClusterChoice& choice) {
   ALLOT_ASSIGN(const json sets, ask(choice, "to read the store's StatefulSet",
                                     {"get", "statefulset",
@@ -120,7 +120,7 @@ Result<std::string> passwordOf(const ClusterChoice& choice, const std::string& k
   return *password;
 }
 
-// In memory only, and closed to child processes.
+// Returns a file in memory that child processes do not inherit.
 Result<FileHandle> inMemory(const std::string& text) {
   FileHandle file(memfd_create("allot-password", MFD_CLOEXEC));
   if (!file.isOpen() ||
@@ -130,7 +130,7 @@ Result<FileHandle> inMemory(const std::string& text) {
   return file;
 }
 
-// The port in "Forwarding from 127.0.0.1:40123 -> 6379"; 0 if there is no such line yet.
+// Returns the port in "Forwarding from 127.0.0.1:40123 -> 6379"; 0 if there is no such line yet.
 int portIn(const std::string& log) {
   const std::string sign = "Forwarding from 127.0.0.1:";
   const size_t at = log.find(sign);
@@ -139,7 +139,7 @@ int portIn(const std::string& log) {
   return port > 0 && port < 65536 ? static_cast<int>(port) : 0;
 }
 
-// Both may be empty.
+// Checks both names, which may be empty, and that there is a kubectl.
 Status checkNames(const ClusterChoice& choice) {
   for (const auto& [option, name] : {std::pair{"--experiment ", &choice.experiment},
                                      std::pair{"--namespace ", &choice.name_space}}) {
@@ -234,7 +234,7 @@ std::string ClusterStore::said() const {
 Result<int> ClusterStore::waitForPort() {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (std::chrono::steady_clock::now() < end) {
-    const bool ended = forward_.poll().has_value();  // first: what it said is then all there
+    const bool ended = forward_.poll().has_value();  // before said(), which is then complete
     const std::string text = said();
     if (ended) return tl::unexpected(kubectlError(what_, text));
     if (const int port = portIn(text); port != 0) return port;
@@ -246,7 +246,7 @@ Result<int> ClusterStore::waitForPort() {
 
 Status ClusterStore::explained(Status status) {
   if (status || status.error().code != ErrorCode::kUnavailable) return status;
-  // It may hear of the same fault a moment after us.
+  // kubectl may notice the fault after this process.
   if (!forward_.waitFor(milliseconds(500))) return status;
   return fail(ErrorCode::kUnavailable,
               kubectlError(what_, said()).message + " (it ended half-way: try again)");

@@ -17,7 +17,7 @@ namespace allot {
 
 struct ClusterChoice {
   std::string context;     // of kubectl; "current" or "-": the current one
-  std::string name_space;  // "": the experiment's name
+  std::string name_space;  // "" in open(): the experiment's name
   std::string experiment;
 };
 
@@ -26,13 +26,15 @@ enum class StoreAccount { kReader, kAggregator };
 
 class ClusterStore {
  public:
-  // Opens it. kUsage, in one sentence, for all that a person must correct: no kubectl, no such
-  // context, not allowed, no such experiment. kUnavailable if the cluster does not answer.
+  // Opens it. kUsage: kubectl is missing or refuses (no such context, not allowed), or there is no
+  // such experiment. kUnavailable: the cluster does not answer, or no port is forwarded within 30
+  // s. kData: an answer of another form. kIo: the system gives no file or process.
   static Result<ClusterStore> open(const ClusterChoice& choice, StoreAccount account);
 
   // Valid as long as this object lives.
   const std::string& url() const { return url_; }
-  // Returns `status`, or the error of the forwarding if that has ended.
+  // Returns `status`. If it is kUnavailable and the forwarding ends within 500 ms, returns
+  // kubectl's error instead.
   Status explained(Status status);
 
  private:
@@ -51,8 +53,8 @@ class ClusterStore {
   std::string url_;
 };
 
-// Lists the experiments of a cluster that have stores: of where.name_space, or of all namespaces,
-// and of where.experiment, or all. Errors are ClusterStore::open()'s.
+// Lists the experiments of a cluster that have stores, in where.name_space ("": in all namespaces)
+// and of the name where.experiment ("": any). Errors are those of ClusterStore::open().
 Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where);
 
 // Decodes base64; nothing if it is not well-formed.

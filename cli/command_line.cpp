@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <sstream>
-#include <vector>
 
 #include "cli/terminal.h"
 #include "core/spec/spec_rules.h"
@@ -24,7 +23,7 @@ std::vector<std::string> linesOf(const std::string& text) {
   return lines;
 }
 
-// Paragraphs are wrapped; examples, which are indented, stay as they are.
+// Wraps paragraphs. Indented lines, which are examples, stay as they are.
 std::string laidOut(const std::string& text) {
   std::string out;
   for (const std::string& line : linesOf(text)) {
@@ -42,7 +41,7 @@ class HelpFormatter : public CLI::Formatter {
     return laidOut(footer + kExitCodes);
   }
 
-  // "json|yaml|table" instead of TEXT:{json,yaml,table}, and UINT without its range.
+  // Returns "json|yaml|table" instead of TEXT:{json,yaml,table}, and UINT without its range.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (!option->get_option_text().empty() || option->get_items_expected_max() == 0) {
       return CLI::Formatter::make_option_opts(option);
@@ -69,7 +68,7 @@ std::vector<const CLI::App*> shownCommands(const CLI::App* app) {
   return shown;
 }
 
-// Hidden ones, too: `allot metods` means one of them.
+// Includes hidden commands: `allot metods` means one of them.
 std::vector<std::string> namesOf(const CLI::App* app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
@@ -91,7 +90,7 @@ std::string didYouMean(const std::string& meant) {
   return meant.empty() ? "" : " (did you mean " + meant + "?)";
 }
 
-// The command whose arguments were read last.
+// Returns the command whose arguments were read last.
 const CLI::App* deepest(const CLI::App* app) {
   while (true) {
     const auto chosen = app->get_subcommands();
@@ -112,7 +111,7 @@ std::string noCommand(const CLI::App* parent, const std::string& word) {
          (meant.empty() ? listedBy(parent) : didYouMean(meant));
 }
 
-// Of the arguments that nobody took the first.
+// Returns the error for `word`, the first argument that `command` did not take.
 std::string tooMuch(const CLI::App* command, const std::string& word) {
   if (word.starts_with("-") && word.size() > 1) {
     const std::string name = word.substr(0, word.find('='));
@@ -126,7 +125,7 @@ std::string tooMuch(const CLI::App* command, const std::string& word) {
       return "the Python package writes MLflow: `python3 -m allot.mlflow_export RUN`, for the "
              "folder of a run or of an export";
     }
-    // Of one letter every other one is near.
+    // Any two options of one letter are near.
     const std::string meant = name.size() > 2 ? nearest(name, optionNames(command)) : "";
     return "no option '" + printable(name, 60) + "'" +
            (meant.empty() ? listedBy(command) : didYouMean(meant));
@@ -155,7 +154,7 @@ std::string sentenceOf(const CLI::App& app, const CLI::ParseError& error) {
 
 // ---- Markdown ----
 
-// One sentence a line, and none longer than a line may be.
+// Puts each sentence on a line of its own, and wraps it.
 std::string sentences(const std::string& text, size_t indent = 0) {
   std::string out;
   size_t from = 0;
@@ -168,7 +167,7 @@ std::string sentences(const std::string& text, size_t indent = 0) {
   return out;
 }
 
-// In Markdown `<` and `*` outside of code would be taken for something else.
+// Puts examples into blocks of code, where Markdown does not interpret `<` and `*`.
 std::string footerMarkdown(const std::string& footer) {
   std::string out;
   std::string code;

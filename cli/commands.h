@@ -1,6 +1,6 @@
 #pragma once
-// The commands of `allot`, one function for each group. It adds its commands to the command line,
-// and sets main()'s action when one of them is chosen. One thread.
+// The commands of `allot`. Each add...Command(s) adds its commands to the command line, and sets
+// main()'s action when one of them is chosen. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -44,7 +44,7 @@ int exitCodeOf(const Status& done);
 // `with_folder`.
 void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true);
 
-// Add --set of a key of the experiment file, and --workers of a machine.
+// Add --set and --workers.
 void addSettings(CLI::App* command, std::vector<std::string>* set);
 void addWorkers(CLI::App* command, unsigned* workers);
 

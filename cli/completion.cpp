@@ -15,7 +15,7 @@ struct OptionWords {
   std::vector<std::string> names;  // "--output", "-o"
   std::string meaning;
   bool has_value = false;
-  std::vector<std::string> values;  // if there are few
+  std::vector<std::string> values;  // the allowed ones; empty: any
 };
 
 struct CommandWords {
@@ -24,7 +24,7 @@ struct CommandWords {
   std::vector<OptionWords> options;
 };
 
-// "TEXT:{json,yaml,table}": json, yaml, table.
+// Returns json, yaml and table for "TEXT:{json,yaml,table}".
 std::vector<std::string> valuesIn(const std::string& type) {
   const size_t from = type.find('{'), to = type.find('}');
   std::vector<std::string> values;
@@ -52,14 +52,14 @@ void collect(const CLI::App* app, const std::string& path, std::vector<CommandWo
   }
 }
 
-// For bash and zsh.
+// Quotes a word for bash and zsh.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-// fish knows escapes of these two within single quotes.
+// Quotes a word for fish, which escapes ' and \ within single quotes.
 std::string fishQuoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -75,7 +75,7 @@ std::string joinedBy(const std::vector<std::string>& words, const std::string& b
   return text;
 }
 
-// ' run', 'show question': a command so far, and the word that leads on.
+// Returns ' run', 'show question', ...: a command so far, and the word that leads on.
 std::vector<std::string> steps(const std::vector<CommandWords>& commands) {
   std::vector<std::string> found;
   for (const CommandWords& command : commands) {
@@ -133,7 +133,7 @@ std::string bashScript(const std::vector<CommandWords>& commands) {
          "complete -o default -F _allot allot\n";
 }
 
-// "name:meaning" of _describe.
+// Returns a "name:meaning" for _describe.
 std::string described(const std::string& word, const std::string& meaning) {
   return quoted(word + ":" + meaning);
 }

@@ -23,7 +23,7 @@ Result<ControlChange> changeDesired(Store* store, Desired wanted,
   return change;
 }
 
-// Updates are not taken back.
+// Refuses a spec.update.maxUpdates below the number of updates made.
 Status checkUpdatesLeft(Store* store, const std::vector<SpecChange>& changes,
                         const v1::Experiment& next) {
   const bool asked = std::any_of(changes.begin(), changes.end(), [](const SpecChange& change) {
@@ -74,7 +74,7 @@ Result<ControlChange> pauseRun(Store* store) {
 Result<ControlChange> resumeRun(Store* store) {
   return changeDesired(store, Desired::kRunning, [store](Desired now) -> Status {
     if (now != Desired::kFinished) return {};
-    // spec.stop.maxWorkerHours left something out.
+    // spec.stop.maxWorkerHours withdrew evaluations.
     ALLOT_ASSIGN(const auto state, store->readState());
     if (state && !state->has_evaluation()) return {};
     return badInput("the run is finished: use `allot extend --updates N` to go on");

@@ -1,7 +1,7 @@
 #pragma once
 // Changes a run's control record: pause, resume, stop, extend, set. Each function reads the record,
-// changes it and writes it, and begins again if another process has written meanwhile. All of them
-// except changeDesired() check that the change makes sense. One thread.
+// changes it and writes it, and begins again if another process has written meanwhile. Without a
+// record: kUsage. One thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,11 +14,11 @@
 namespace allot {
 
 // Repeats read, `edit` and write while other processes interfere, at most 100 times (then
-// kUnavailable), and returns the record as it then is. An error of `edit` ends it; if `edit`
-// returns false, nothing is written.
+// kUnavailable). Returns the edited record, with the revision from before. An error of `edit` is
+// returned. If `edit` returns false, nothing is written.
 Result<Control> changeControl(Store* store, const std::function<Result<bool>(Control*)>& edit);
 
-// Sets `desired`, in any state of the run.
+// Sets `desired`, whatever it is now.
 Status changeDesired(Store* store, Desired desired);
 
 struct ControlChange {
@@ -27,16 +27,17 @@ struct ControlChange {
   Control now;
 };
 
-// Change the desired state. kUsage: to pause a run that is over, to stop a finished one, or to
-// resume a finished one that has been evaluated.
+// Change the desired state, unless it is already the wanted one. kUsage: to pause a run that is
+// over, to stop a finished one, or to resume a finished one that has been evaluated.
 Result<ControlChange> pauseRun(Store* store);
 Result<ControlChange> resumeRun(Store* store);
 Result<ControlChange> stopRun(Store* store);
-// Adds `updates` to the run; a finished run goes on.
+// Adds `updates` to spec.update.maxUpdates; a finished run goes on. kUsage without spec.update, or
+// if the sum is too large.
 Result<ControlChange> extendRun(Store* store, uint64_t updates);
 
-// Changes "spec.a.b=value" in a run; kUsage for keys that a run cannot change, with the reason and
-// the remedy.
+// Applies settings like "spec.a.b=value" to a run. Returns the changes. kUsage, with the reason: a
+// wrong setting, a key that a run cannot change, or fewer updates than were made.
 Result<std::vector<SpecChange>> setInRun(Store* store, const std::vector<std::string>& settings);
 
 }  // namespace allot

@@ -15,7 +15,7 @@ struct ControlOptions {
   std::vector<std::string> arguments;  // set: DIR and settings
 };
 
-// What has to happen for the change to take effect, if more than waiting.
+// Prints what a person must start for the change to take effect, if anything.
 Status tellNext(RunAccess* access) {
   if (const std::string command = access->resumeCommand(); !command.empty()) {
     std::printf("nobody works on it; start it with:\n  %s\n", command.c_str());
@@ -84,7 +84,7 @@ Status extend(RunAccess* access, const ControlOptions& options) {
   return tellNext(access);
 }
 
-// "spec.a=b" is a setting, anything else the folder.
+// An argument that begins with spec. or metadata. is a setting; the first other one is the folder.
 Status set(ControlOptions options) {
   std::vector<std::string> settings;
   for (const std::string& argument : options.arguments) {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
 
-#include "allot/kernels/method.h"
 #include "cli/terminal.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"
@@ -30,7 +28,7 @@ std::string pathWord(TaskPath path) {
 
 constexpr size_t kIndent = 4;
 
-// How texts of a terminal are laid out: a head that stands out, and what it says below.
+// Lays out texts for a terminal: a bold head, and indented lines below it.
 struct Layout {
   size_t width;
   bool colour;
@@ -91,7 +89,7 @@ std::string parametersText(std::string_view method, const Layout& layout) {
   return text;
 }
 
-// `only`: one of them; "": all.
+// only: the name of a method; "": all. Fields have all parameters.
 Explanation explainMethods(std::string_view only, const Layout& layout) {
   Explanation told{"Methods", {{"methods", json::array()}, {"parameters", json::array()}}, "", ""};
   for (const kernels::MethodTraits& method : allMethods()) {
@@ -148,7 +146,7 @@ Explanation explainModels(const Layout& layout) {
   return told;
 }
 
-// `only`: a suite, a task or a grader; "": all.
+// only: a suite, a task or a grader; "": all. It chooses the text, not the fields.
 Explanation explainTasks(std::string_view only, const Layout& layout) {
   Explanation told{"Tasks", tasksJson(), "", tasksMarkdown() + "\n" + gradersMarkdown()};
   for (const SuiteInfo& suite : suiteCatalogue()) {
@@ -215,7 +213,7 @@ std::vector<std::string_view> taskSubjects() {
   return names;
 }
 
-// Everything that explain() has a subject for.
+// Returns the subjects that a suggestion may name.
 std::vector<std::string> subjects() {
   std::vector<std::string> names;
   for (const Topic& topic : explainTopics()) names.push_back(topic.name);
@@ -226,7 +224,7 @@ std::vector<std::string> subjects() {
   return names;
 }
 
-// "totalBudget": "spec.policy.totalBudget".
+// Returns "spec.policy.totalBudget" for "totalBudget"; "" if no key ends so.
 std::string keyThatEndsWith(const std::string& word) {
   for (const SpecKey& key : specKeys()) {
     if (key.path.ends_with("." + word)) return key.path;

@@ -33,7 +33,8 @@ Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points) {
   return over == "layer" ? oneHotPlot(points) : curvePlot(points, styles);
 }
 
-// The schedule of the smallest total budget.
+// Returns the reads per layer in policy.json: the first of the frontier or, without one, the
+// learned schedule.
 Result<std::vector<double>> readsOf(const std::string& text, const std::string& file) {
   const auto policy = nlohmann::json::parse(text, nullptr, false);
   try {
@@ -71,7 +72,7 @@ struct ServeOptions {
 
 Status serve(const ServeOptions& options) {
   ALLOT_ASSIGN(const std::string folder, existingFolder(options.folder));
-  // Before the server's thread is there, which would take them else.
+  // Blocked before the server's thread starts, which would else receive them.
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);

@@ -27,7 +27,7 @@ Status show(const ExplainOptions& options) {
   return {};
 }
 
-// What such a command prints without -o.
+// Returns what the former command prints without -o; "": what explain() returns.
 std::string asBefore(const std::string& name) {
   if (name == "methods") return methodsText();
   if (name == "tasks") return tasksText();

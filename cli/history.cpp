@@ -23,15 +23,15 @@ using nlohmann::json;
 
 constexpr char kRuns[] = "/api/runs";
 constexpr char kRun[] = "/run/";
-constexpr size_t kMostDocuments = 50;  // kept
+constexpr size_t kMostDocuments = 50;  // kept; then all are dropped
 constexpr size_t kIdLength = 16;
 
-// Names come from strangers and may hold anything.
+// Names come from strangers: bytes that are not UTF-8 are replaced.
 std::string bytesOf(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Changes whenever an export does: export.json is written last, as a new file.
+// Returns a text that changes with the export: export.json is written last, as a new file.
 std::string stampOf(const std::string& folder) {
   struct stat about {};
   if (stat((folder + "/export.json").c_str(), &about) != 0) return "";
@@ -39,7 +39,8 @@ std::string stampOf(const std::string& folder) {
          std::to_string(about.st_mtim.tv_sec) + "." + std::to_string(about.st_mtim.tv_nsec);
 }
 
-// A page of another site may have its name resolve to this machine, and ask for it under that name.
+// Returns true for this machine, or no name. Another site may let its own name resolve to this
+// machine.
 bool isOurs(const std::string& host) {
   const std::string name = host.substr(0, host.rfind(':'));
   return host.empty() || name == "127.0.0.1" || name == "localhost";

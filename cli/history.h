@@ -11,11 +11,11 @@
 
 namespace allot {
 
-// A folder below the served one that has a run or an export.
+// A folder with a run or an export: the served one, or one below it.
 struct StoredRun {
-  std::string id;      // made from its path: letters and digits, for addresses
+  std::string id;      // 16 hex digits of the SHA-256 of `folder`, for addresses
   std::string folder;  // absolute
-  std::string name;    // path below the served folder; any bytes
+  std::string name;    // path below the served folder, or "."; any bytes
   bool exported = false;
   bool has_report = false;
 };
@@ -30,17 +30,19 @@ class RunHistory {
   // folder: absolute.
   explicit RunHistory(std::string folder) : folder_(std::move(folder)) {}
 
-  // Scans the folder again. Links are not followed: `latest` is one of the other runs.
+  // Scans the folder again, but nothing below a run. Links in it are not followed: `latest` leads
+  // to one of the other runs.
   const std::vector<StoredRun>& find();
 
   // Serves /, its parts, /api/runs, and below /run/ID/ the paths of a run's aggregator: page,
-  // /api/run, /api/status, /report/.
+  // /api/run, /api/status, /report/. Answers 403 if the request names another host than 127.0.0.1
+  // and localhost.
   HttpReply answer(const HttpRequest& request);
 
  private:
   // The results of a run, as read from its files.
   struct Document {
-    std::string stamp;  // of the files: if it changes they are read again
+    std::string stamp;  // of export.json: if it changes, the files are read again
     std::string view;
     std::string status;
   };

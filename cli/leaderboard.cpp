@@ -1,7 +1,6 @@
 #include "cli/leaderboard.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -110,7 +109,7 @@ json rowJson(const LeaderboardRow& row) {
           {"like_best", row.like_best}};
 }
 
-// "480", or with repeats "480 x 3".
+// Returns "480", with repeats "480 x 3"; " so far" follows if the cell is incomplete.
 std::string questionsText(const EvaluationCell& cell) {
   return std::to_string(cell.questions()) +
          (cell.repeats > 1 ? " x " + std::to_string(cell.repeats) : "") +
@@ -130,7 +129,7 @@ std::string leadText(const std::optional<Lead>& lead) {
   return mean + formatted(" [%+.3f, %+.3f]", lead->interval->low, lead->interval->high);
 }
 
-// Not every task has another grader, so n may be less.
+// Names n if it is less: not every task has another grader.
 std::string otherText(const EvaluationCell& cell) {
   const ScoreTally& other = cell.other;
   if (other.n == 0) return "";
@@ -146,7 +145,7 @@ struct Column {
   std::function<std::string(const LeaderboardRow&)> text;
 };
 
-// Only the columns in which anything stands.
+// Returns the columns. Some are there only if a row has something in them.
 std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
   std::vector<Column> columns;
   if (with_method) {
@@ -199,7 +198,7 @@ std::string blockText(const LeaderboardBlock& block, bool with_method, bool colo
   std::vector<std::string> head = {"rank"};
   for (const Column& column : columns) head.push_back(column.head);
   TextTable table(head);
-  size_t place = 1;  // the same for equals
+  size_t place = 1;  // shared by equal accuracies
   for (size_t i = 0; i < block.rows.size(); ++i) {
     const LeaderboardRow& row = block.rows[i];
     if (i == 0 || row.accuracy < block.rows[i - 1].accuracy) place = i + 1;

@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// The difference of a row's accuracy to another's. The interval, 95 %, is of the difference on the
-// same questions; none while either is incomplete.
+// The accuracy of a row minus that of another cell. With an interval (95 %) both are of the
+// questions that the two share; there is none if `Difference` returns nothing.
 struct Lead {
   double mean = 0;
   std::optional<Interval> interval;
@@ -27,12 +27,12 @@ struct LeaderboardRow {
   std::optional<Lead> over_dense;
   std::optional<Lead> over_uniform;  // of the same method
   std::optional<Lead> over_best;     // of this block; none for the best itself
-  // True if these questions do not separate it from the best row. The interval of their difference
-  // contains 0 or, if there is none, their own intervals overlap.
+  // True if these questions do not separate the row from the best one: the interval of their
+  // difference contains 0 or, without one, their own intervals overlap. False for the best row.
   bool like_best = false;
 };
 
-// All schedules measured at one total budget, the best first.
+// The schedules measured at one total budget, the most accurate first.
 struct LeaderboardBlock {
   uint64_t total_budget = 0;  // 0: methods without a budget
   std::vector<LeaderboardRow> rows;
@@ -48,7 +48,8 @@ using Difference =
     std::function<std::optional<PairedDifference>(const EvaluationCell&, const EvaluationCell&)>;
 
 // Makes the board from the newest complete cell of each schedule and method at a budget, or the
-// newest if none is complete. budget: only this one; 0: all.
+// newest if none is complete. budget: blocks of only this one; 0: all.
+// Requires: cells ascend by version.
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
                             const Difference& difference = {});
 

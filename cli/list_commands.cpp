@@ -22,7 +22,7 @@ struct ListOptions {
   OutputFormat format = OutputFormat::kTable;
 };
 
-// A run that cannot be read is a row like the others, and a sentence on stderr.
+// Reads a row. A run that cannot be read is "unreadable", with a sentence on stderr.
 RunRow rowOf(const RunChoice& choice, const std::string& where, const std::string& experiment) {
   RunRow row;
   const Status read = withRun(choice, StoreAccount::kReader, [&](RunAccess* access) -> Status {
@@ -119,7 +119,8 @@ struct Waited {
 Status look(RunAccess* access, const WaitFor& wanted, Waited* waited) {
   ALLOT_ASSIGN(const bool begun, hasBegun(access));
   if (!begun) return {};
-  // Evaluations are handed out once, so that a reader that stays needs a source for each look.
+  // A source returns evaluations once, so that each look at an open store needs a source of its
+  // own.
   ALLOT_ASSIGN(waited->status, readRunState(access));
   std::optional<double> accuracy;
   if (wanted.kind == WaitFor::Kind::kGoal) {
@@ -135,8 +136,8 @@ Status look(RunAccess* access, const WaitFor& wanted, Waited* waited) {
   return {};
 }
 
-// Until the outcome is there or `end`. A way that breaks off is looked for again: stores restart,
-// and the redis-server of a folder goes when its run ends.
+// Waits until the outcome is known or `end`. A lost connection is opened again: stores restart, and
+// the redis-server of a folder goes when its run ends.
 Result<Waited> waitUntil(const RunChoice& choice, const WaitFor& wanted,
                          std::optional<Clock::time_point> end) {
   constexpr auto kPatience = seconds(10);  // for a run that is just being started
@@ -169,7 +170,7 @@ Result<Waited> waitUntil(const RunChoice& choice, const WaitFor& wanted,
       if (!comes && !told) exitCodeOf(looked);
       told = told || !comes;
     }
-    // A folder's server may have gone and come back: it is looked for each time.
+    // A folder's server may have gone and come back: it is opened anew each time.
     const bool stays = access && access->kind() == RunAccess::Kind::kRemote;
     if (!stays) access.reset();
     if (end && Clock::now() >= *end) {

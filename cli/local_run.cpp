@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kMaxRestarts = 5;
-// A child that lived so long did not end for what ended the one before it.
+// A child that lived this long has its restarts counted anew.
 constexpr auto kLongLife = seconds(30);
-// With less room than this no process of a run gets far.
+// Free bytes below which a full disk is named as the cause.
 constexpr uintmax_t kLeastRoom = 1 << 20;
 
 }  // namespace
@@ -44,7 +44,7 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
   for (const std::string& set : plan_.options.set) {
     aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--set", set});
   }
-  // Of a fork; it matters only until the run is in the store.
+  // A fork has it; it is read only until the run is in the store.
   const std::string origin = plan_.dir + "/" + kOriginFile;
   if (std::error_code ignored; fs::exists(origin, ignored)) {
     aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--origin", origin});
@@ -163,7 +163,7 @@ Result<bool> LocalRun::watch() {
   size_t alive = 0;
   for (Child& worker : workers_) {
     const auto status = worker.process->poll();
-    // A worker that ends well has been asked to, or the run is over.
+    // A worker ends with status 0 if it was asked to, or if the run is over.
     if (status && *status != 0) ALLOT_TRY(revive(&worker, *status));
     if (!status || *status != 0) ++alive;
   }
@@ -199,7 +199,7 @@ void LocalRun::stop() {
   if (redis_.process) redis_.process->signal(SIGTERM);
   stopChild(&redis_, seconds(10));
   unlink(socket_.c_str());
-  // Those that were killed have left theirs.
+  // Killed processes leave their target files.
   std::error_code ignored;
   fs::remove_all(plan_.dir + "/" + kTargetsFolder, ignored);
 }

@@ -2,7 +2,7 @@
 // LocalRun: starts, watches and stops the processes of one run on this machine, in order. Owned by
 // runCommand; one thread.
 //
-// The processes are redis-server on a unix socket in the run's folder, one aggregator, N workers.
+// The processes are redis-server on a unix socket, one aggregator, N workers.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@
 namespace allot {
 
 struct LocalRunPlan {
-  RunOptions options;  // paths absolute
+  RunOptions options;  // experiment_file and model absolute
   std::string dir;     // absolute
   std::string run_id;
   std::string model_folder;
@@ -25,7 +25,7 @@ struct LocalRunPlan {
   std::string held_out_path = {};
   unsigned workers = 1;
   uint64_t kv_mib = 0;                 // per worker
-  uint64_t host_mib = 0;               // per worker, beside a GPU's
+  uint64_t host_mib = 0;               // of the host, per worker on a GPU
   std::vector<std::string> gpus = {};  // CUDA_VISIBLE_DEVICES of each worker; empty: the parent's
 };
 
@@ -38,17 +38,21 @@ class LocalRun {
   Status startStore();
   Status startAggregator();
   bool aggregatorLives();
-  // Starts the workers. wanted: false if only the report is to be written again.
+  // Starts the workers. wanted: false for a finished run, which needs none: only its report is
+  // written again.
   Status startWorkers(bool wanted);
-  // Watches the processes; called a few times a second. Returns true once the aggregator has ended
-  // well, and an error if a process fails for good.
+  // Restarts Redis if it ended, and the others if they ended with an error; called again and again.
+  // Returns true once the aggregator has ended with status 0. Errors: a process that no restart
+  // helps, or a run that is not over and whose workers have all ended.
   Result<bool> watch();
-  // Stops workers first, so that they can push their results, and Redis last.
+  // Stops workers first, so that they can push their results, and Redis last. A process that does
+  // not end in time is killed.
   void stop();
 
   // Returns the address of the aggregator's page once it is served; "" until then.
   std::string pageUrl() const;
 
+  // Requires: startStore() succeeded.
   Store& store() { return *store_; }
 
  private:
@@ -62,9 +66,10 @@ class LocalRun {
   };
 
   Status launch(Child* child);
-  // Restarts a child that ended with `status`, after a pause. Returns an error if that cannot help.
+  // Restarts a child that ended with `status`, once its pause is over; called until then. Returns
+  // an error if a restart cannot help, or after kMaxRestarts of them.
   Status revive(Child* child, int status);
-  // Returns the error for a child that ended too often.
+  // Returns the error of a child that ended too often.
   tl::unexpected<Error> gaveUp(const Child& child, int status) const;
   std::string logOf(const Child& child) const;
   // Returns the path of the child's target file for Prometheus.

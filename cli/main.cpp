@@ -118,7 +118,8 @@ int runMain(int argc, char** argv) {
   return action();
 }
 
-// A result that a full disk did not take is no success. A reader that went away has had enough.
+// Returns `code`, or kIo if it is 0 and stdout could not be written. A reader that closed its pipe
+// is no error.
 int afterOutput(int code) {
   errno = 0;
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;

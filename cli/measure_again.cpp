@@ -8,7 +8,6 @@
 
 #include "cli/child_process.h"
 #include "cli/preflight.h"
-#include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/files.h"
 #include "core/spec/task_catalogue.h"
@@ -47,7 +46,7 @@ class Scratch {
   std::string path_;
 };
 
-// What a worker process is asked, and how far it is.
+// The results that one worker process answers again, and its files.
 struct Part {
   std::string asked;  // file
   std::vector<const Item*> items;
@@ -62,7 +61,7 @@ Result<std::string> lineOf(const Item& item) {
     ALLOT_ASSIGN(const std::string unit, exactJson(item.evaluation->unit()));
     return "{\"unit\": " + unit + "}\n";
   }
-  // Without what the worker need not know.
+  // The worker needs only these.
   episode.set_ticket(item.episode->ticket());
   *episode.mutable_schedule() = item.episode->schedule();
   for (const v1::QuestionScore& score : item.episode->scores()) {
@@ -110,7 +109,7 @@ std::vector<Part> partsOf(const std::vector<Item>& items, unsigned workers,
   return parts;
 }
 
-// kv_mib: 0: the worker's own share of its device.
+// kv_mib: memory for keys and values; 0: the worker decides.
 Status start(Part* part, uint64_t kv_mib, const MeasureAgainOptions& options) {
   Command command{siblingProgram("allot-worker"),
                   {"--measure", part->asked, "--beside", options.beside},
@@ -158,7 +157,7 @@ Status awaitAll(std::vector<Part>* parts) {
   return {};
 }
 
-// The first line of the answers: which model answered.
+// What the first line of the answers says of the program that answered.
 struct Answering {
   std::string build;
   std::string arithmetic;
@@ -190,24 +189,32 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
   summary->arithmetic = here.arithmetic;
   // A program that the model wrote may run out of time once and not again.
   const bool repeats = !runsCode(head.image.spec.experiment.spec().task());
-  const auto add = [&](const auto& result, const json& scores) -> Status {
-    if (!scores.is_array() || scores.size() != static_cast<size_t>(result.scores_size())) {
+  const auto add = [&](const auto& result, const json& scores, const json& tokens) -> Status {
+    const auto count = static_cast<size_t>(result.scores_size());
+    if (!scores.is_array() || !tokens.is_array() || scores.size() != count ||
+        tokens.size() != count) {
       return fail(ErrorCode::kInternal, "allot-worker --measure answered other questions");
     }
-    const bool exact = repeats && result.build() == here.build &&
-                       result.arithmetic() == here.arithmetic && !here.arithmetic.empty();
+    // A worker of this build always names its arithmetic.
+    const bool same = result.arithmetic().empty() || result.arithmetic() == here.arithmetic;
+    const bool exact = repeats && result.build() == here.build && same && !here.arithmetic.empty();
     summary->exact = summary->exact && exact;
     for (int i = 0; i < result.scores_size(); ++i) {
       summary->compared.add(result.worker(), exact, result.scores(i).score(),
-                            scores[static_cast<size_t>(i)].get<double>());
+                            scores[static_cast<size_t>(i)].get<double>(),
+                            tokens[static_cast<size_t>(i)].get<uint32_t>());
     }
     return {};
   };
   for (const Item* item : part.items) {
     ALLOT_ASSIGN(const auto text, answers.next());
     const json line = json::parse(text.value_or(""), nullptr, false);
-    const json scores = line.is_object() ? line.value("scores", json()) : json();
-    ALLOT_TRY(item->episode ? add(*item->episode, scores) : add(*item->evaluation, scores));
+    const auto list = [&](const char* name) {
+      return line.is_object() ? line.value(name, json()) : json();
+    };
+    const json scores = list("scores"), tokens = list("tokens");
+    ALLOT_TRY(item->episode ? add(*item->episode, scores, tokens)
+                            : add(*item->evaluation, scores, tokens));
   }
   return {};
 }
@@ -273,7 +280,7 @@ Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
   const v1::Experiment& experiment = head.image.spec.experiment;
   ALLOT_ASSIGN(const Scratch scratch, Scratch::make());
   auto parts = partsOf(items, workersFor(experiment, options.workers), scratch.path());
-  // Workers on a CPU share half of the free memory.
+  // Workers on a CPU share half of the free memory, and have 64 MiB at least.
   const uint64_t kv_mib =
       mayUseGpu(experiment) ? 0 : std::max<uint64_t>(64, availableMib() / 2 / parts.size());
   for (Part& part : parts) {

@@ -18,19 +18,19 @@
 namespace allot {
 
 struct MeasureAgainOptions {
-  std::optional<uint64_t> answers;  // to measure at least; nothing: all of the run
+  std::optional<uint64_t> answers;  // least number to measure; nothing: all of the run
   uint64_t seed = 0;                // chooses the results
   std::string model;                // folder; "": the experiment's
-  std::string beside;               // a path below which the experiment's relative paths are
-  unsigned workers = 0;             // processes; 0: one a core, or one with a GPU
+  std::string beside;    // a file or folder that the experiment's relative paths start from
+  unsigned workers = 0;  // processes; 0: one a core, or one with a GPU
   bool allow_code_execution = false;
 };
 
-// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each result is
-// as likely as any other.
+// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each has a
+// random key; those with the smallest keys are kept.
 class ResultSample {
  public:
-  // An episode or an evaluation; its worker, build and scores are compared later.
+  // An episode or an evaluation: one is set.
   struct Item {
     uint64_t key = 0;
     std::optional<v1::EpisodeResult> episode;
@@ -38,14 +38,13 @@ class ResultSample {
     int answers() const { return episode ? episode->scores_size() : evaluation->scores_size(); }
   };
 
-  // Keeps as few results as have `answers` answers; nothing: all.
+  // Keeps results until they have `answers` answers together; nothing: all.
   ResultSample(std::optional<uint64_t> answers, uint64_t seed) : answers_(answers), random_(seed) {}
 
   void add(const v1::EpisodeResult& result);
   void add(const v1::EvaluationResult& result);
 
-  // Returns the sample in the order in which it is answered fastest: prompts that are equal stand
-  // beside each other.
+  // Removes and returns the sample, in which evaluations with equal prompts are neighbours.
   std::vector<Item> take();
   uint64_t seenAnswers() const { return seen_answers_; }
   // Returns the number of evaluations of other measures, which are not measured again.
@@ -71,17 +70,17 @@ struct MeasureSummary {
   uint64_t passed_over = 0;   // evaluations of other measures
   uint64_t seed = 0;
   std::string arithmetic;  // here
-  bool exact = true;       // all results were computed by this build and arithmetic
+  bool exact = true;  // every score must be equal: same build and arithmetic, no program is run
 };
 
-// Answers the sample again. kUsage if the model or the questions are not the run's.
+// Answers the sample again and empties it. kUsage if the model or the questions are not the run's.
 Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
                                     const MeasureAgainOptions& options);
 
-// Returns the comparison as a sentence and as fields.
+// Return the comparison as a sentence and as fields.
 std::string measureText(const MeasureSummary& summary);
 nlohmann::json measureJson(const MeasureSummary& summary);
-// Returns kData with the sentence if the results are not what is measured here.
+// Returns kData with measureText() and the suspect workers if the verdict is kDisagrees.
 Status measureOutcome(const MeasureSummary& summary);
 
 }  // namespace allot

@@ -114,7 +114,7 @@ void addCalibrateCommands(CLI::App* app, Action* action) {
   sale->set_help_flag();
   sale->prefix_command();
   sale->callback([=] {
-    // It needs the model, which this program does not know.
+    // A program of its own, since it loads the model.
     *action = [arguments = sale->remaining()]() mutable {
       arguments.insert(arguments.begin(), "sale");
       return exitCodeOf(tl::unexpected(become({siblingProgram("allot-calibrate"), arguments, {}})));

@@ -21,11 +21,11 @@ using nlohmann::json;
 
 constexpr char kOwnModel[] = "experiments/models/recall-7m";
 constexpr uint64_t kLargestConfig = 1 << 20;
-constexpr uint32_t kReadsOfLayer = 8;   // the repository's own experiment has one of a layer
+constexpr uint32_t kReadsOfLayer = 8;   // 1 for the repository's own model
 constexpr uint32_t kUsualBudget = 256;  // where the number of layers is not known
 constexpr size_t kLongestName = 50;
 
-// Letters, digits and dashes between them: what metadata.name may be.
+// Returns lower-case letters and digits with dashes between them, as metadata.name must be.
 std::string nameOf(const fs::path& model) {
   const bool file = model.extension() == ".gguf";
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
@@ -61,7 +61,8 @@ Result<std::optional<uint32_t>> layersOf(const fs::path& model) {
   return layers.get<uint32_t>();
 }
 
-// In quotes where YAML would take it for something else; a text of JSON is one of YAML, too.
+// Returns the text, in quotes if YAML might take it for something else. A string of JSON is one of
+// YAML, too.
 std::string yamlWord(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";

@@ -1,6 +1,5 @@
 #pragma once
-// Writes a person's first experiment file, for `allot new`: the required keys, each with a comment
-// on its meaning. Reads the file system; any thread.
+// Writes a person's first experiment file, for `allot new`: a small one, with comments. Any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,14 +15,15 @@ struct NewExperiment {
   bool recall = false;             // the repository's own model, which answers only suite recall
 };
 
-// Describes an experiment for a model. model: a folder with config.json or a GGUF file; "": the
-// repository's own, in this folder or one above. kUsage if it is not there.
+// Describes an experiment for a model. model: a .gguf file, or a folder with config.json or a .gguf
+// file; "": the repository's own, in this folder or one above. kUsage if it is not there or its
+// config.json cannot be read.
 Result<NewExperiment> newExperiment(const std::string& model);
 
-// Returns the text of the file; it passes parseExperiment().
+// Returns the text of the file.
 std::string newExperimentText(const NewExperiment& experiment);
 
-// Writes the file. kUsage if the path exists already.
+// Writes the file. kUsage if the path exists already, else kIo.
 Status writeNewFile(const std::string& path, const std::string& text);
 
 }  // namespace allot

@@ -39,7 +39,7 @@ std::string membersOf(const json& line) {
   return names;
 }
 
-// The members of the first line stand for those of all.
+// Sets missing names by the members of the first line. All lines must have these members.
 Result<PredictionFields> fieldsOf(const json& line, PredictionFields fields,
                                   const std::string& place) {
   if (fields.id.empty()) fields.id = firstOf(line, kIds);

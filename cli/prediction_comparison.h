@@ -27,7 +27,7 @@ struct Prediction {
   uint64_t lines = 0;
   std::string answer;  // of the first line; "": none
   std::string task;    // of the first line; "": none
-  std::string filter;  // lm-eval's filter that extracted the answer; equal in all lines
+  std::string filter;  // lm-eval's filter that extracted the answer
 
   double score() const { return score_sum / static_cast<double>(lines); }
 };
@@ -36,8 +36,9 @@ using Predictions = std::map<std::string, Prediction>;
 
 // Reads a JSON object a line; blank lines are skipped. Members: id, a string or whole number;
 // score, a number in 0..1 or a boolean; answer (also prediction, response), task and filter,
-// optional strings. kUsage, naming file and line: no JSON object, a missing member or one of
-// another type, a question under two filters, no line at all.
+// optional strings. A text member of another type counts as absent. kUsage, naming file and line:
+// no JSON object, an id or score that is missing or of another type, a score beyond 0..1, a
+// question under two filters. kUsage also for a file without lines.
 Result<Predictions> readPredictions(const std::string& path, const PredictionFields& fields);
 
 struct PredictionSide {
@@ -50,7 +51,7 @@ struct PredictionRow {
   uint64_t questions = 0;
   PredictionSide a, b;
   PairedDifference difference;        // b - a
-  std::optional<double> same_answer;  // share of questions; if both files have answers
+  std::optional<double> same_answer;  // share of the questions with answers in both files
 };
 struct PredictionComparison {
   uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; they do not count
@@ -58,8 +59,8 @@ struct PredictionComparison {
 };
 
 // Compares the files. Intervals are those of allot's tables (core/evaluation/score_statistics.h)
-// and are reproducible. kUsage if no question is in both files. kUsage also if only one file has
-// tasks and its ids repeat in several tasks.
+// and are reproducible. If only one file has tasks, questions are matched by id alone. kUsage: no
+// question is in both files, or an id that must do alone occurs in several tasks.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
 nlohmann::json comparisonJson(const PredictionComparison& comparison);

@@ -5,10 +5,8 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <string>
 #include <thread>
 #include <tuple>
-#include <vector>
 
 #include "cli/child_process.h"
 #include "cli/terminal.h"
@@ -24,7 +22,7 @@
 namespace allot {
 namespace {
 
-constexpr uint64_t kLeastMib = 64;  // for keys and values, where nobody says otherwise
+constexpr uint64_t kLeastMib = 64;  // for keys and values, unless a person wishes less
 
 using nlohmann::json;
 
@@ -72,24 +70,24 @@ Result<WorkerSizes> sizesOf(const RunOptions& options, const Preflight& prefligh
   needs.cores = std::thread::hardware_concurrency();
   needs.weights_mib = mibOf(facts.value("weights_bytes", uint64_t{0}));
   needs.least_kv_mib = mibOf(facts.value("least_kv_bytes", uint64_t{0}));
-  // A GPU's was measured beside one worker's weights, keys and values.
+  // What a GPU had free was measured beside one worker's weights, keys and values.
   needs.free_mib =
       needs.gpu ? facts.value("gpu_memory_mib", uint64_t{0}) + needs.weights_mib + kPreflightKvMib
                 : availableMib();
   return sizeWorkers(needs, options.workers, options.kv_mib);
 }
 
-// "oneHot-03": "oneHot". There is one for each layer.
+// Returns "oneHot" for "oneHot-03": there is such a schedule for each layer.
 std::string kindOfSchedule(const std::string& name) {
   const size_t dash = name.find('-');
   return dash == std::string::npos ? name : name.substr(0, dash);
 }
 
-// Cells that are measured alike.
+// Cells of one measure, method and kind of schedule.
 struct CellGroup {
   std::set<uint64_t> budgets;
   std::set<std::pair<std::string, uint64_t>> cells;  // by schedule and budget
-  uint64_t answers = 0;                              // each time
+  uint64_t answers = 0;                              // in one evaluation
 };
 using CellGroups = std::map<std::tuple<std::string, std::string, std::string>, CellGroup>;
 
@@ -118,7 +116,8 @@ void addGroups(const CellGroups& groups, uint64_t times, json* cells) {
   }
 }
 
-// The largest plan of each kind: what is measured once, and what after updates.
+// Returns what is measured once, at version 0, and what is measured after updates, by the plan for
+// the last one.
 json cellsJson(const v1::Experiment& experiment, const json& facts) {
   const ModelShape shape(facts.value("layers", 1U), facts.value("kv_heads", 1U),
                          facts.value("heads", 1U));
@@ -129,7 +128,7 @@ json cellsJson(const v1::Experiment& experiment, const json& facts) {
   if (!spec.has_update()) return cells;
   const uint64_t most = spec.update().max_updates();
   const uint64_t every = spec.evaluation().every_updates();
-  // Every everyUpdates updates, and after the last one whatever its number.
+  // An evaluation every everyUpdates updates, and one after the last update.
   const uint64_t times = every == 0 ? 1 : most / every + (most % every > 0 ? 1 : 0);
   state.mutable_policy()->set_version(most);
   addGroups(groupsOf(planEvaluation(experiment, state.policy())), times, &cells);
@@ -164,11 +163,10 @@ Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint
                     "answer: raise --kv-memory to at least " +
                     std::to_string(needs.least_kv_mib));
   }
-  // A limit may be generous: what it allows becomes memory as it is needed.
   const uint64_t each = needs.weights_mib + needs.least_kv_mib;
   WorkerSizes sizes;
-  // A worker is a core's worth of work, or a GPU's: two there take turns with their kernels, and
-  // each has the weights.
+  // A worker keeps one core or one GPU busy. Two on a GPU take turns with their kernels, and each
+  // has the weights.
   const unsigned memories = needs.gpu ? std::max(1U, needs.gpus) : 1;
   const unsigned usual = needs.gpu ? memories : std::max(1U, needs.cores);
   const uint64_t fit =
@@ -186,7 +184,7 @@ Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint
 std::vector<std::string> gpusOfWorkers(unsigned seen, const std::optional<std::string>& visible,
                                        unsigned workers) {
   if (seen < 2) return {};
-  // CUDA takes the entries in order, up to the first that is none.
+  // CUDA numbers the GPUs in the order of these entries.
   std::vector<std::string> gpus;
   std::stringstream entries(visible.value_or(""));
   for (std::string entry; gpus.size() < seen && std::getline(entries, entry, ',');) {

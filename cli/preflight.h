@@ -22,7 +22,7 @@ struct WorkerNeeds {
   bool gpu = false;
   unsigned gpus = 1;  // for workers, all of one kind
   unsigned cores = 1;
-  uint64_t free_mib = 0;      // without any worker; of one GPU
+  uint64_t free_mib = 0;      // of the machine, or of one GPU; without any worker
   uint64_t weights_mib = 0;   // of each worker
   uint64_t least_kv_mib = 0;  // of each worker: the longest question and its answer
 };
@@ -33,9 +33,9 @@ struct WorkerSizes {
   bool by_memory = false;  // memory limits the number of workers
 };
 
-// Computes the sizes. `workers` and `kv_mib` are a person's wishes; 0: as many workers as fit, one
-// a core's worth or one on each GPU, and half of the memory beside their weights. kUsage: keys and
-// values of one question do not fit.
+// Computes the sizes. workers: a person's wish; 0: as many as fit, at least one and at most one a
+// core, or one on each GPU. kv_mib: a person's wish; 0: equal shares of half the memory that
+// weights leave, but at least 64 and least_kv_mib. kUsage: a wish of less than least_kv_mib.
 Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib);
 
 // Returns CUDA_VISIBLE_DEVICES of each worker. The calling process sees `seen` GPUs, and has the
@@ -62,7 +62,7 @@ Result<Preflight> checkBeforeRun(const RunOptions& options);
 // Reads the experiment file with its --set. `schema`: of the run that is resumed.
 Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema);
 
-// Returns the MiB that processes on this machine may still use.
+// Returns the MiB that processes on this machine may still use; 2048 if unknown.
 uint64_t availableMib();
 
 // Describes the run: model, questions, learning, cells of the evaluation, memory, device, workers.

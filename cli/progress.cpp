@@ -92,7 +92,7 @@ Status Progress::readUpdates(uint64_t version) {
     ALLOT_ASSIGN(const auto first, allot::readUpdates(&store_, 0, shown));
     state_.first_reward = meanReward(first, 0, first.size());
   }
-  // One more than the mean covers: rates are between two updates.
+  // One record more than the mean covers: rates are between two updates.
   ALLOT_ASSIGN(const auto last,
                allot::readUpdates(&store_, version > shown ? version - shown - 1 : 0, shown + 1));
   if (last.empty()) return {};
@@ -109,7 +109,7 @@ Status Progress::readUpdates(uint64_t version) {
     began_ = last.back();
     dropResults(&*began_);
   }
-  // From all that we have seen, evaluations included, which the rest will have as well.
+  // From all updates since the first look, with the evaluations between them.
   const uint64_t done = state_.updates - began_->version();
   if (done >= kWindow && state_.max_updates > state_.updates) {
     state_.seconds_left = secondsBetween(*began_, last.back()) / static_cast<double>(done) *

@@ -12,11 +12,11 @@
 namespace allot {
 
 struct ProgressState {
-  bool starting = true;  // no policy yet: models load, prompts are prefilled
+  bool starting = true;  // no policy yet: models load
   uint64_t updates = 0;
   uint64_t max_updates = 0;
-  double first_reward = 0;  // mean over the first updates
-  double reward = 0;        // mean over the last ones
+  double first_reward = 0;  // mean over the first ten updates
+  double reward = 0;        // mean over the last ten
   double lag = 0;
   double episodes_per_second = 0;
   uint64_t open_units = 0;  // evaluation units
@@ -25,14 +25,14 @@ struct ProgressState {
   double seconds_left = -1;  // -1: unknown
 };
 
-// Returns one line, without a newline, of at most `width` columns (0: any).
+// Returns one line, without a newline, of less than `width` bytes (0: any number).
 std::string progressLine(const ProgressState& state, size_t width);
 
 class Progress {
  public:
   explicit Progress(RunReader* store);
 
-  // Reads the store and shows changes. Called a few times a second.
+  // Reads the store and shows the state, if it is time for another line.
   void show();
   // Ends the live line so that other output starts on a fresh one.
   void clear();
@@ -43,7 +43,7 @@ class Progress {
 
   RunReader& store_;
   ProgressState state_;
-  std::optional<v1::IterationRecord> began_;  // the first update that was seen, without results
+  std::optional<v1::IterationRecord> began_;  // newest when one was first seen, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

@@ -14,11 +14,11 @@ namespace allot {
 namespace {
 
 constexpr size_t kColumns = 80;
-// Of a table, in bytes.
+// Widths of cells of a table, in bytes.
 constexpr size_t kMethodCell = 12;
 constexpr size_t kScheduleCell = 11;
 
-// Each line of the text behind "  | ", as many lines as it takes.
+// Returns the lines of the text, each behind "  | ".
 std::string quotedLines(std::string_view text) {
   if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   const std::string margin = "  | ";
@@ -29,7 +29,7 @@ std::string quotedLines(std::string_view text) {
   return all;
 }
 
-// A sentence of ours with names of others in it.
+// Wraps a sentence that has names from strangers, and indents it.
 std::string indented(const std::string& text) {
   std::string all;
   for (const std::string& line : legibleLines(text, kColumns - 2)) all += "  " + line + "\n";

@@ -28,12 +28,12 @@ class QuestionView {
   // Adds an evaluation.
   // Requires: it is called for all evaluations of the run, with their answers.
   void add(const v1::EvaluationResult& result);
-  // Returns true if this question was not evaluated.
+  // Returns true if no added evaluation of the question is of the chosen version and budget.
   bool empty() const { return cells_.empty(); }
 
   nlohmann::json json() const;
-  // Returns at most 80 columns, unless names are long. Texts of models and strangers are escaped by
-  // legibleLines().
+  // Returns at most 80 columns, unless names are long. Prompts, expected answers and answers are
+  // escaped by legibleLines(), names by printable().
   std::string text(const std::string& run_id, bool colour) const;
 
  private:
@@ -59,9 +59,9 @@ class QuestionView {
 
   const v1::Experiment experiment_;
   const QuestionChoice choice_;
-  // By: has a budget, method, schedule, budget, repeat.
+  // By: has a budget, method, schedule, budget, repeat. The newest version of each.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  std::optional<v1::Answer> asked_;  // any answer, for the end of the prompt and the references
+  std::optional<v1::Answer> asked_;  // kept most of the prompt's end; of any version and budget
 };
 
 }  // namespace allot

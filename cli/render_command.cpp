@@ -25,7 +25,8 @@ struct RenderChoice {
   RenderOptions options;
 };
 
-// What the experiment's ConfigMap holds: the file, and the profile that it names beside it.
+// Returns the files of the experiment's ConfigMap: the file, and the profile that it names. Embeds
+// the profile in `object`.
 Result<TextMap> filesOf(const RenderChoice& choice, const std::string& text,
                         ExperimentObject* object) {
   TextMap files = {{"experiment.yaml", text}};
@@ -44,7 +45,8 @@ Result<TextMap> filesOf(const RenderChoice& choice, const std::string& text,
   return files;
 }
 
-// Of a folder that is there, or is made now; or new ones that are kept nowhere.
+// Returns the files of the folder --accounts, which is made if needed; without it new ones; none
+// with --no-accounts.
 Result<TextMap> accountsOf(const RenderChoice& choice) {
   if (choice.no_accounts) return TextMap();
   if (choice.accounts.empty()) {
@@ -75,7 +77,7 @@ Status render(RenderChoice choice) {
   }
   const auto text = readWholeFile(choice.file, kMostYamlBytes);
   if (!text) return badInput(text.error().message);
-  // As if the file had them, so that they are checked as it is.
+  // Options become settings of the file, so that the same rules check them.
   std::vector<std::string> values = choice.set;
   for (const auto& [key, value] : choice.values) {
     values.push_back(

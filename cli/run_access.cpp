@@ -20,10 +20,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr size_t kMostNamed = 20;  // runs in one sentence
-// A local server answers at once, unless it is reading its data or is just being started again.
+// Time for a local server to read its data or to be started again.
 constexpr auto kLocalPatience = seconds(20);
 
-// "a, b and 3 more"
+// Returns "a, b and 3 more".
 std::string namesOf(const std::map<std::string, std::string>& runs) {
   std::string names;
   size_t named = 0;
@@ -53,7 +53,7 @@ Result<std::string> chooseRun(const RunChoice& choice) {
                   " experiments, choose one with --experiment: " + namesOf(runs));
 }
 
-// What a run of files is at: nobody works on it.
+// Returns the phase of exported files, on which no process works.
 Phase phaseOf(Desired desired) {
   if (desired == Desired::kFinished) return Phase::kFinished;
   return desired == Desired::kPaused ? Phase::kPaused : Phase::kStopped;
@@ -95,22 +95,16 @@ Status readAllUpdates(RunSource* source,
   return {};
 }
 
-Result<uint64_t> readAllEvaluations(RunSource* source, const EvaluationBounds& bounds,
-                                    RunSnapshot* snapshot) {
+Result<uint64_t> readAllEvaluations(RunSource* source, const RunHead& head, RunSnapshot* snapshot) {
   EvaluationTable table(snapshot->run.experiment);
   FidelityTable fidelity(snapshot->run.experiment.spec());
   uint64_t last = 0;
-  while (true) {
-    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
-    if (results.empty()) break;
-    for (const v1::EvaluationResult& result : results) {
-      if (whyImpossible(result, bounds)) continue;
-      table.add(result);
-      fidelity.add(result);
-      snapshot->evaluation_seconds += result.seconds();
-      last = std::max(last, result.finished_unix_ms());
-    }
-  }
+  ALLOT_TRY(eachEvaluation(source, head, [&](const v1::EvaluationResult& result) {
+    table.add(result);
+    fidelity.add(result);
+    snapshot->evaluation_seconds += result.seconds();
+    last = std::max(last, result.finished_unix_ms());
+  }));
   snapshot->cells = table.cells();
   snapshot->fidelity = fidelity.summaries();
   return last;
@@ -215,7 +209,7 @@ Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
     if (holdsExport(access.folder_)) return openFiles(access.folder_);
     return badInput(access.folder_ + " holds no run");
   }
-  // As somebody else's on a shared disk: a redis-server of ours could not work on its data.
+  // Such as another person's on a shared disk: redis-server must write to its data.
   if (::access(access.folder_.c_str(), W_OK | X_OK) != 0 && holdsExport(access.folder_)) {
     std::fprintf(stderr, "%s cannot be written to: this is what its exported files say\n",
                  printable(access.folder_).c_str());
@@ -261,7 +255,7 @@ Result<bool> RunAccess::tryOpen(const RunChoice& choice) {
     return true;
   }
   kind_ = Kind::kLive;
-  // Another command gives the folder back soon; its server goes with it.
+  // Another command releases the folder soon, and ends its server.
   if (FolderLock::holderOf(folder_) == FolderLock::Holder::kCommand) return false;
   ALLOT_ASSIGN(store_, openRedisStore("unix:" + socketPath(folder_, run_id_), run_id_));
   return store_->readSpec().has_value();
@@ -287,12 +281,23 @@ std::string RunAccess::resumeCommand() const {
   return kind_ == Kind::kEnded ? "allot run --resume --dir " + shellWord(folder_) : "";
 }
 
+Status eachEvaluation(RunSource* source, const RunHead& head,
+                      const std::function<void(const v1::EvaluationResult&)>& take) {
+  while (true) {
+    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
+    if (results.empty()) return {};
+    for (const v1::EvaluationResult& result : results) {
+      if (!whyImpossible(result, head.bounds())) take(result);
+    }
+  }
+}
+
 Result<ReadRun> readRun(RunSource* source,
                         const std::function<void(const v1::IterationRecord&)>& each) {
   ALLOT_ASSIGN(const RunHead head, source->readHead());
   ReadRun read{snapshotOfHead(head)};
   ALLOT_TRY(readAllUpdates(source, each, &read.snapshot));
-  ALLOT_ASSIGN(const uint64_t evaluated, readAllEvaluations(source, head.bounds(), &read.snapshot));
+  ALLOT_ASSIGN(const uint64_t evaluated, readAllEvaluations(source, head, &read.snapshot));
   read.last_unix_ms = std::max(evaluated, read.snapshot.last_update_unix_ms);
   return read;
 }

@@ -4,9 +4,8 @@
 //
 // The source depends on the choice:
 //  - a folder that a running `allot run` holds: its redis-server;
-//  - a folder whose run has ended: a temporary redis-server on its data. Its exported files if the
-//    folder is write-protected, or if the data is gone;
-//  - an exported folder: its files;
+//  - a folder whose run has ended: a temporary redis-server on its data;
+//  - an exported folder, also one that cannot be written to or whose data is gone: its files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
 #include <cstdint>
@@ -72,18 +71,18 @@ class RunAccess {
   static Result<RunAccess> open(const RunChoice& choice,
                                 StoreAccount account = StoreAccount::kReader);
 
-  // Returns `outcome`, or the error of the connection to the cluster if that has ended.
+  // Returns `outcome`; with --context ClusterStore::explained() of it.
   Status explained(Status outcome);
 
   Kind kind() const { return kind_; }
-  const std::string& runId() const { return run_id_; }
+  const std::string& runId() const { return run_id_; }   // "" for files
   const std::string& folder() const { return folder_; }  // absolute; "" with --redis, --context
   RunSource& source() { return *source_; }
   Store* store() { return store_.get(); }  // null for files
   // Returns the store. For exported files kUsage, with the `allot import` command to run first.
   Result<Store*> needStore();
-  // Returns the arguments that name this run on another command line: "runs/x", "--redis URL --run
-  // ID", or for a cluster "--context CTX --experiment NAME ...".
+  // Returns the arguments that name this run on another command line: the absolute folder, "--redis
+  // URL --run ID", or for a cluster "--context CTX --experiment NAME ...".
   std::string arguments() const;
   // Returns the command that resumes an ended run; "" for others.
   std::string resumeCommand() const;
@@ -94,8 +93,8 @@ class RunAccess {
   Status openRemote(const RunChoice& choice);
   static Result<RunAccess> openFolder(const RunChoice& choice);
   static Result<RunAccess> openFiles(const std::string& folder);
-  // Makes one attempt to open the folder's store. Returns false if the caller must try again, or
-  // must read the files if kind_ is kFiles.
+  // Makes one attempt to open the folder's store. Returns false if it is not open: the caller must
+  // then try again or, if kind_ is kFiles, read the files.
   Result<bool> tryOpen(const RunChoice& choice);
   tl::unexpected<Error> folderIsBusy() const;
 
@@ -112,22 +111,28 @@ class RunAccess {
   std::unique_ptr<RunSource> source_;
 };
 
-// Opens the run and calls `work` with it. Returns the connection's error if the connection to the
-// cluster has ended.
+// Opens the run and calls `work` with a RunAccess*. Returns the status of `work` by
+// RunAccess::explained().
 template <typename Work>
 Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) {
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));
   return access.explained(work(&access));
 }
 
-// Reads a whole run for page, report and status, from files or from a store. Memory grows
-// with the evaluations, not with the history.
+// Calls `take` for the evaluations that the source has not returned yet, except impossible ones
+// (whyImpossible): the aggregator has not checked the newest.
+Status eachEvaluation(RunSource* source, const RunHead& head,
+                      const std::function<void(const v1::EvaluationResult&)>& take);
+
+// A whole run for page, report and status. Its memory grows with the evaluations, not with the
+// history.
 struct ReadRun {
   RunSnapshot snapshot;
   uint64_t last_unix_ms = 0;  // of its newest update or evaluation; 0: none
 };
 
-// Reads the run. each: is called for every update, with its results, in order.
+// Reads the run, from files or from a store. each: called for every update, with its results, in
+// order.
 Result<ReadRun> readRun(RunSource* source,
                         const std::function<void(const v1::IterationRecord&)>& each = {});
 

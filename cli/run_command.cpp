@@ -1,10 +1,8 @@
 #include "cli/run_command.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,10 +25,10 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
-#include "core/result.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "store/archive/archive.h"
 #include "store/archive/exact_json.h"
 
 namespace allot {
@@ -41,8 +39,7 @@ using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
 
-// Until there is a folder a signal ends `allot run` at once, and the worker that looks at the model
-// with it: it may take minutes, and leaves nothing.
+// Counts signals from now on. Until then nothing is written, and a signal may end the process.
 void endInGoodOrder() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupts = interrupts + 1; };
@@ -67,7 +64,7 @@ Status checkPort(int wanted) {
                   " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
 }
 
-// How long workers wait for the aggregator to have taken the experiment file up.
+// How long the start of workers waits for the aggregator to apply the experiment file.
 constexpr auto kTakeUpPatience = std::chrono::seconds(30);
 // How long `allot run` waits for another command at work in its folder.
 constexpr auto kCommandPatience = std::chrono::seconds(60);
@@ -125,6 +122,7 @@ class RunFolder {
     if (options.resume) {
       ALLOT_ASSIGN(const RunNote old, readRunNote(folder));
       note.run_id = old.run_id;
+      note.stored = old.stored;
     }
     // A resumed run keeps its note until the aggregator has taken the file up.
     if (!options.resume) ALLOT_TRY(writeRunNote(folder, note));
@@ -135,7 +133,7 @@ class RunFolder {
   const std::string& runId() const { return note_.run_id; }
   const RunNote& note() const { return note_; }
 
-  // A run that was refused leaves nothing behind.
+  // Removes the files of a refused run, unless the folder had others before.
   void discard() const {
     if (!is_ours_) return;
     std::error_code ignored;
@@ -160,11 +158,11 @@ class RunFolder {
   std::string path_;
   RunNote note_;
   bool is_new_;
-  bool is_ours_;  // new, or empty when we came
+  bool is_ours_;  // new, or empty before this run
   FolderLock lock_;
 };
 
-// Whether the run is as its experiment file is now.
+// Returns true if the aggregator has applied the experiment file as it is now.
 bool hasTakenUp(RunReader* store, const RunOptions& options) {
   const auto spec = store->readSpec();
   const auto control = store->readControl();
@@ -173,7 +171,7 @@ bool hasTakenUp(RunReader* store, const RunOptions& options) {
   return experiment && specChanges((*control)->file, *experiment).empty();
 }
 
-// Watches until the end; true if it is the run's own.
+// Watches until the run ends (true) or a signal comes (false).
 Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder,
                         const RunOptions& options) {
   bool noted = false;
@@ -187,7 +185,9 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
       shown = true;
     }
     if (!noted && hasTakenUp(&run->store(), options)) {
-      noted = writeRunNote(folder.path(), folder.note()).has_value();
+      RunNote note = folder.note();
+      note.stored = true;
+      noted = writeRunNote(folder.path(), note).has_value();
     }
     if (!linked) {
       const auto model = run->store().readModel();
@@ -203,7 +203,7 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
   return false;
 }
 
-// What --resume takes from the run's folder unless the command line says otherwise.
+// With --resume and no experiment file, sets file, settings and model by the run's note.
 Status fillFromFolder(RunOptions* options) {
   if (!options->resume || !options->experiment_file.empty()) return {};
   const std::string folder = options->dir.empty() ? kLatestRun : options->dir;
@@ -217,7 +217,7 @@ Status fillFromFolder(RunOptions* options) {
   return {};
 }
 
-// Paths as they are from anywhere: the run may be resumed from another folder.
+// Makes paths absolute: the run may be resumed from another folder.
 void makeAbsolute(RunOptions* options) {
   options->experiment_file = fs::absolute(options->experiment_file).string();
   if (!options->model.empty()) options->model = fs::absolute(options->model).string();
@@ -238,7 +238,7 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const Pr
   }
   plan.workers = sizes.workers;
   plan.kv_mib = sizes.kv_mib;
-  // As a worker sees it: a container may have less than its machine.
+  // By the worker that checked: a container may have less than its machine.
   const uint64_t host_mib = checked.onGpu() ? facts.value("host_memory_mib", uint64_t{0}) : 0;
   plan.host_mib = options.host_mib.value_or(host_mib / 2 / sizes.workers);
   if (checked.onGpu()) {
@@ -250,17 +250,46 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const Pr
   return plan;
 }
 
-// What a person wants of the run, as far as the store knows it.
+// Returns the desired state of the run; nothing if the store has none.
 std::optional<Desired> desiredOf(RunReader* store) {
   const auto control = store->readControl();
   if (!control || !*control) return std::nullopt;
   return (*control)->desired;
 }
 
-// Starts everything; a run that was stopped goes on.
-Status startRun(LocalRun* local, const RunOptions& options) {
+// Returns the number of updates in the export of a run's folder; 0 without a readable export.
+uint64_t exportedUpdates(const std::string& folder) {
+  const auto reader = ArchiveReader::open(folder);
+  if (!reader) return 0;
+  const auto head = (*reader)->readHead();
+  return head && head->image.state ? head->image.state->policy().version() : 0;
+}
+
+// Refuses a run that its store has lost in whole or in part: another run would begin under its id,
+// and overwrite its files.
+Status checkStillStored(RunReader* store, const RunFolder& folder) {
+  ALLOT_ASSIGN(const auto spec, store->readSpec());
+  ALLOT_ASSIGN(const auto policy, store->readPolicy());
+  const uint64_t stored = policy ? policy->snapshot.version() : 0;
+  const uint64_t exported = exportedUpdates(folder.path());
+  if ((spec || !folder.note().stored) && stored >= exported) return {};
+  const std::string mend =
+      exported > 0 ? "`allot import " + shellWord(folder.path()) +
+                         " --dir OTHER` makes a run of the folder's export, which has " +
+                         counted(exported, "update") + ", or begin another run in another folder"
+                   : "begin another run in another folder (--dir)";
+  return fail(ErrorCode::kData,
+              "the store of " + folder.path() +
+                  (spec ? " has only " + counted(stored, "update") + " of this run"
+                        : " has lost this run") +
+                  ": nothing was changed; " + mend);
+}
+
+// Starts the processes; a run that was stopped goes on.
+Status startRun(LocalRun* local, const RunOptions& options, const RunFolder& folder) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
+  if (options.resume) ALLOT_TRY(checkStillStored(&store, folder));
   const std::optional<Desired> desired = desiredOf(&store);
   if (desired == Desired::kStopped) ALLOT_TRY(changeDesired(&store, Desired::kRunning));
   if (desired == Desired::kPaused) {
@@ -316,7 +345,7 @@ Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunF
   return {};
 }
 
-// Talk goes to stderr: stdout has the result alone.
+// Writes to stderr: stdout has the result alone.
 void tellStart(const RunOptions& options, const Preflight& checked, const LocalRunPlan& plan) {
   const json& facts = checked.facts;
   const std::string device = facts.value("device", std::string("cpu"));
@@ -345,7 +374,7 @@ Status run(RunOptions options) {
   const LocalRunPlan plan = planOf(options, folder, checked);
   tellStart(options, checked, plan);
   LocalRun local(plan);
-  const Status started = startRun(&local, options);
+  const Status started = startRun(&local, options, folder);
   Result<bool> ended = false;
   Outcome outcome;
   bool was_finished = false;
@@ -363,8 +392,7 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // What is refused before there are results is as good as found before the start. Anything else
-    // leaves data and logs, which the sentence names.
+    // A run that is refused before any result is discarded. Other errors leave data and logs.
     if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }

@@ -122,7 +122,7 @@ Result<Parent> readParent(const ForkOptions& options) {
   return parent;
 }
 
-// A number for a person to read, and a double to hold: 1..2^53.
+// Returns a random number in 1..2^53, which a double holds exactly.
 uint64_t freshRepetition() {
   std::random_device random;
   return ((uint64_t{random()} << 32 | random()) >> 11) + 1;

@@ -79,6 +79,7 @@ Result<RunNote> readRunNote(const std::string& folder) {
   for (const json& setting : run.value("set", json::array())) {
     if (setting.is_string()) note.set.push_back(setting);
   }
+  note.stored = run.value("stored", false);
   return note;
 }
 
@@ -86,7 +87,8 @@ Status writeRunNote(const std::string& folder, const RunNote& note) {
   const json run = {{"run_id", note.run_id},
                     {"experiment_file", note.experiment_file},
                     {"set", note.set},
-                    {"model", note.model}};
+                    {"model", note.model},
+                    {"stored", note.stored}};
   return writeWholeFile(folder + "/run.json",
                         run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
@@ -109,7 +111,7 @@ Result<std::optional<FolderLock>> FolderLock::tryLock(const std::string& folder,
   }
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
   const std::string text = who == Holder::kRun ? "run\n" : "command\n";
-  // Only for holderOf(); that it cannot be written changes nothing else.
+  // Only holderOf() reads the text: an error of writing it is ignored.
   if (ftruncate(file.get(), 0) == 0) (void)!pwrite(file.get(), text.data(), text.size(), 0);
   return FolderLock(std::move(file));
 }

@@ -21,16 +21,17 @@ struct RunNote {
   std::string experiment_file;
   std::vector<std::string> set;  // spec.key=value
   std::string model;             // folder; "": the experiment's
+  bool stored = false;           // the run has been in the folder's store
 };
 
 // Returns an absolute path without links, dots and trailing slash; kUsage if there is no such
 // folder.
 Result<std::string> existingFolder(const std::string& path);
-bool holdsRun(const std::string& folder);   // run.json is there
-bool holdsData(const std::string& folder);  // run.json and Redis's data are there
-bool holdsExport(const std::string& folder);
+bool holdsRun(const std::string& folder);     // run.json is there
+bool holdsData(const std::string& folder);    // run.json and Redis's data are there
+bool holdsExport(const std::string& folder);  // export.json is there
 
-// Reads run.json. kUsage if it names no run.
+// Reads run.json. kUsage if it cannot be read or names no run.
 Result<RunNote> readRunNote(const std::string& folder);
 Status writeRunNote(const std::string& folder, const RunNote& note);
 
@@ -43,10 +44,10 @@ class FolderLock {
  public:
   enum class Holder { kRun, kCommand };
 
-  // Tries to lock. Returns nothing if another process has the lock; kUsage if the folder cannot be
-  // locked at all.
+  // Tries to lock. Returns nothing if another process has the lock; kUsage if the lock's file
+  // cannot be opened.
   static Result<std::optional<FolderLock>> tryLock(const std::string& folder, Holder who);
-  // Returns the holder's kind, as far as the holder has noted it.
+  // Returns the kind that the last holder noted; kRun if it noted none.
   static Holder holderOf(const std::string& folder);
 
  private:
@@ -54,14 +55,15 @@ class FolderLock {
   FileHandle file_;  // locked until it is closed
 };
 
-// Returns the socket of the folder's redis-server, elsewhere if the folder's path is too long.
+// Returns the path of the socket of the folder's redis-server: in the temporary folder if it would
+// have more than 100 bytes.
 std::string socketPath(const std::string& folder, const std::string& run_id);
 
 // Returns the command of a redis-server on the folder's data. It syncs every acknowledged write.
 Command redisCommand(const std::string& program, const std::string& folder,
                      const std::string& socket);
 // Waits until the socket is no longer served, as a killed `allot run` leaves its redis-server for a
-// moment. Two servers on one folder would corrupt its data. kUsage if it stays.
+// moment. Two servers on one folder would corrupt its data. kUsage after 20 s.
 Status waitUntilUnserved(const std::string& socket);
 // Checks the program. kUsage: "redis-server was not found: install it ..."
 Status checkRedisProgram(const std::string& program);

@@ -44,7 +44,7 @@ Result<std::vector<std::string>> runFolders(const std::vector<std::string>& fold
       continue;
     }
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-      // runs/latest is another name of one that is there.
+      // runs/latest is a link to another of these folders.
       if (entry.is_symlink(ignored) || !entry.is_directory(ignored)) continue;
       if (holdsSomething(entry.path().string())) found.push_back(entry.path().string());
     }

@@ -1,6 +1,5 @@
 #pragma once
-// The rows of `allot list`, for active and ended runs. Reading needs a store or a folder; other
-// functions are pure. One thread.
+// The rows of `allot list`, for active and ended runs and exports. One thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,11 +24,12 @@ struct RunRow {
 };
 
 // Returns the folders with runs or exports: each of `folders` itself or those directly below it. No
-// folders: runs/. kUsage for one that does not exist.
+// folders: runs/, if it is there. kUsage for a given one that does not exist.
 Result<std::vector<std::string>> runFolders(const std::vector<std::string>& folders);
 
+// Reads a row, except `bytes` and, without a folder, `where`.
 Result<RunRow> readRunRow(RunAccess* access);
-// Returns the bytes of all files below a folder.
+// Returns the bytes of the regular files below a folder, without links.
 uint64_t bytesBelow(const std::string& folder);
 
 // Sorts by age, the newest first.

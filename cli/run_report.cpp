@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "cli/terminal.h"
@@ -35,7 +34,7 @@ std::string percentCell(const json& row) {
                    questionsText(row).c_str());
 }
 
-// What row.over_dense or row.over_uniform says; nothing if the two were not compared.
+// The member over_dense or over_uniform of a row.
 struct Paired {
   double mean, low, high;
   bool differs() const { return low > 0 || high < 0; }
@@ -54,7 +53,8 @@ std::string pairedText(const std::optional<Paired>& paired) {
   return formatted("%+.3f [%+.3f, %+.3f]", paired->mean, paired->low, paired->high);
 }
 
-// Of rows that stand alone: "  uniform +0.365 [+0.319, +0.410], dense not distinguishable".
+// Returns, for a row that stands alone, "  against uniform +0.365 [+0.319, +0.410], dense not
+// distinguishable".
 std::string againstText(const json& row) {
   std::string text;
   for (const auto& [key, name] : {std::pair{"over_uniform", "uniform"}, {"over_dense", "dense"}}) {
@@ -67,13 +67,13 @@ std::string againstText(const json& row) {
 
 std::string nameOf(const json& row, const char* key) { return printable(row.value(key, ""), 100); }
 
-// Without blanks at its end.
+// Removes blanks at the end.
 std::string withoutEnd(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
 
-// "12.5 %"; "" for null.
+// Returns "12.5 %"; "" unless it is a number.
 std::string shareText(const json& share) {
   return share.is_number() ? formatted("%.1f %%", 100 * share.get<double>()) : "";
 }
@@ -84,7 +84,7 @@ bool isPlain(const json& row) {
 
 using ByBudget = std::map<uint64_t, std::map<std::string, json>>;  // by schedule
 
-// The same rows against each other and against dense; empty if nothing was compared.
+// Returns the differences to uniform and to dense by total budget; "" if nothing was compared.
 std::string differencesText(const ByBudget& table) {
   struct Pair {
     const char *schedule, *key, *head;
@@ -92,7 +92,7 @@ std::string differencesText(const ByBudget& table) {
   constexpr Pair kPairs[] = {{"learned", "over_uniform", "learned - uniform"},
                              {"uniform", "over_dense", "uniform - dense"},
                              {"learned", "over_dense", "learned - dense"}};
-  std::vector<Pair> pairs;  // that there are
+  std::vector<Pair> pairs;  // that a row of the table compares
   for (const Pair& pair : kPairs) {
     const bool any = std::any_of(table.begin(), table.end(), [&](const auto& row) {
       const auto found = row.second.find(pair.schedule);
@@ -116,7 +116,7 @@ std::string differencesText(const ByBudget& table) {
   return text;
 }
 
-// One method: a row for each total budget, uniform and learned side by side.
+// Returns the table of one method: a row for each total budget, uniform and learned side by side.
 std::string methodText(const std::vector<json>& rows) {
   std::string text =
       formatted("\n%-24s %-34s %s\n", (nameOf(rows.front(), "method") + ", total budget").c_str(),
@@ -130,8 +130,8 @@ std::string methodText(const std::vector<json>& rows) {
   return text + differencesText(table);
 }
 
-// A row for each method, a column for each number (a budget, S), in a cell the lines that `cell`
-// makes of it, one below the other.
+// Returns a table with a row for each method and a column for each value of the member `number`. A
+// cell has the lines that `cell` makes of its row of the summary.
 template <typename Number, typename Cell>
 std::string gridText(const std::vector<json>& rows, const char* number, const std::string& title,
                      Cell cell) {
@@ -162,7 +162,7 @@ std::string gridText(const std::vector<json>& rows, const char* number, const st
   return "\n" + grid.text(false);
 }
 
-// Of a sweep: each cell's accuracy above dense's, on the same questions; empty without dense.
+// Returns the accuracies of a sweep minus dense's, on the same questions; "" without dense.
 std::string lessThanDense(const std::vector<json>& rows) {
   std::vector<json> compared;
   for (const json& row : rows) {
@@ -179,14 +179,13 @@ std::string lessThanDense(const std::vector<json>& rows) {
          "  ~ not distinguishable from dense: the 95 % interval of the difference holds 0\n";
 }
 
-// How prompts were read, where that was not always densely; methods that draw are in the report.
+// Returns the table of prefill methods; "" if all prompts were read densely.
 std::string prefillText(const json& evaluations) {
   TextTable table({"prefill", "density", "first token", "selection", "mass kept", "least"});
   std::set<std::string> seen;
   bool sparse = false;
   const auto share = [](const json& row, const char* key) {
-    const json value = row.value(key, json());
-    return value.is_number() ? formatted("%.1f %%", value.get<double>() * 100) : std::string();
+    return shareText(row.value(key, json()));
   };
   const auto time = [](const json& row, const char* key) {
     const json value = row.value(key, json());
@@ -297,7 +296,7 @@ std::string fidelityText(const json& summary) {
   return text + slopesText(summary, Measure::kFidelity, "squared error");
 }
 
-// At prompts' last positions.
+// Returns the tables of measure variance, at the last positions of prompts; "" without them.
 std::string varianceText(const json& summary) {
   std::vector<json> rows;
   for (const json& row : summary.value("variance", json::array())) {
@@ -316,7 +315,7 @@ std::string varianceText(const json& summary) {
          slopesText(summary, Measure::kVariance, "variance");
 }
 
-// A schedule by layers; of one by heads, the mean of each layer's.
+// Returns the learned schedule by layers; if it is by heads, the mean of each layer's.
 std::string drawsText(const json& row) {
   const json means = row.value("layer_reads", json::array());
   const json& entries = row.at("learned_schedule");
@@ -349,8 +348,6 @@ std::string learnedText(const json& summary) {
 }
 
 }  // namespace
-
-using nlohmann::json;
 
 json verificationJson(const VerifySummary& summary) {
   const bool begun = summary.head.image.state.has_value();
@@ -408,7 +405,7 @@ std::string endText(const json& summary) {
   if (updates == 0) return "evaluated in " + time;
   std::string text = counted(updates, "update") + ", " +
                      counted(summary.value("episodes", uint64_t{0}), "episode") + ", " + time;
-  // Null in a run of fewer than three updates.
+  // Null if it is unknown, as with fewer than three updates.
   const json speed = summary.value("episodes_per_second", json());
   if (speed.is_number()) {
     text += formatted(", %.1f episodes/s while learning", speed.get<double>());

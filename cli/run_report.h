@@ -16,14 +16,15 @@ std::string verificationText(const VerifySummary& summary);
 nlohmann::json exportJson(const ExportSummary& summary, const std::string& folder);
 std::string exportText(const ExportSummary& summary, const std::string& folder);
 
-// Returns accuracies by method and budget, fidelity, and the learned schedule.
+// Returns accuracies, prefill, fidelity, variance and the learned schedule. Throws json::exception
+// if a member that it needs is missing or of another type.
 std::string reportText(const nlohmann::json& summary);
 
-// Returns the amount of work and its duration; for a sweep, which learns nothing, only the
-// duration.
+// Returns updates, episodes, duration and speed; without updates only the duration.
 std::string endText(const nlohmann::json& summary);
 
-// Prints both to stdout, and the place of the report to stderr.
+// Prints both for summary.json of the folder to stdout, and the place of the report to stderr.
+// kInternal: summary.json cannot be read; kUsage: it is no JSON; kData: it is no summary.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

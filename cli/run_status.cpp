@@ -4,8 +4,6 @@
 
 #include "aggregator/page/status_document.h"
 #include "cli/terminal.h"
-#include "core/evaluation/evaluation_check.h"
-#include "core/evaluation/evaluation_table.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
@@ -17,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// The status as the page has it.
+// Returns the status in the form that the page takes.
 RunSnapshot snapshotOf(const RunStatus& status) {
   const RunImage& image = status.head.image;
   RunSnapshot snapshot;
@@ -84,7 +82,7 @@ Status readStoreMeans(RunReader* store, RunStatus* status) {
   return {};
 }
 
-// What processes and people last said of it.
+// Reads the head and what processes last reported.
 Status readState(RunSource* source, RunReader* store, RunStatus* status) {
   ALLOT_ASSIGN(status->head, source->readHead());
   if (store != nullptr) {
@@ -118,18 +116,13 @@ std::string lagText(const v1::AggregatorState& state) {
   return text;
 }
 
-// What the schedules came to; a store's aggregator counts the same evaluations.
+// Reads the cells and the seconds of evaluations, as the aggregator counts them.
 Status readEvaluations(RunSource* source, RunStatus* status) {
   EvaluationTable table(status->head.image.spec.experiment, EvaluationTable::Keep::kNewest);
-  while (true) {
-    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
-    if (results.empty()) break;
-    for (const v1::EvaluationResult& result : results) {
-      if (whyImpossible(result, status->head.bounds())) continue;
-      table.add(result);
-      status->evaluation_seconds += result.seconds();
-    }
-  }
+  ALLOT_TRY(eachEvaluation(source, status->head, [&](const auto& result) {
+    table.add(result);
+    status->evaluation_seconds += result.seconds();
+  }));
   status->cells = table.cells();
   return {};
 }
@@ -243,17 +236,6 @@ Result<RunStatus> readRunStatus(RunSource* source, RunReader* store) {
   ALLOT_TRY(readEvaluations(source, &status));
   status.now_unix_ms = unixMs();
   return status;
-}
-
-Status eachEvaluation(RunSource* source, const RunHead& head,
-                      const std::function<void(const v1::EvaluationResult&)>& take) {
-  while (true) {
-    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
-    if (results.empty()) return {};
-    for (const v1::EvaluationResult& result : results) {
-      if (!whyImpossible(result, head.bounds())) take(result);
-    }
-  }
 }
 
 Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head) {

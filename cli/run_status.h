@@ -1,8 +1,6 @@
 #pragma once
-// RunStatus: the data of `allot status`. Reading needs a store or exported files; other functions
-// are pure. One thread.
+// RunStatus: the data of `allot status`. Reading needs a store or exported files. One thread.
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -24,8 +22,8 @@ struct RunStatus {
   uint64_t last_update_unix_ms = 0;
   uint64_t now_unix_ms = 0;
   std::vector<EvaluationCell> cells;
-  double evaluation_seconds = 0;  // of workers, for these cells
-  std::string resume_command;     // for a run on this machine that has ended
+  double evaluation_seconds = 0;  // of workers, for evaluations
+  std::string resume_command;     // of a folder whose `allot run` has ended; else ""
   std::string arguments;          // that name this run in a command
   // Empty for exported files.
   std::optional<v1::AggregatorStatus> aggregator;
@@ -39,28 +37,27 @@ struct RunStatus {
 // Returns true if there is a run to read: false while the processes of `allot run` start.
 Result<bool> hasBegun(RunAccess* access);
 Result<RunStatus> readRunStatus(RunAccess* access);
-// Reads a status of kind kFiles. store: null for files.
+// As above, with `kind` kFiles and without `resume_command` and `arguments`. store: null for
+// exported files.
 Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
-// As readRunStatus, without the means over updates and the refusals.
+// As readRunStatus, without `first`, `last`, `last_update_unix_ms`, `refusals`, `cells` and
+// `evaluation_seconds`.
 Result<RunStatus> readRunState(RunAccess* access);
 
-// Calls `take` for every possible evaluation of the run, to the end. The newest ones have not been
-// checked by the aggregator yet.
-Status eachEvaluation(RunSource* source, const RunHead& head,
-                      const std::function<void(const v1::EvaluationResult&)>& take);
-// Returns the held-out accuracy of the newest evaluated learned schedule at
-// spec.policy.totalBudget, which is compared with spec.stop.goal. Reads the evaluations.
+// Returns the held-out accuracy of the newest learned schedule with a complete evaluation at
+// spec.policy.totalBudget, which is compared with spec.stop.goal; nothing if there is none. Reads
+// the evaluations.
 Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head);
 
 // Returns the state of the run in one word.
 std::string stateOf(const RunStatus& status);
 
-// Returns why the run makes no progress, with the remedy; "" while it does or once it is finished.
+// Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunStatus& status);
 
 // Returns the document of /api/status (aggregator/page/status_document.h).
 nlohmann::json statusJson(const RunStatus& status);
-// Returns it for a run whose aggregator has not started yet.
+// Returns that document for a run whose aggregator has not started yet.
 nlohmann::json startingStatus(const std::string& run_id);
 std::string statusText(const RunStatus& status, bool colour);
 

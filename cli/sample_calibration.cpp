@@ -38,7 +38,7 @@ Result<std::string> absolutePath(const char* key, const std::string& path,
   return fs::absolute(found, ignored).lexically_normal().string();
 }
 
-// The file's model and questions, which every class has; prompts are read and nothing is learned.
+// Returns the experiment of all classes: the file's model and questions, dense decode, no updates.
 Result<v1::Experiment> experimentOf(const SampleCalibrationOptions& options) {
   const std::string& file = options.run.experiment_file;
   const auto text = readBeginning(file, kMostYamlBytes + 1);
@@ -76,7 +76,7 @@ Result<v1::Experiment> experimentOf(const SampleCalibrationOptions& options) {
   return experiment;
 }
 
-// The settings of a run in this folder, once all of them are measured.
+// Returns the settings in the folder's summary.json; nothing unless all of `prefills` are measured.
 std::optional<std::vector<MeasuredSetting>> measuredIn(const std::string& folder,
                                                        const std::vector<std::string>& prefills,
                                                        uint32_t questions) {
@@ -104,8 +104,8 @@ std::optional<std::vector<MeasuredSetting>> measuredIn(const std::string& folder
   return settings;
 }
 
-// Runs one file, or goes on with it; what is there is taken. `code` is that of an `allot run` that
-// did not give its settings, and has said why.
+// Runs or resumes one part, unless it is measured already. Sets `code` to the exit code of `allot
+// run`, which has printed its error.
 Result<std::vector<MeasuredSetting>> runPart(const SampleCalibrationOptions& options,
                                              const v1::Experiment& experiment,
                                              const std::string& folder, int* code) {

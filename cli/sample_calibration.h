@@ -2,11 +2,10 @@
 // Finds SampleAttention's parameters by length class, as the paper tunes them, for `allot calibrate
 // sample-attention`. One thread.
 //
-// A grid of settings is an ordinary experiment. `allot run` runs each length in a folder, in parts
-// of as many settings as a file may list. All its features apply: workers, a GPU, resuming. Two
-// settings of each class are chosen: the most accurate one, and the fastest one with at least 0.9
-// of its accuracy. Speed is judged by the share of blocks that are computed, since times vary from
-// run to run.
+// A grid of settings is an ordinary experiment. `allot run` runs each length in parts of as many
+// settings as a file may list, each part in a folder. Two settings of each class are chosen: the
+// most accurate one, and the fastest one with at least 0.9 of its accuracy. Speed is judged by the
+// share of blocks that are computed, since times vary from run to run.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,18 +18,18 @@ namespace allot {
 
 struct SampleCalibrationOptions {
   RunOptions run;                // experiment file, --set, workers; `dir`: folder of all its runs
-  std::vector<uint64_t> tokens;  // one for each class; empty: the file's
+  std::vector<uint64_t> tokens;  // length of prompts of each class; empty: the file's
   std::vector<double> columns = {0.80, 0.85, 0.90, 0.92, 0.95, 0.98};
   std::vector<double> slashes = {0.80, 0.85, 0.90, 0.92, 0.95, 0.98};
   std::vector<uint64_t> chunks = {1, 2, 4, 6};  // the paper's chunk_n: selections of a prompt
   uint32_t block = 64;
-  uint32_t questions = 0;  // 0: the file's
-  std::optional<uint64_t> seed;
+  uint32_t questions = 0;        // 0: the file's
+  std::optional<uint64_t> seed;  // nothing: the file's plus 1
   std::string output = "sample-attention.json";
 };
 
-// Returns the positions of one selection if a prompt of `tokens` has `chunks` of them, as a
-// method's parameter: the nearest power of two, from 64 to 4096.
+// Returns the positions of one selection if a prompt of `tokens` positions has `chunks` selections:
+// the nearest power of two (by ratio), from 64 to 4096.
 uint32_t selectionTokens(uint64_t tokens, uint64_t chunks);
 
 // Returns the methods of a class, each once.
@@ -51,7 +50,7 @@ struct ChosenSettings {
 // Requires: settings is not empty.
 ChosenSettings chooseSettings(const std::vector<MeasuredSetting>& settings);
 
-// Runs missing parts, writes the output and returns the exit code.
+// Runs the parts that are not measured yet, writes the output and returns the exit code.
 int calibrateSampleAttention(const SampleCalibrationOptions& options);
 
 }  // namespace allot

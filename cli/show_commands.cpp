@@ -1,5 +1,4 @@
 // allot status, top, show.
-#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -21,10 +20,10 @@ struct ShowOptions {
   bool exit_code = false;           // status
   uint64_t budget = 0;              // top, show question; 0: all
   uint32_t question = 0;            // show question
-  std::optional<uint64_t> version;  // the same
+  std::optional<uint64_t> version;  // show question
 };
 
-// `progresses`: it does, or is finished.
+// Sets `progresses` to false if the run makes no progress and is not finished.
 Status showStatus(RunAccess* access, const ShowOptions& options, bool* progresses) {
   *progresses = true;
   ALLOT_ASSIGN(const bool begun, hasBegun(access));

@@ -15,7 +15,7 @@
 namespace allot {
 namespace {
 
-// Most of East Asia's characters and most pictures take two columns.
+// Returns true for most of East Asia's characters and most pictures: they take two columns.
 bool isWide(std::string_view character) {
   if (character.size() < 3) return false;
   const uint32_t code = utf8Code(character);
@@ -26,7 +26,7 @@ bool isWide(std::string_view character) {
          (code >= 0x20000 && code <= 0x3fffd);
 }
 
-// Columns that a text takes, for characters of one column.
+// Returns the number of characters, which is that of columns if none is wide.
 size_t columns(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -71,9 +71,9 @@ std::string yamlText(const json& document) {
 
 std::vector<std::string> legibleLines(std::string_view text, size_t width) {
   std::vector<std::string> lines(1);
-  size_t used = 0;   // columns of the last line
-  size_t blank = 0;  // bytes of it up to and with its last blank, and columns
-  size_t used_at_blank = 0;
+  size_t used = 0;           // columns of the last line
+  size_t blank = 0;          // bytes of the last line up to and with its last blank
+  size_t used_at_blank = 0;  // columns of these bytes
   const auto begin = [&](const std::string& line, size_t columns) {
     lines.push_back(line);
     used = columns;
@@ -185,12 +185,6 @@ std::string formatted(const char* format, ...) {
   va_end(again);
   va_end(arguments);
   return text;
-}
-
-uint64_t unixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
 }
 
 void LongTask::show(uint64_t done, uint64_t all) {

@@ -8,26 +8,27 @@
 #include <string_view>
 #include <vector>
 
+#include "core/clocks.h"          // unixMs
 #include "core/printable.h"       // printable, duration, ago
 #include "core/spec/spec_yaml.h"  // counted
 
 namespace allot {
 
-// Escapes foreign text for close inspection. Returns lines of at most `width` columns, broken
-// behind a blank if there is one. Control characters and bytes that are not UTF-8 become "<1b>"
-// each.
+// Escapes foreign text for close inspection. Returns its lines, broken at `width` columns, behind a
+// blank if there is one. Bytes of other characters without a printableLength() become "<1b>" each.
 std::vector<std::string> legibleLines(std::string_view text, size_t width);
 
-// Bytes of a sentence on stderr.
+// Most bytes of an error's message.
 constexpr size_t kLongestMessage = 4000;
 
 // Returns a path or name as a word for a shell, quoted if needed.
 std::string shellWord(const std::string& text);
 
-// A table. The header decides the number of columns, the widest cell the width of each.
+// A table. A column is as wide as its widest cell.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : rows_{std::move(header)} {}
+  // Requires: row has no more cells than the header.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.size() == 1; }
   // Returns the table, each line indented by two. bold_header: for a terminal.
@@ -37,11 +38,12 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Returns the columns of the terminal at stdout or another descriptor; without a terminal COLUMNS
-// or 80.
+// Returns the columns of the terminal at `descriptor` (1: stdout); without a terminal those of
+// $COLUMNS if it is in 20..1000, else 80.
 size_t terminalWidth(int descriptor = 1);
 
-// Returns the text's words in lines of at most `width` columns, each indented by `indent` blanks.
+// Returns the text's words in lines of at most `width` columns, each indented by `indent` blanks
+// and ended by a newline. A longer word has a line of its own.
 std::string wrapped(const std::string& text, size_t width, size_t indent = 0);
 
 enum class Tone { kPlain, kBold, kGood, kAttention, kBad };
@@ -52,8 +54,6 @@ std::string toned(const std::string& text, Tone tone, bool colour);
 
 // Formats as printf into a string.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
-
-uint64_t unixMs();
 
 // Shows the progress of a task on stderr once it has taken two seconds. On a terminal it is one
 // line that is removed at the end, elsewhere a line every ten seconds.
@@ -83,11 +83,11 @@ inline constexpr char kCliApiVersion[] = "cli.allot.dev/v1";
 // Returns an object with the fields, apiVersion and `kind`.
 nlohmann::json document(const std::string& kind, nlohmann::json fields);
 
-// Returns the text with a final newline. Characters beyond ASCII are escaped: names come from
-// strangers and may contain control sequences of a terminal.
+// Returns the document as YAML for kYaml, else as JSON, with a final newline. Characters beyond
+// ASCII are escaped: names come from strangers and may contain control sequences of a terminal.
 std::string documentText(const nlohmann::json& document, OutputFormat format);
 
-// Prints it to stdout.
+// Prints documentText() to stdout.
 void printDocument(const nlohmann::json& document, OutputFormat format);
 
 // Prints `text` for kTable, else the document of `kind` with these fields.

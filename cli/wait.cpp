@@ -26,7 +26,7 @@ std::optional<uint64_t> numberOf(const std::string& text) {
   return number;
 }
 
-// Why nothing changes any more by itself; "" while it may.
+// Returns why the run no longer changes by itself; "" while it may change.
 std::string whyOver(const RunStatus& status) {
   if (status.kind == RunAccess::Kind::kFiles) return "these are exported files";
   if (status.head.image.control.desired == Desired::kFinished) return "the run is finished";

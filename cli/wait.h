@@ -13,8 +13,8 @@ namespace allot {
 struct WaitFor {
   enum class Kind { kFinished, kGoal, kUpdate, kState };
   Kind kind = Kind::kFinished;
-  uint64_t update = 0;
-  std::string state = {};
+  uint64_t update = 0;     // of kUpdate
+  std::string state = {};  // of kState
 };
 
 // Parses "finished", "goal", "update=50", "state=paused". kUsage says what is allowed.
@@ -29,13 +29,13 @@ struct WaitOutcome {
   std::string why;  // of kNever
 };
 
-// Returns the outcome. accuracy: learnedAccuracy() of the run, if the goal is waited for. kNever:
-// the run is over, its processes have ended, or these are exported files. kUsage: a goal that the
-// experiment does not have.
+// Returns the outcome, never kTimeout. accuracy: learnedAccuracy() of the run; read for kGoal
+// alone. kNever: not reached, and the run is over, its processes have ended, or these are exported
+// files. kUsage: kGoal without spec.stop.goal.
 Result<WaitOutcome> outcomeOf(const WaitFor& wanted, const RunStatus& status,
                               std::optional<double> accuracy);
 
-// Returns 0, 1 or 75.
+// Returns 0 for kReached, 75 for kTimeout, else 1.
 int exitCodeOf(WaitOutcome::Word word);
 nlohmann::json waitJson(const std::string& wanted, const WaitOutcome& outcome,
                         const RunStatus& status);

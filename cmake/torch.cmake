@@ -22,3 +22,8 @@ if(ALLOT_CUDA AND TARGET torch_cuda)
   # LibTorch brings the shared runtime; one process has one.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 endif()
+
+# PyTorch's own builds export parts of a std::filesystem that call null pointers. The loader takes a
+# name from the first library that has it: libstdc++ comes before libtorch. By the name of the
+# library that LibTorch loads, since a compiler may link its own statically.
+target_link_options(torch INTERFACE LINKER:--push-state,--no-as-needed,-l:libstdc++.so.6,--pop-state)

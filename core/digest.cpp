@@ -4,17 +4,21 @@
 
 namespace allot {
 
-std::string sha256Hex(std::string_view bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+std::string hexDigits(std::string_view bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
-  std::string hex;
-  hex.reserve(2 * SHA256_DIGEST_LENGTH);
-  for (unsigned char byte : digest) {
-    hex.push_back(kHex[byte >> 4]);
-    hex.push_back(kHex[byte & 15]);
+  std::string digits;
+  for (const char byte : bytes) {
+    digits += kHex[static_cast<unsigned char>(byte) >> 4];
+    digits += kHex[byte & 15];
   }
-  return hex;
+  return digits;
+}
+
+std::string sha256Hex(std::string_view bytes) {
+  char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(digest));
+  return hexDigits({digest, sizeof digest});
 }
 
 }  // namespace allot

@@ -1,10 +1,11 @@
 #pragma once
-// SHA-256 (OpenSSL's) as lower-case hex. Pure functions, any thread.
+// Hexadecimal digits in lower case, and SHA-256. Pure functions, any thread.
 #include <string>
 #include <string_view>
 
 namespace allot {
 
+std::string hexDigits(std::string_view bytes);
 std::string sha256Hex(std::string_view bytes);
 
 }  // namespace allot

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kLongestQuote = 100;
 
-// Behind the text that begins with the quote at `at`.
+// Returns the index after the string that begins with the quote at `at`.
 size_t endOfText(std::string_view json, size_t at) {
   for (++at; at < json.size() && json[at] != '"'; ++at) at += json[at] == '\\';
   return std::min(at + 1, json.size());
@@ -16,8 +16,8 @@ size_t endOfText(std::string_view json, size_t at) {
 
 struct Extent {
   bool too_deep = false;
-  std::string_view member;  // of the outermost level: the last that was named
-  size_t values = 1;        // an upper bound, counted until the text is too deep
+  std::string_view member;  // the last string at level 1
+  size_t values = 1;        // an upper bound, up to the place where the text is too deep
 };
 
 Extent extentOf(std::string_view json) {
@@ -71,7 +71,7 @@ Result<nlohmann::json> parseJson(std::string_view text, const std::string& place
 
 std::string inQuotes(std::string_view text) {
   const bool cut = text.size() > kLongestQuote;
-  // Replacing, not refusing, what is not UTF-8: a cut may fall inside a character.
+  // Replaces bytes that are not UTF-8: the cut may fall inside a character.
   std::string result =
       nlohmann::json(text.substr(0, kLongestQuote))
           .dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);

@@ -23,7 +23,6 @@ size_t printableLength(std::string_view text, size_t at) {
   const size_t length = utf8Length(text.substr(at));
   if (length == 0) return 0;
   const uint32_t code = utf8Code(text.substr(at, length));
-  // C1 controls; marks that turn the direction of what follows.
   const bool control = code < 0xa0;
   const bool turning = (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
                        (code >= 0x2066 && code <= 0x2069) || code == 0x61c;

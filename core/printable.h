@@ -8,14 +8,16 @@
 
 namespace allot {
 
-// Returns the bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there
-// is none.
+// Returns the length in bytes of the UTF-8 character at text[at]; 0 for a malformed one, a control
+// character, a line separator or a mark of text direction.
+// Requires: at < text.size().
 size_t printableLength(std::string_view text, size_t at);
 
-// Returns text without control characters and broken UTF-8, of at most `longest` bytes.
+// Returns the text with '?' for each byte of a character of length 0 (printableLength). A text that
+// would be longer ends after at most `longest` bytes with "...".
 std::string printable(std::string_view text, size_t longest = 200);
 
-// Returns "2 min 05 s".
+// Returns "12 s", "2 min 05 s" or "3 h 07 min"; "0 s" for a negative time.
 std::string duration(double seconds);
 // Returns "12 s ago" for two Unix times in ms; "now" if then_ms is later or under 0.5 s ago.
 std::string ago(uint64_t then_ms, uint64_t now_ms);

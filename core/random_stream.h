@@ -1,15 +1,15 @@
 #pragma once
-// The random numbers of a run: their key, and RandomStream, an endless sequence of draws for one
-// purpose. Small values; one thread at a time.
+// The random numbers of a run: their key, and RandomStream, a sequence of draws for one purpose.
+// Small values; one thread at a time.
 //
-// (key, purpose, index) name a RandomStream, so that draws of one ticket never depend on draws of
-// another. allot/kernels/philox_streams.h lists all other draws under the same key.
+// Key, purpose and index determine a RandomStream. allot/kernels/philox_streams.h lists all draws
+// under a run's key.
 #include <array>
 #include <cstdint>
 
 #include "allot/kernels/philox_streams.h"
 
-// Declared here: the model draws as well, and LibTorch brings other protobuf headers.
+// Not included: worker/model uses this header, and LibTorch has other protobuf headers.
 namespace allot::v1 {
 class Spec;
 }
@@ -17,10 +17,10 @@ class Spec;
 namespace allot {
 
 struct RunStreams {
-  uint64_t key = 0;  // Philox's
+  uint64_t key = 0;  // of Philox
 };
-// Returns the run's key: spec.seed, or a number drawn from it by the number of the repetition. Runs
-// that differ in either are independent of each other.
+// Returns the run's key: spec.seed, or with a spec.repetition above 0 a number drawn from both.
+// Runs that differ in either draw independently.
 RunStreams runStreams(const v1::Spec& spec);
 
 class RandomStream {
@@ -28,7 +28,7 @@ class RandomStream {
   RandomStream(const RunStreams& run, Purpose purpose, uint64_t index)
       : run_(run), purpose_(purpose), index_(index) {}
 
-  // Returns four independent words; "endless" is 2^32 calls.
+  // Returns the next four words of 32 random bits. The sequence repeats after 2^32 calls.
   std::array<uint32_t, 4> words() {
     const auto low = static_cast<uint32_t>(index_), high = static_cast<uint32_t>(index_ >> 32);
     return philox(run_.key, low, high, purposeStream(purpose_), block_++);

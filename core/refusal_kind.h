@@ -9,9 +9,9 @@ namespace allot {
 enum class RefusalKind {
   kUndecodable,
   kOversized,
-  kInvalid,     // no correct worker can have made it
-  kStale,       // its policy is too old
-  kSuperseded,  // its ticket already has a result, or belongs to another update
+  kInvalid,     // it fails a check of results or evaluations
+  kStale,       // of results: the policy is too old
+  kSuperseded,  // of results: the ticket has a result, or is of another update
 };
 constexpr std::string_view wordOf(RefusalKind value) {
   return wordAt(value, {"undecodable", "oversized", "invalid", "stale", "superseded"});

@@ -11,12 +11,12 @@
 namespace allot {
 
 enum class ErrorCode {
-  kUsage = 64,        // bad configuration or input file: a person must correct it
+  kUsage = 64,        // bad configuration, input or permissions: a person must act
   kData = 65,         // data that should have been well formed is not
-  kUnavailable = 69,  // a service (the store) did not answer within its deadline
+  kUnavailable = 69,  // a service (the store) does not answer, or cannot serve now: try again
   kInternal = 70,     // a fault of the program or of the machine
   kIo = 74,           // the operating system refused a file operation
-  kFenced = 75,       // another process took over; this one must exit
+  kFenced = 75,       // another leader took over, or a run was replaced
 };
 
 struct Error {
@@ -39,7 +39,7 @@ inline tl::unexpected<Error> badInput(std::string message) {
 
 }  // namespace allot
 
-// Returns the error of `expr` from the current function, or goes on.
+// Returns the error of the Result `expr` from the current function, if it has one.
 #define ALLOT_TRY(expr)                                                        \
   do {                                                                         \
     if (auto allot_status_ = (expr); !allot_status_)                           \
@@ -48,7 +48,7 @@ inline tl::unexpected<Error> badInput(std::string message) {
 
 #define ALLOT_CONCAT_(a, b) a##b
 #define ALLOT_CONCAT(a, b) ALLOT_CONCAT_(a, b)
-// Declares `decl` from the value of the Result `expr`, or returns its error.
+// Initialises or assigns `decl` with the value of the Result `expr`, or returns its error.
 #define ALLOT_ASSIGN(decl, expr) ALLOT_ASSIGN_(ALLOT_CONCAT(allot_result_, __LINE__), decl, expr)
 #define ALLOT_ASSIGN_(tmp, decl, expr)                                     \
   auto tmp = (expr);                                                       \

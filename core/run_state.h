@@ -6,28 +6,20 @@
 
 namespace allot {
 
-// The desired state of a run (Control::desired). People set it, except kFinished, which the
-// aggregator sets when nothing is left to do.
+// The desired state of a run (Control::desired). People set it, except kFinished: the aggregator
+// sets that when nothing is left to do or spec.stop.maxWorkerHours is spent.
 enum class Desired { kRunning, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Desired value) {
   return wordAt(value, {"running", "paused", "stopped", "finished"});
 }
 
-// Returns true if nobody may work on the run until a person lets it go on.
+// Returns true if the run has ended, by a stop or because it finished: workers leave, or wait with
+// --stay. False for a paused run, where they wait.
 constexpr bool isOver(Desired desired) {
-  switch (desired) {
-    case Desired::kRunning:
-    case Desired::kPaused:
-      return false;
-    case Desired::kStopped:
-    case Desired::kFinished:
-      return true;
-  }
-  return false;
+  return desired == Desired::kStopped || desired == Desired::kFinished;
 }
 
-// The activity of the run's aggregator (AggregatorStatus.phase). After kStopped and kFinished it
-// does nothing until a person lets the run go on.
+// The activity of the run's aggregator (AggregatorStatus.phase).
 enum class Phase { kStarting, kRunning, kEvaluating, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Phase value) {
   return wordAt(value, {"starting", "running", "evaluating", "paused", "stopped", "finished"});

@@ -1,5 +1,5 @@
 #pragma once
-// ULIDs: 26 characters, 48 bits of time (ms) then 80 random bits, sortable by creation. Pure
+// ULIDs: 26 characters, 48 bits of time (ms) then 80 random bits, sortable by that time. Pure
 // functions, any thread.
 #include <cstdint>
 #include <string>
@@ -7,10 +7,11 @@
 
 namespace allot {
 
-// Makes a ULID with 40 bits of each random number.
+// Makes a ULID with the low 40 bits of each random number.
+// Requires: unix_ms < 2^48.
 std::string makeUlid(uint64_t unix_ms, uint64_t random_high, uint64_t random_low);
 bool isUlid(std::string_view text);
-// Returns the time of its creation; 0 if the text is no ULID.
+// Returns the time of its creation in Unix ms; 0 if the text is no ULID.
 uint64_t ulidUnixMs(std::string_view text);
 
 }  // namespace allot

@@ -6,9 +6,9 @@
 
 namespace allot {
 
-// Returns the bytes of the character at the beginning of the text, 1..4. Returns 0 if it begins
-// with none: end of text, a stray or missing continuation byte, an overlong form, a surrogate,
-// above U+10FFFF.
+// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if it
+// begins with none: end of text, a stray or missing continuation byte, an overlong form, a
+// surrogate, above U+10FFFF.
 inline size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto continues = [&](size_t i, unsigned lowest = 0x80, unsigned highest = 0xbf) {
@@ -28,6 +28,9 @@ inline size_t utf8Length(std::string_view text) {
   const unsigned highest = lead == 0xf4 ? 0x8f : 0xbf;
   return continues(1, lowest, highest) && continues(2) && continues(3) ? 4 : 0;
 }
+
+// Returns true for a byte that is not the first of its character.
+inline bool continuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
 
 // Returns the code point of one character.
 // Requires: utf8Length() of it is its size and above 1.

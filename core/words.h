@@ -1,15 +1,16 @@
 #pragma once
 // Words for the values of an enum: code has an enum class; people, files and the store have words.
+// Lists of words.
 // Pure functions, any thread.
 //
-// The table of an enum is its list of words. Everything else follows from it:
+// The table of an enum is its list of words:
 //
 //   enum class Optimizer { kAdam, kSgd };  // from 0 on, without gaps
 //   constexpr std::string_view wordOf(Optimizer value) {
 //     return wordAt(value, {"adam", "sgd"});
 //   }
-// tests/core/words_test.cpp holds that the last value has a word.
-// The functions below take any enum that has wordOf().
+//
+// The templates below, except wordAt(), take any enum that has wordOf().
 #include <array>
 #include <cstddef>
 #include <initializer_list>
@@ -56,13 +57,21 @@ std::vector<std::string> wordsOf() {
   return {kWordsOf<Enum>.begin(), kWordsOf<Enum>.end()};
 }
 
-// Returns the value of a word; nothing if no value has it, as with "".
+// Returns the value of a word; nothing if no value has that word.
 template <typename Enum>
 constexpr std::optional<Enum> fromWord(std::string_view word) {
   for (const Enum value : kAllOf<Enum>) {
     if (wordOf(value) == word) return value;
   }
   return std::nullopt;
+}
+
+// Returns "a, b, c" for a list of texts.
+template <typename Texts = std::vector<std::string>>
+std::string joined(const Texts& texts, std::string_view between = ", ") {
+  std::string all;
+  for (const auto& text : texts) all.append(all.empty() ? "" : between).append(text);
+  return all;
 }
 
 }  // namespace allot

@@ -6,7 +6,7 @@
 namespace allot {
 namespace {
 
-// "3.1 of 16.1 GB"; empty if the worker does not say.
+// Returns "3.1 of 16.1 GB"; empty if the worker reports no bytes.
 std::string loadedText(const v1::WorkerBeat& beat) {
   if (beat.total_bytes() == 0) return "";
   const double unit = beat.total_bytes() >= 1'000'000'000 ? 1e9 : 1e6;
@@ -21,18 +21,7 @@ std::string loadedText(const v1::WorkerBeat& beat) {
 
 bool isAtWork(const v1::WorkerBeat& beat) {
   const auto state = stateOf(beat);
-  if (!state) return false;
-  switch (*state) {
-    case WorkerState::kRollout:
-    case WorkerState::kEvaluation:
-      return true;
-    case WorkerState::kLoading:
-    case WorkerState::kIdle:
-    case WorkerState::kDraining:
-    case WorkerState::kFailed:
-      return false;
-  }
-  return false;
+  return state == WorkerState::kRollout || state == WorkerState::kEvaluation;
 }
 
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats) {
@@ -41,7 +30,7 @@ size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats) {
 
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats) {
   const v1::WorkerBeat* failed = nullptr;   // the newest
-  const v1::WorkerBeat* loading = nullptr;  // the one that is furthest
+  const v1::WorkerBeat* loading = nullptr;  // the one with the most bytes
   size_t loading_ones = 0;
   for (const v1::WorkerBeat& beat : beats) {
     if (!isAlive(beat)) {

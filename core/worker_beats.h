@@ -1,5 +1,5 @@
 #pragma once
-// Summarises the heartbeats of a run's workers in sentences for people. Pure, any thread.
+// The states of a run's workers by their heartbeats, and sentences about them. Pure, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,26 +18,29 @@ constexpr std::string_view wordOf(WorkerState value) {
   return wordAt(value, {"loading", "idle", "rollout", "evaluation", "draining", "failed"});
 }
 
-// Returns nothing for an unknown state, which a worker of another build may send. The worker is
-// alive, and no more is known.
+// Returns nothing for an unknown state, which a live worker of another build may send.
 inline std::optional<WorkerState> stateOf(const v1::WorkerBeat& beat) {
   return fromWord<WorkerState>(beat.state());
 }
 
-// How long the last beat (kFailed) of a worker that ended with an error is kept.
+// The time after its last beat for which a worker counts as alive.
+inline constexpr uint64_t kBeatTtlMs = 45'000;
+// The time for which the last beat (kFailed) of a worker that ended with an error is kept.
 inline constexpr uint64_t kFailureKeptMs = 600'000;
 
 inline bool isAlive(const v1::WorkerBeat& beat) { return stateOf(beat) != WorkerState::kFailed; }
-// Returns true if an episode or a unit is in hand: a result will come of it.
+// Returns true if the state is rollout or evaluation. A draining worker may have work in hand, too.
 bool isAtWork(const v1::WorkerBeat& beat);
 
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats);
 
-// Returns why no worker can do anything: none is alive (with the newest failure), or all live ones
-// still load the model. Empty if one can. The text quotes workers: it may hold any bytes.
+// Returns why no worker can work: none is alive, or all live ones still load the model; with the
+// newest failure, if any. Empty if a live worker is in another state. The text quotes workers: it
+// may hold any bytes.
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats);
 
-// Returns "loading 3.1 of 16.1 GB" if the worker reports bytes; else its state.
+// Returns the beat's state, as in "idle"; of a loading worker that reports bytes "loading 3.1 of
+// 16.1 GB".
 std::string stateText(const v1::WorkerBeat& beat);
 
 }  // namespace allot

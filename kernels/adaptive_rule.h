@@ -3,7 +3,7 @@
 // pilots, the pilot's estimates, and the budgets of vattention and adaptive-denominator.
 // kernels/cpu/adaptive.h describes the algorithm.
 //
-// Private to kernels/. Pure functions, host and device, any thread.
+// Private to kernels/. Any thread.
 #include <cmath>
 #include <cstdint>
 
@@ -15,13 +15,13 @@ struct MethodOptions;
 
 constexpr int kMinimumPilot = 32;
 
-// Returns ceil(share * count), at most count. Rounding does not make 0.07 of 100 an 8.
+// Returns ceil(share * count - 1e-9), at most count: rounding does not make 0.07 of 100 an 8.
 ALLOT_HOST_DEVICE inline int shareOf(double share, int count) {
   const double wanted = ceil(share * count - 1e-9);
   return wanted < count ? static_cast<int>(wanted) : count;
 }
 
-// Returns `count` keys of n, at most n; or, if share > 0, that share of n, rounded up.
+// Returns `count`, or `share` of n, rounded up, if share > 0; at most n.
 ALLOT_HOST_DEVICE inline int countOrShare(uint32_t count, double share, int n) {
   if (share > 0) return shareOf(share, n);
   return count < static_cast<uint32_t>(n) ? static_cast<int>(count) : n;
@@ -136,8 +136,7 @@ ALLOT_HOST_DEVICE inline int limitedRows(double wanted, int pilots, int most) {
   return rows > pilots ? static_cast<int>(rows) : pilots;
 }
 
-// Returns the rule of vattention's options. Each thread caches its last rule, since all heads of a
-// step have one.
+// Returns the rule of vattention's options. Each thread has one, until its next call.
 const VAttentionRule& vAttentionRule(const MethodOptions& options);
 
 // Returns the rule of adaptive-denominator's options.

@@ -36,13 +36,7 @@ std::string joined(const std::vector<std::string_view>& words) {
   return text;
 }
 
-std::string joined(const std::vector<Method>& methods) {
-  std::vector<std::string_view> names;
-  for (const Method method : methods) names.push_back(methodName(method));
-  return joined(names);
-}
-
-// Of the value stage: Bernoulli chooses as the method that it stands in front of.
+// Returns the method that chooses entries: bernoulli leaves that to `values`.
 Method valueStage(const MethodOptions& options) {
   return traitsOf(options.method).chosen_by == ChosenBy::kOfValues ? options.values
                                                                    : options.method;
@@ -60,12 +54,12 @@ bool gpuDrawsByTiles(const MethodOptions& options) {
   return options.tiles_by_length || (options.tile_size % 16 == 0 && 256 % options.tile_size == 0);
 }
 
-// Parameters of which the GPU's kernels have some values alone.
+// A parameter with values that the GPU's kernels lack.
 struct GpuLimit {
   Method method;
   std::string_view key;
-  std::vector<std::string_view> values;           // or, for a number, its range...
-  bool (*holds)(const MethodOptions&) = nullptr;  // ...which it keeps
+  std::vector<std::string_view> values;
+  bool (*holds)(const MethodOptions&) = nullptr;  // null: holds if the value is one of `values`
 };
 const std::vector<GpuLimit>& gpuLimits() {
   static const std::vector<GpuLimit> all = {
@@ -77,7 +71,7 @@ const std::vector<GpuLimit>& gpuLimits() {
       {Method::kTopK, "scores", {"exact", "q4"}},
       {Method::kVAttention, "scores", {"exact", "q4"}},
       {Method::kAdaptiveDenominator, "scores", {"exact", "q4"}},
-      // Where draws do not depend on tiles, any size will do.
+      // Only largest remainders make draws that depend on the tile's size.
       {Method::kS2antaProp,
        "tileSize",
        {"16, 32, 64, 128, 256, auto"},
@@ -281,7 +275,7 @@ std::optional<std::string> gpuUnsupported(const MethodOptions& options, Phase ph
 std::vector<ParameterInfo> methodParameterTable() {
   std::vector<ParameterInfo> table;
   for (const Parameter& parameter : methodParameters()) {
-    table.push_back({std::string(parameter.key), joined(parameter.methods),
+    table.push_back({std::string(parameter.key), namesOf(parameter.methods),
                      std::string(parameter.write(defaultsOf(parameter.methods.front()))),
                      std::string(parameter.allowed), std::string(parameter.meaning)});
   }

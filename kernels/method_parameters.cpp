@@ -1,13 +1,10 @@
 #include "kernels/method_parameters.h"
 
 #include <charconv>
-#include <iterator>
 #include <utility>
 
 namespace allot::kernels {
 namespace {
-
-const std::vector<Method> kTiled = {Method::kS2antaProp, Method::kS2antaFlash};
 
 std::vector<Method> methodsWhere(bool (*holds)(const MethodTraits&)) {
   std::vector<Method> methods;
@@ -31,15 +28,7 @@ std::vector<Method> drawingMethods() {
   });
 }
 
-std::string namesOf(const std::vector<Method>& methods) {
-  std::string names;
-  for (const Method method : methods) {
-    names.append(names.empty() ? "" : ", ").append(methodName(method));
-  }
-  return names;
-}
-
-// The shortest decimal that reads back as the same number.
+// Returns the shortest decimal that reads back as the same number.
 std::string decimal(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value);
@@ -58,24 +47,13 @@ bool readNumber(std::string_view text, double low, double high, double* value) {
   return parsed.ec == std::errc() && parsed.ptr == end && *value >= low && *value <= high;
 }
 
-// A whole number is a count of keys, any other a share of the row's.
+// Reads a whole number as a count of keys, any other as a share of the row's keys.
 bool readKeys(std::string_view text, uint32_t* count, double* share) {
   uint32_t whole = 0;
   if (!readInteger(text, 0, 65536, &whole)) return readNumber(text, 1e-4, 0.9, share);
   *count = whole;
   return true;
 }
-
-std::string keys(uint32_t count, double share) {
-  return share > 0 ? decimal(share) : std::to_string(count);
-}
-
-bool readBool(std::string_view text, bool* value) {
-  *value = text == "true";
-  return *value || text == "false";
-}
-
-std::string truth(bool value) { return value ? "true" : "false"; }
 
 bool readScores(std::string_view text, MethodOptions* o) {
   for (const auto& [name, scores] : {std::pair{"exact", KeyScores::kExact},
@@ -89,8 +67,10 @@ bool readScores(std::string_view text, MethodOptions* o) {
   return false;
 }
 
-bool readBits(std::string_view text, MethodOptions* o) {
-  return (text == "3" || text == "4" || text == "8") && readScores("q" + std::string(text), o);
+std::string bitsText(const MethodOptions& o) { return std::to_string(static_cast<int>(o.scores)); }
+
+std::string scoresText(const MethodOptions& o) {
+  return o.scores == KeyScores::kExact ? "exact" : "q" + bitsText(o);
 }
 
 bool readValues(std::string_view text, MethodOptions* o) {
@@ -102,223 +82,193 @@ bool readValues(std::string_view text, MethodOptions* o) {
   return false;
 }
 
-std::vector<Parameter> tileParameters() {
-  const std::vector<Method> ranked =
-      methodsWhere([](const MethodTraits& m) { return m.scored_by == ScoredBy::kEither; });
-  return {{"tileSize", kTiled, "16..65536, auto",
-           "keys in one tile; auto: 32 in rows of up to 1536 keys, 64 up to 3072, 256 in longer "
-           "ones, as the authors' kernels have them",
-           [](std::string_view t, MethodOptions* o) {
-             o->tiles_by_length = t == "auto";
-             return o->tiles_by_length || readInteger(t, 16, 65536, &o->tile_size);
-           },
-           [](const MethodOptions& o) {
-             return o.tiles_by_length ? std::string("auto") : std::to_string(o.tile_size);
-           }},
-          {"rounding",
-           {Method::kS2antaProp},
-           "systematic, largest-remainder",
-           "how a tile's share of S becomes draws: by one offset for all tiles, or rounded down, "
-           "and up where the remainder is largest, as in the paper (biased)",
-           [](std::string_view t, MethodOptions* o) {
-             o->largest_remainder = t == "largest-remainder";
-             return o->largest_remainder || t == "systematic";
-           },
-           [](const MethodOptions& o) {
-             return std::string(o.largest_remainder ? "largest-remainder" : "systematic");
-           }},
-          {"bits",
-           {Method::kS2antaQ4},
-           "3, 4, 8",
-           "bits a channel of the keys that draws are proposed from",
-           readBits,
-           [](const MethodOptions& o) { return std::to_string(static_cast<int>(o.scores)); }},
-          {"weights",
-           {Method::kS2antaQ4},
-           "self, exact",
-           "divide by the sum of the drawn weights, or by the exact normaliser (for analysis: "
-           "reads every key)",
-           [](std::string_view t, MethodOptions* o) {
-             o->exact_weights = t == "exact";
-             return o->exact_weights || t == "self";
-           },
-           [](const MethodOptions& o) { return std::string(o.exact_weights ? "exact" : "self"); }},
-          {"scores", ranked, "exact, q3, q4, q8", "what the heaviest keys are found by", readScores,
-           [](const MethodOptions& o) {
-             return o.scores == KeyScores::kExact
-                        ? std::string("exact")
-                        : "q" + std::to_string(static_cast<int>(o.scores));
-           }}};
+using Methods = std::vector<Method>;
+
+// The functions below make parameters that set one field.
+
+// Makes a parameter of two words; the field is true for the second.
+Parameter choice(const char* key, Methods methods, const char* no, const char* yes,
+                 const char* meaning, bool MethodOptions::*field) {
+  return {key,
+          std::move(methods),
+          std::string(no) + ", " + yes,
+          meaning,
+          [=](std::string_view t, MethodOptions* o) { return (o->*field = t == yes) || t == no; },
+          [=](const MethodOptions& o) { return std::string(o.*field ? yes : no); }};
 }
 
-std::vector<Parameter> bernoulliParameters() {
-  const std::vector<Method> only = {Method::kBernoulli};
+Parameter integer(const char* key, Methods methods, const char* allowed, const char* meaning,
+                  uint32_t low, uint32_t high, uint32_t MethodOptions::*field) {
   return {
-      {"featureSamples", only, "1..65536", "ternary draws a query feature",
-       [](std::string_view t, MethodOptions* o) {
-         return readInteger(t, 1, 65536, &o->feature_samples);
-       },
-       [](const MethodOptions& o) { return std::to_string(o.feature_samples); }},
-      {"meanGroupQuery", only, "true, false",
-       "one set of features for all query heads of a KV head",
-       [](std::string_view t, MethodOptions* o) { return readBool(t, &o->mean_group_query); },
-       [](const MethodOptions& o) { return truth(o.mean_group_query); }},
-      {"features", only, "stratified, iid", "how the draws of a feature are spread",
-       [](std::string_view t, MethodOptions* o) {
-         o->iid_features = t == "iid";
-         return o->iid_features || t == "stratified";
-       },
-       [](const MethodOptions& o) { return std::string(o.iid_features ? "iid" : "stratified"); }},
-      {"values", only, namesOf(valueStages()), "the value stage behind these scores", readValues,
-       [](const MethodOptions& o) { return std::string(methodName(o.values)); }}};
+      key,
+      std::move(methods),
+      allowed,
+      meaning,
+      [=](std::string_view t, MethodOptions* o) { return readInteger(t, low, high, &(o->*field)); },
+      [=](const MethodOptions& o) { return std::to_string(o.*field); }};
 }
 
-std::vector<Parameter> drawParameters() {
-  return {{"exactAbove", drawingMethods(), "keys, never",
-           "keys: a budget of at least as many draws as keys is exact attention; never: draws are "
-           "made there, too, as in the papers",
-           [](std::string_view t, MethodOptions* o) {
-             o->never_exact = t == "never";
-             return o->never_exact || t == "keys";
-           },
-           [](const MethodOptions& o) { return std::string(o.never_exact ? "never" : "keys"); }}};
+Parameter number(const char* key, Methods methods, const char* allowed, const char* meaning,
+                 double low, double high, double MethodOptions::*field) {
+  return {
+      key,
+      std::move(methods),
+      allowed,
+      meaning,
+      [=](std::string_view t, MethodOptions* o) { return readNumber(t, low, high, &(o->*field)); },
+      [=](const MethodOptions& o) { return decimal(o.*field); }};
 }
 
-std::vector<Parameter> adaptiveParameters() {
-  const std::vector<Method> adaptive =
+// Makes a parameter of 16, 32 or 64 positions.
+Parameter positions(const char* key, Methods methods, const char* meaning,
+                    uint32_t MethodOptions::*field) {
+  Parameter parameter = integer(key, std::move(methods), "16, 32, 64", meaning, 16, 64, field);
+  parameter.read = [=](std::string_view t, MethodOptions* o) {
+    return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &(o->*field));
+  };
+  return parameter;
+}
+
+// Makes a parameter of keys that are always read.
+Parameter fixedKeys(const char* key, Methods methods, const char* meaning,
+                    uint32_t MethodOptions::*count, double MethodOptions::*share) {
+  return {
+      key,
+      std::move(methods),
+      "0..65536, 0.0001..0.9",
+      meaning,
+      [=](std::string_view t, MethodOptions* o) { return readKeys(t, &(o->*count), &(o->*share)); },
+      [=](const MethodOptions& o) {
+        return o.*share > 0 ? decimal(o.*share) : std::to_string(o.*count);
+      }};
+}
+
+std::vector<Parameter> makeParameters() {
+  using O = MethodOptions;
+  const Methods tiled = {Method::kS2antaProp, Method::kS2antaFlash}, q4 = {Method::kS2antaQ4};
+  const Methods bernoulli = {Method::kBernoulli}, vattention = {Method::kVAttention};
+  const Methods quest = {Method::kQuest}, sale = {Method::kSale};
+  const Methods sampled = {Method::kSampleAttention};
+  const Methods ranked =
+      methodsWhere([](const MethodTraits& m) { return m.scored_by == ScoredBy::kEither; });
+  const Methods adaptive =
       methodsWhere([](const MethodTraits& m) { return m.chosen_by == ChosenBy::kAdaptive; });
   return {
-      {"sink", adaptive, "0..65536, 0.0001..0.9",
-       "first keys, always read: a count, or below 1 a share of the row's keys, rounded up",
-       [](std::string_view t, MethodOptions* o) { return readKeys(t, &o->sink, &o->sink_share); },
-       [](const MethodOptions& o) { return keys(o.sink, o.sink_share); }},
-      {"local", adaptive, "0..65536, 0.0001..0.9",
-       "last keys, always read: a count, or below 1 a share of the row's keys, rounded up",
-       [](std::string_view t, MethodOptions* o) { return readKeys(t, &o->local, &o->local_share); },
-       [](const MethodOptions& o) { return keys(o.local, o.local_share); }},
-      {"heavy", adaptive, "0..1", "share of the other keys that is read as the heaviest",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->heavy); },
-       [](const MethodOptions& o) { return decimal(o.heavy); }},
-      {"pilot", adaptive, "0..1", "share of the rest that is sampled to estimate its spread",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->pilot); },
-       [](const MethodOptions& o) { return decimal(o.pilot); }},
-      {"epsilon", adaptive, "0.0001..1", "relative error of a head's output",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-4, 1, &o->epsilon); },
-       [](const MethodOptions& o) { return decimal(o.epsilon); }},
-      {"delta", adaptive, "0.0001..0.9", "probability of a larger error",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-4, 0.9, &o->delta); },
-       [](const MethodOptions& o) { return decimal(o.delta); }},
-      {"maxBudget", adaptive, "0..1000000", "most tail rows sampled a head; 0: no limit",
-       [](std::string_view t, MethodOptions* o) {
-         return readInteger(t, 0, 1000000, &o->max_budget);
+      {"tileSize", tiled, "16..65536, auto",
+       "keys in one tile; auto: 32 in rows of up to 1536 keys, 64 up to 3072, 256 in longer "
+       "ones, as the authors' kernels have them",
+       [](std::string_view t, O* o) {
+         o->tiles_by_length = t == "auto";
+         return o->tiles_by_length || readInteger(t, 16, 65536, &o->tile_size);
        },
-       [](const MethodOptions& o) { return std::to_string(o.max_budget); }}};
-}
+       [](const O& o) {
+         return o.tiles_by_length ? std::string("auto") : std::to_string(o.tile_size);
+       }},
+      choice("rounding", {Method::kS2antaProp}, "systematic", "largest-remainder",
+             "how a tile's share of S becomes draws: by one offset for all tiles, or rounded down, "
+             "and up where the remainder is largest, as in the paper (biased)",
+             &O::largest_remainder),
+      {"bits", q4, "3, 4, 8", "bits a channel of the keys that draws are proposed from",
+       [](std::string_view t, O* o) {
+         return (t == "3" || t == "4" || t == "8") && readScores("q" + std::string(t), o);
+       },
+       bitsText},
+      choice("weights", q4, "self", "exact",
+             "divide by the sum of the drawn weights, or by the exact normaliser (for analysis: "
+             "reads every key)",
+             &O::exact_weights),
+      {"scores", ranked, "exact, q3, q4, q8", "what the heaviest keys are found by", readScores,
+       scoresText},
 
-std::vector<Parameter> vAttentionParameters() {
-  const std::vector<Method> only = {Method::kVAttention};
-  return {
-      {"split", only, "best, half",
-       "how numerator and denominator share delta: as the fewest rows need it, or in halves",
-       [](std::string_view t, MethodOptions* o) {
-         o->half_delta = t == "half";
-         return o->half_delta || t == "best";
-       },
-       [](const MethodOptions& o) { return std::string(o.half_delta ? "half" : "best"); }},
-      {"cancelling", only, "all, estimate",
-       "where values may cancel (the pilot cannot tell the numerator from 0): read all rows, or "
-       "take the pilot's estimate, as the paper does",
-       [](std::string_view t, MethodOptions* o) {
-         o->trusts_numerator = t == "estimate";
-         return o->trusts_numerator || t == "all";
-       },
-       [](const MethodOptions& o) {
-         return std::string(o.trusts_numerator ? "estimate" : "all");
-       }}};
-}
+      integer("featureSamples", bernoulli, "1..65536", "ternary draws a query feature", 1, 65536,
+              &O::feature_samples),
+      {"meanGroupQuery", bernoulli, "true, false",
+       "one set of features for all query heads of a KV head",
+       [](std::string_view t, O* o) { return (o->mean_group_query = t == "true") || t == "false"; },
+       [](const O& o) { return std::string(o.mean_group_query ? "true" : "false"); }},
+      choice("features", bernoulli, "stratified", "iid", "how the draws of a feature are spread",
+             &O::iid_features),
+      {"values", bernoulli, namesOf(valueStages()), "the value stage behind these scores",
+       readValues, [](const O& o) { return std::string(methodName(o.values)); }},
 
-std::vector<Parameter> questParameters() {
-  const std::vector<Method> only = {Method::kQuest};
-  return {
-      {"pageSize", only, "16, 32, 64", "keys in one page",
-       [](std::string_view t, MethodOptions* o) {
-         return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->page_size);
-       },
-       [](const MethodOptions& o) { return std::to_string(o.page_size); }},
-      {"newest", only, "beside, within",
-       "the newest page is read beside the budget's, of which there is at least one, or is the "
-       "first of them, and bounds count as float32",
-       [](std::string_view t, MethodOptions* o) {
-         o->newest_within = t == "within";
-         return o->newest_within || t == "beside";
-       },
-       [](const MethodOptions& o) { return std::string(o.newest_within ? "within" : "beside"); }}};
-}
+      choice(
+          "exactAbove", drawingMethods(), "keys", "never",
+          "keys: a budget of at least as many draws as keys is exact attention; never: draws are "
+          "made there, too, as in the papers",
+          &O::never_exact),
 
-std::vector<Parameter> blockParameters() {
-  const std::vector<Method> sampled = {Method::kSampleAttention}, sale = {Method::kSale};
-  return {
-      {"alphaColumn", sampled, ">0..1",
-       "share of the sampled queries' attention that kept columns hold",
-       [](std::string_view t, MethodOptions* o) {
-         return readNumber(t, 1e-6, 1, &o->alpha_column);
-       },
-       [](const MethodOptions& o) { return decimal(o.alpha_column); }},
-      {"alphaSlash", sampled, ">0..1", "share of it that kept slashes hold",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-6, 1, &o->alpha_slash); },
-       [](const MethodOptions& o) { return decimal(o.alpha_slash); }},
-      {"block", sampled, "16, 32, 64", "positions in a block, and queries that are sampled",
-       [](std::string_view t, MethodOptions* o) {
-         return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->block);
-       },
-       [](const MethodOptions& o) { return std::to_string(o.block); }},
+      fixedKeys(
+          "sink", adaptive,
+          "first keys, always read: a count, or below 1 a share of the row's keys, rounded up",
+          &O::sink, &O::sink_share),
+      fixedKeys("local", adaptive,
+                "last keys, always read: a count, or below 1 a share of the row's keys, rounded up",
+                &O::local, &O::local_share),
+      number("heavy", adaptive, "0..1", "share of the other keys that is read as the heaviest", 0,
+             1, &O::heavy),
+      number("pilot", adaptive, "0..1", "share of the rest that is sampled to estimate its spread",
+             0, 1, &O::pilot),
+      number("epsilon", adaptive, "0.0001..1", "relative error of a head's output", 1e-4, 1,
+             &O::epsilon),
+      number("delta", adaptive, "0.0001..0.9", "probability of a larger error", 1e-4, 0.9,
+             &O::delta),
+      integer("maxBudget", adaptive, "0..1000000", "most tail rows sampled a head; 0: no limit", 0,
+              1000000, &O::max_budget),
+      choice("split", vattention, "best", "half",
+             "how numerator and denominator share delta: as the fewest rows need it, or in halves",
+             &O::half_delta),
+      choice("cancelling", vattention, "all", "estimate",
+             "where values may cancel (the pilot cannot tell the numerator from 0): read all rows, "
+             "or take the pilot's estimate, as the paper does",
+             &O::trusts_numerator),
+
+      positions("pageSize", quest, "keys in one page", &O::page_size),
+      choice("newest", quest, "beside", "within",
+             "the newest page is read beside the budget's pages, at least one, or is the first of "
+             "them, and bounds count as float32",
+             &O::newest_within),
+
+      number("alphaColumn", sampled, ">0..1",
+             "share of the sampled queries' attention that kept columns hold", 1e-6, 1,
+             &O::alpha_column),
+      number("alphaSlash", sampled, ">0..1", "share of it that kept slashes hold", 1e-6, 1,
+             &O::alpha_slash),
+      positions("block", sampled, "positions in a block, and queries that are sampled", &O::block),
       {"chunk", sampled, "64, 128, 256, ..., 4096", "positions that one selection is for",
-       [](std::string_view t, MethodOptions* o) {
+       [](std::string_view t, O* o) {
          return readInteger(t, 64, 4096, &o->chunk) && (o->chunk & (o->chunk - 1)) == 0;
        },
-       [](const MethodOptions& o) { return std::to_string(o.chunk); }},
+       [](const O& o) { return std::to_string(o.chunk); }},
       {"tau", sale, "0..1, profile",
        "weight, relative to first and last blocks, from which a block is kept; below 0.00001: all; "
        "profile: each head's own, of spec.attention.prefillProfile",
-       [](std::string_view t, MethodOptions* o) {
+       [](std::string_view t, O* o) {
          o->profile_tau = t == "profile";
          return o->profile_tau || readNumber(t, 0, 1, &o->tau);
        },
-       [](const MethodOptions& o) {
-         return o.profile_tau ? std::string("profile") : decimal(o.tau);
-       }},
+       [](const O& o) { return o.profile_tau ? std::string("profile") : decimal(o.tau); }},
       {"select", sale, "q4, exact", "blocks are chosen by scores in 4 bits, or by exact ones",
-       [](std::string_view t, MethodOptions* o) {
-         return (t == "q4" || t == "exact") && readScores(t, o);
-       },
-       [](const MethodOptions& o) {
-         return std::string(o.scores == KeyScores::kExact ? "exact" : "q4");
-       }},
-      {"denseKeys", sale, "0..1000000", "rows of up to this many keys are read whole",
-       [](std::string_view t, MethodOptions* o) {
-         return readInteger(t, 0, 1000000, &o->dense_keys);
-       },
-       [](const MethodOptions& o) { return std::to_string(o.dense_keys); }},
-      {"threshold",
-       {Method::kSkipSoftmax},
-       "0..0.5",
-       "weight, relative to the largest score before, from which a block's values are read",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 0.5, &o->threshold); },
-       [](const MethodOptions& o) { return decimal(o.threshold); }}};
+       [](std::string_view t, O* o) { return (t == "q4" || t == "exact") && readScores(t, o); },
+       scoresText},
+      integer("denseKeys", sale, "0..1000000", "rows of up to this many keys are read whole", 0,
+              1000000, &O::dense_keys),
+      number("threshold", {Method::kSkipSoftmax}, "0..0.5",
+             "weight, relative to the largest score before, from which a block's values are read",
+             0, 0.5, &O::threshold)};
 }
 
 }  // namespace
 
+std::string namesOf(const std::vector<Method>& methods) {
+  std::string names;
+  for (const Method method : methods) {
+    names.append(names.empty() ? "" : ", ").append(methodName(method));
+  }
+  return names;
+}
+
 const std::vector<Parameter>& methodParameters() {
-  static const std::vector<Parameter> all = [] {
-    std::vector<Parameter> list;
-    for (auto part :
-         {tileParameters(), bernoulliParameters(), drawParameters(), adaptiveParameters(),
-          vAttentionParameters(), questParameters(), blockParameters()}) {
-      std::move(part.begin(), part.end(), std::back_inserter(list));
-    }
-    return list;
-  }();
+  static const std::vector<Parameter> all = makeParameters();
   return all;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Checks that a step's layer and heads fit into the bits that Philox counters have for them. Beyond
-// those two heads, or a head and another user of random numbers, would draw the same numbers.
+// Checks that a step's layer and heads fit into the bits that Philox counters have for them. Larger
+// numbers would give two heads, or a head and another user of random numbers, the same draws.
 // Private to kernels/; any thread.
 #include <optional>
 #include <string>

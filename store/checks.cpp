@@ -15,10 +15,12 @@
 namespace allot::store {
 namespace {
 
-bool isNumber(std::string_view text) {
+std::optional<uint64_t> numberIn(std::string_view text) {
   uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return value;
 }
 
 std::string padded(uint64_t number, size_t width) {
@@ -30,7 +32,7 @@ tl::unexpected<Error> fault(std::string message) {
   return fail(ErrorCode::kInternal, std::move(message));
 }
 
-// Of what a reader found that no program of ours stores.
+// Returns the error for stored data that no program of ours writes.
 tl::unexpected<Error> spoilt(const std::string& where, const std::string& found) {
   return fail(ErrorCode::kData, "the store's " + where + " holds " + found +
                                     ": it was written by another program or is damaged");
@@ -63,8 +65,8 @@ Status checkRunId(std::string_view run_id) {
 
 Status checkEntryId(std::string_view entry_id) {
   const size_t dash = entry_id.find('-');
-  if (dash == std::string_view::npos || !isNumber(entry_id.substr(0, dash)) ||
-      !isNumber(entry_id.substr(dash + 1)))
+  if (dash == std::string_view::npos || !numberIn(entry_id.substr(0, dash)) ||
+      !numberIn(entry_id.substr(dash + 1)))
     return badInput("\"" + escaped(entry_id, 64) +
                     "\" is no entry id: pass one that the store gave out, like 12-0");
   return {};
@@ -221,12 +223,9 @@ void completeStored(Control* control) {
 }
 
 Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
-  uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    return fail(ErrorCode::kData,
-                "the store's " + what + " is no number: it was written by another program");
-  return value;
+  if (const auto value = numberIn(text)) return *value;
+  return fail(ErrorCode::kData,
+              "the store's " + what + " is no number: it was written by another program");
 }
 
 Result<uint64_t> toCount(std::string_view text, const std::string& what) {
@@ -287,7 +286,7 @@ v1::EvaluationResult ownEvaluation(const InboxEntry& entry) {
   if (entry.result_id.empty() || !result.ParseFromString(entry.payload) ||
       result.unit().unit_id() != entry.result_id)
     return {};
-  result.clear_answers();  // these have a place, and a bound, of their own
+  result.clear_answers();  // stored answers are separate
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Checks and error sentences that RedisStore and MemoryStore share, so that both refuse the same
-// input with the same code. Pure functions, any thread.
+// Checks and errors that RedisStore and MemoryStore share, so that both refuse the same input with
+// the same code: kUsage unless a comment says otherwise. checkInitial, checkState and checkCommit
+// return kInternal for what the aggregator computed. Pure functions, any thread.
 #include <google/protobuf/message.h>
 
 #include <cstdint>
@@ -16,30 +17,31 @@ namespace allot::store {
 // Lua numbers and sorted-set scores are doubles, which are exact up to this number.
 inline constexpr uint64_t kLargestNumber = uint64_t{1} << 53;
 inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
-inline constexpr size_t kMostRead = 100'000;  // most entries that one read returns
+inline constexpr size_t kMostRead = 100'000;  // entries
 inline constexpr size_t kMostPoliciesRead = 256;
-inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for inspection
+inline constexpr size_t kRefusedKept = 1'000;  // refusals kept for inspection, about
 inline constexpr uint64_t kMostUnitsAtOnce = 10'000;
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
-// The longest time for which a beat counts; beat.lua and list_workers.lua have the number, too.
+// The longest time for which a beat counts, and that a claim lasts. beat.lua, list_workers.lua and
+// claim_units.lua have the numbers, too.
 inline constexpr uint64_t kLongestBeatMs = 600'000;
-// The longest time that a claim lasts; claim_units.lua has the number, too.
 inline constexpr uint64_t kLongestClaimMs = 600'000;
-// Bytes of the payloads of one answer, without the first one. Readers need this much memory.
+// Bytes of the payloads of one reply, which ends before a payload that would exceed them; the first
+// payload is exempt.
 inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 
 // Checks a name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for
 // the message.
 Status checkName(std::string_view name, const char* what);
-// Checks a run id, which is between the braces of every key: letters, digits, '-', '_', '.'; at
-// most 128.
+// Checks a run id, which is between the braces of the run's keys: letters, digits, '-', '_', '.';
+// at most 128.
 Status checkRunId(std::string_view run_id);
 // Checks "<number>-<number>", both below 2^64: the form of entry names in both stores.
 Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
 Status checkControl(const Control& control);
 Status checkTicket(uint64_t ticket);
-// Checks the size of the model's facts. `where` they are is for the message (kData).
+// Checks the size of stored model facts (kData). `where`: their key, for the message.
 Status checkFacts(uint64_t bytes, const std::string& where);
 Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
 Status checkState(const v1::AggregatorState& state);
@@ -48,29 +50,29 @@ Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
 // Checks the size of a payload of pushResult or pushEvaluation. `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
-// An evaluation in stored form: its answers are separate, so that a reader without need of them
-// does not read them.
+// An evaluation in stored form: its answers are separate, so that readers can leave them out.
 struct StoredEvaluation {
   std::string result;
   std::string answers;  // "": none
 };
-// Returns the stored form. kUsage if there is no unit, or a part is larger than the store accepts.
+// Returns the stored form. kUsage if checkUnit() refuses the unit, or a part is larger than the
+// store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);
 
-// Returns true if every number of the message is finite, and of the messages in it.
+// Returns true if every double of the message, and of the messages in it, is finite.
 bool isFinite(const google::protobuf::Message& message);
 
-// Check data read from the store, which other programs can write. `where` it was is for the message
-// (kData).
+// Check data read from the store, which other programs can write (kData). `where`: its key, for the
+// message.
 Status checkStored(const v1::PolicySnapshot& policy, const std::string& where);
 Status checkStored(const v1::AggregatorState& state, const std::string& where);
-// As above. `version` is the one in the entry's name.
+// version: the one in the entry's name.
 Status checkStored(const v1::IterationRecord& record, uint64_t version, const std::string& where);
 
-// Parses the word of a stored control record. `where` it is is for the message (kData).
+// Parses the word of a stored control record. kData for an unknown one. `where`: its key.
 Result<Desired> toDesired(std::string_view word, const std::string& where);
 
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
@@ -86,8 +88,8 @@ Error otherImport(const std::string& run_id);
 Error importOutOfOrder(const std::string& run_id, std::string_view record);
 Error importIncomplete(const std::string& run_id, std::string_view last, uint64_t version);
 
-// Completes data that this or an older build stored, for this build. kUsage if a newer build
-// created the run. schema 0: it was not stored.
+// Set keys of the experiments that an older build did not know (core/spec/spec_schema.h). kUsage if
+// a newer build, or a development build before 0.1.0, created the run.
 Status completeStored(RunSpec* spec, const std::string& run_id);
 void completeStored(Control* control);
 
@@ -95,20 +97,21 @@ void completeStored(Control* control);
 Result<uint64_t> toNumber(std::string_view text, const std::string& what);
 // Parses a stored number of at most kLargestNumber: a version, a ticket, a revision.
 Result<uint64_t> toCount(std::string_view text, const std::string& what);
-// Names of a unit's group, "version:chunk". In the order of texts, older versions come first.
+// Returns the chunk with zeros in front.
 std::string paddedChunk(uint32_t chunk);
+// Returns the name of a unit's group, "version:chunk", with zeros in front: names sort by version.
 std::string groupOf(const v1::EvaluationUnit& unit);
-// Returns the evaluation that a push recorded in this entry, without its answers. Returns an empty
-// result if no push can have made the entry.
+// Returns the evaluation of an entry of `eval`, without its answers; an empty one if the entry has
+// no name, or a payload that is no evaluation of the unit of that name.
 v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
-// Adds stored answers to a result. Does nothing if they cannot be decoded.
+// Adds stored answers to a result. Does nothing if they are too large or cannot be decoded.
 void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 
 // Returns the tickets that are in the set, ascending, each once.
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
 // Appends the number and the bits of each chunk.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// Returns the beat, without its last error if it is larger than kLargestBeat with it.
+// Returns the beat. Drops its last error if the beat has more than kLargestBeat bytes.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes a stored message. `what` names it in the error (kData).

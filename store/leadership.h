@@ -2,8 +2,8 @@
 // LeaseStore and Leadership: the lease of a run's leader, and the writes that only the leader may
 // do.
 //
-// A write with a stale epoch is refused (kFenced). The caller has lost the lease and must exit. As
-// a Store: one thread, and every call waits for its answer (store/store.h).
+// A write with a stale epoch is refused (kFenced): the caller must stop leading. As a Store: one
+// thread, and every call waits for its answer (store/store.h).
 #include <string>
 #include <vector>
 
@@ -15,13 +15,14 @@ class LeaseStore {
  public:
   virtual ~LeaseStore() = default;
 
-  // Acquires or renews the lease for ttl_ms. The holder keeps its epoch; a new holder gets epoch
-  // + 1.
+  // Acquires or renews the lease for ttl_ms. The holder keeps its epoch; a new holder gets the next
+  // one. If another process holds the lease, returns that lease with held = false.
   virtual Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) = 0;
   // Releases the lease if `holder` has it, so that a successor need not wait.
   virtual Status releaseLease(const std::string& holder) = 0;
-  // Returns new inbox entries, at most `count`; waits at most wait_ms for the first. After
-  // reopenInbox(), entries that were returned and neither consumed nor rejected come again.
+  // Returns inbox entries that this object has not returned yet, at most `count` and 8 MiB. Waits
+  // at most wait_ms, and at most a minute, for the first. After reopenInbox(), entries that were
+  // neither consumed nor rejected come again.
   virtual Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) = 0;
   virtual Status reopenInbox() = 0;
 
@@ -42,6 +43,7 @@ class LeaseStore {
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   virtual Status withdrawUnits(uint64_t epoch) = 0;
+  virtual Result<std::vector<MendedKey>> repair(uint64_t epoch) = 0;
 };
 
 // The writes of a lease's holder under one epoch. A copy is the same leadership.
@@ -55,7 +57,7 @@ class Leadership {
   Status publishInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) const {
     return store_->publishInitial(epoch_, policy, state);
   }
-  // Replaces the state without an update (e.g. evaluated_version). kInternal if it is not of the
+  // Replaces the state without an update, as for evaluated_version. kInternal if it is not of the
   // published version.
   Status writeState(const v1::AggregatorState& state) const {
     return store_->writeState(epoch_, state);
@@ -64,31 +66,36 @@ class Leadership {
     return store_->publishStatus(epoch_, status);
   }
   // Commits all or nothing. kInternal if the version is not the expected one, a result is not in
-  // the inbox or a ticket has counted before. If the reply was lost, read the policy's digest to
-  // learn the outcome.
+  // the inbox under its entry, a ticket has counted before or the history is ahead. If the reply
+  // was lost, the published policy's digest tells the outcome.
   Status commit(const Commit& commit) const { return store_->commit(epoch_, commit); }
-  // Removes one entry for good, into a bounded list of refused ones, and counts it under `kind`. A
-  // repeated call does not count again.
+  // Moves one entry to a bounded list of refused ones and counts it under `kind`. A repeated call
+  // does nothing.
   Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {
     return store_->reject(epoch_, entry, kind, reason);
   }
-  // Rejects a recorded evaluation in the same way. Its unit is no longer recorded. With `reopen`,
-  // which has the unit's id, it is open again in the same step; it cannot be claimed for hold_ms.
+  // Rejects an evaluation in the same way. Its unit is no longer recorded, unless another entry
+  // recorded it. With `reopen`, which must have the unit's id, the unit is then open again; it
+  // cannot be claimed for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
   }
-  // Issues a lost ticket again, before new ones. Synchronous runs need every ticket.
+  // Hands out a lost ticket again, before new ones. Synchronous runs need every ticket.
   Status reissueTicket(uint64_t ticket) const { return store_->reissueTicket(epoch_, ticket); }
   // Sets the next ticket and forgets reissued ones, to resume a synchronous run.
   Status resetTickets(uint64_t next) const { return store_->resetTickets(epoch_, next); }
-  // Adds units that were neither planned nor recorded before; others stay unchanged.
+  // Adds those units that are neither open nor recorded.
   Status planUnits(const std::vector<v1::EvaluationUnit>& units) const {
     return store_->planUnits(epoch_, units);
   }
   // Forgets all units that are not recorded, claimed or not: their results become kDuplicate. They
   // may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
+  // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
+  // and a ticket count that is no number (deleted), streams whose entry ids are used up (such
+  // entries are deleted), too many workers or beats. After that, reopen the inbox.
+  Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
 
  private:
   LeaseStore* store_;

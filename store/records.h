@@ -1,5 +1,5 @@
 #pragma once
-// The records of a run in a store, and their limits: data without behaviour. Values; any thread.
+// The records of a run in a store, and their limits. Values; any thread.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -17,24 +17,23 @@
 
 namespace allot {
 
-// The part of a run that is fixed once its first result counts.
+// The part of a run that is fixed once an update or a recorded evaluation counts.
 struct RunSpec {
   v1::Experiment experiment;  // complete, as parsed (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as stored
-  // Tickets of update v+1 are issued only once version v is published.
-  bool synchronous = false;
+  bool synchronous = false;   // tickets of update v+1 are issued only once version v is published
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
   std::string arithmetic = {};                      // kArithmetic of the build that created it
-  // Of the build that created it. `build` is empty if the run is older than that field.
+  // Of the build that created the run; `build` is empty if that is unknown.
   uint32_t schema = kSpecSchema;
   std::string build = {};
 };
 
-// The part of a run that people change while it runs.
+// The part of a run that may change while it runs.
 struct Control {
   Desired desired = Desired::kRunning;
-  v1::Experiment experiment;  // in force; differs from RunSpec's in live settings only
+  v1::Experiment experiment;  // in force: that of RunSpec, with other live settings
   v1::Experiment file;        // the experiment file that was applied last
   uint64_t revision = 0;      // of this record; every change adds 1
 };
@@ -44,28 +43,28 @@ struct PublishedPolicy {
   std::string sha256;  // hex, of the snapshot's bytes as stored
 };
 
-// A result in the inbox. payload is an EpisodeResult that has not been checked.
+// An entry of the inbox. payload has not been checked; a worker writes an EpisodeResult.
 struct InboxEntry {
-  std::string entry_id;  // its name in the store
+  std::string entry_id;  // name of the entry in the store
   // The worker's name for it. Empty if no push made this entry: it can only be rejected.
   std::string result_id;
   std::string payload;  // empty if it has more than kLargestResult bytes
   uint64_t bytes = 0;   // size of the payload
 };
 
-// Bytes of the largest EpisodeResult or EvaluationResult; 4096 scores and 1024 layers need less
+// Bytes of the largest EpisodeResult or EvaluationResult; 4096 scores and 1024 entries need less
 // than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage). The answers of an
 // evaluation have a separate limit, kLargestAnswers (core/evaluation/answers.h).
 inline constexpr uint64_t kLargestResult = 256 * 1024;
 
-// Results in the inbox before workers hold theirs back: `least`, or the results of two updates if
-// that is more. With less than one update's results the run could never go on.
+// Returns the results in the inbox beyond which workers hold theirs back: `least`, or the results
+// of two updates if those are more. With less than one update's results the run could never go on.
 inline constexpr uint64_t kInboxEntries = 256;
 inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {
   return std::max<uint64_t>(least, 2 * uint64_t{experiment.spec().update().episodes_per_update()});
 }
-// Bytes of the largest beat (a longer one goes without its last error), and of the model's facts
-// and a unit. Workers write these, and other processes read them.
+// Bytes of the largest beat, and of the largest model facts and unit, which any worker's account
+// can write and other processes read.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
 
@@ -93,7 +92,13 @@ struct Lease {
   bool held = false;          // acquireLease: by the caller; readLease: by any process
   std::string holder;         // "": none
   uint64_t epoch = 0;         // fencing token
-  uint64_t remaining_ms = 0;  // by the server's clock
+  uint64_t remaining_ms = 0;  // time until it ends, by the server's clock
+};
+
+// A key of a run that was broken and is mended (Leadership::repair).
+struct MendedKey {
+  std::string name;
+  std::string last_entry;  // of a stream whose entry ids were used up: its last entry now
 };
 
 // One atomic step from version v to v+1.
@@ -104,31 +109,32 @@ struct Commit {
   v1::IterationRecord record;
   std::vector<std::pair<std::string, std::string>> consumed;  // entry id, result id
   std::vector<uint64_t> tickets;          // of those results; each counts once in a run
-  std::optional<uint64_t> forget_policy;  // version of a policy that is not needed any more
+  std::optional<uint64_t> forget_policy;  // version of a policy to delete
 };
 
 // The fill of the server, with all data of all runs.
 struct StoreFill {
   uint64_t used_bytes = 0;
   uint64_t limit_bytes = 0;  // 0: no limit
+  std::string policy = {};   // what it does beyond the limit: Redis's maxmemory-policy
 };
 
 struct Evaluation {
   std::string entry_id;  // to continue reading after it
-  // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes, or no push made
-  // this entry: it can only be rejected. Contains its answers if they were asked for.
+  // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes, or neither a
+  // push nor an import made this entry: it can only be rejected.
   v1::EvaluationResult result = {};
-  uint64_t answers_bytes = 0;  // of its answers in the store, whether or not they were read
+  uint64_t answers_bytes = 0;  // size of its answers in the store, whether or not they were read
 };
 
 // A worker's request for tickets of episodes.
 struct TicketRequest {
   uint64_t count = 1;           // most tickets
-  uint64_t limit = UINT64_MAX;  // all tickets are below it
-  // Episodes that all live workers share. A worker gets at most an equal part, in equal pieces. 0:
-  // no sharing.
+  uint64_t limit = UINT64_MAX;  // new tickets are below it
+  // Episodes to be shared by the run's workers: a worker gets at most an equal part, in equal
+  // pieces of at most `count`. 0: no sharing.
   uint64_t shared = 0;
-  uint64_t from = 0;  // reissued tickets below it are obsolete, and are forgotten
+  uint64_t from = 0;  // reissued tickets below it are obsolete: the store forgets them
 };
 
 // A worker's request for evaluation units.
@@ -136,15 +142,15 @@ struct ClaimRequest {
   std::string holder = {};          // the worker
   std::vector<uint32_t> warm = {};  // chunks whose prompts the worker has in memory
   uint64_t count = 1;               // most units
-  uint64_t lease_ms = 0;            // then others may claim them, unless a beat renews the claim
+  uint64_t lease_ms = 0;  // length of the claim unless a beat renews it; at most ten minutes
 };
 
 // The content of a worker's heartbeat.
 struct Heartbeat {
   v1::WorkerBeat beat = {};
-  uint64_t ttl_ms = 0;                  // how long the worker then counts as alive
+  uint64_t ttl_ms = 0;                  // time for which the beat counts; at most ten minutes
   std::vector<std::string> units = {};  // ids; claims that this worker still has are renewed
-  uint64_t claim_ms = 0;                // how long renewed claims last from now on
+  uint64_t claim_ms = 0;                // length of renewed claims from now on; at most ten minutes
   uint64_t patience_ms = 0;  // longest wait for an answer, if shorter than usual; 0: as usual
 };
 
@@ -153,7 +159,7 @@ struct RunImage {
   RunSpec spec;
   Control control;
   std::optional<v1::ModelFacts> model;
-  std::optional<v1::AggregatorState> state;  // with the policy; none: the run has not begun
+  std::optional<v1::AggregatorState> state;  // nothing if the run has not begun
   uint64_t next_ticket = 0;
   std::vector<v1::EvaluationUnit> open_units;
 };

@@ -1,6 +1,7 @@
 #pragma once
 // RunControl and RunImport: create a run, control it, import one from files. Used by people's
-// commands. As a Store: one thread, and every call waits for its answer (store/store.h).
+// commands, RunControl also by the aggregator. As a Store: one thread, and every call waits for its
+// answer (store/store.h).
 #include <vector>
 
 #include "store/records.h"
@@ -11,17 +12,17 @@ class RunControl {
  public:
   virtual ~RunControl() = default;
 
-  // Creates the run. Succeeds if it already exists with the same experiment digest. kUsage if it
-  // exists with another digest.
+  // Creates the run. Does nothing if it exists with the same experiment digest. kUsage if it exists
+  // with another digest or is being imported.
   virtual Status createRun(const RunSpec& spec) = 0;
-  // Turns the run into one of next.experiment, unless something counts already (an update, a
-  // recorded evaluation). It becomes as if created with next.sha256, arithmetic, schema and build;
-  // mode, start and origin stay. `control` replaces the control record if its revision is still the
-  // given one. Gathered data of the run is dropped, and its leader is fenced off.
+  // Turns the run into one of next.experiment, unless an update or a recorded evaluation counts
+  // already, or the control record has another revision than control.revision. The run gets sha256,
+  // arithmetic, schema and build of `next`, and the experiment and file of `control`; it keeps all
+  // else. Gathered data of the run is deleted, and its leader is fenced off.
   virtual Result<Replacement> replaceRun(const RunSpec& next, const Control& control) = 0;
-  // Replaces the record if its revision is still next.revision, and adds 1 to it. Returns false if
-  // another process changed it: read it again. (After a lost reply a repeated call returns false,
-  // too.)
+  // Replaces the control record if its revision is still next.revision, and adds 1 to the revision.
+  // Returns false if the record has another revision: read it again. After a lost reply a repeated
+  // call returns false, too.
   virtual Result<bool> changeControl(const Control& next) = 0;
 };
 
@@ -30,12 +31,13 @@ class RunImport {
  public:
   virtual ~RunImport() = default;
 
-  // Begins. The run is invisible until the end. Data of an interrupted import is dropped. kUsage if
-  // the run exists.
+  // Begins, and deletes the data of an interrupted import. The run is invisible until endImport().
+  // kUsage if the run exists. The calls below return kUsage if another import has begun since.
   virtual Status beginImport() = 0;
-  // Adds records in order of version. Their results count as consumed.
+  // Adds records. Their results count as consumed. kUsage for records out of order.
   virtual Status importHistory(const std::vector<v1::IterationRecord>& records) = 0;
   virtual Status importEvaluations(const std::vector<v1::EvaluationResult>& results) = 0;
+  // Makes the run visible. kUsage if the history does not reach from version 1 to the image's.
   virtual Status endImport(const RunImage& image) = 0;
 };
 

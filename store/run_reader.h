@@ -1,6 +1,6 @@
 #pragma once
-// RunReader: the data of a run that every role may read. As a Store: one thread, and every call
-// waits for its answer (store/store.h).
+// RunReader: reads a run and changes nothing. An account may lack the permission for a call
+// (kUsage). As a Store: one thread, and every call waits for its answer (store/store.h).
 #include <map>
 #include <optional>
 #include <string>
@@ -14,34 +14,37 @@ class RunReader {
  public:
   virtual ~RunReader() = default;
 
-  // Returns the spec. Later calls of agreeOnModel, pushResult and pushEvaluation are for this spec.
-  // If the run is replaced they are refused (kFenced) until it is read again. kUsage if a newer
-  // build created the run.
+  // Returns the spec; nothing before the run is created or imported. Later calls of agreeOnModel,
+  // pushResult and pushEvaluation are for this spec. If the run is replaced they are refused
+  // (kFenced) until the spec is read again. kUsage if a newer build or a development build before
+  // 0.1.0 created the run.
   virtual Result<std::optional<RunSpec>> readSpec() = 0;
-  // Returns nothing before createRun, which writes revision 1: running, with the run's experiment.
+  // Returns nothing before the run is created or imported. createRun writes revision 1: running,
+  // with the run's experiment.
   virtual Result<std::optional<Control>> readControl() = 0;
   virtual Result<std::optional<v1::ModelFacts>> readModel() = 0;
-  // Returns the lease of the current leader.
+  // Returns the lease of the current leader; Lease::held is false if there is none.
   virtual Result<Lease> readLease() = 0;
   virtual Result<std::optional<v1::AggregatorStatus>> readStatus() = 0;
   virtual Result<std::optional<PublishedPolicy>> readPolicy() = 0;
   virtual Result<std::optional<v1::AggregatorState>> readState() = 0;
-  // Returns the policies of versions first, ..., first + count - 1, ascending, as far as they are
-  // kept. Missing are those that a commit was told to forget and, in an imported run, those before
-  // the import (they are in the history).
+  // Returns the policies of versions first, ..., first + count - 1, ascending, at most 256
+  // versions. Missing are those that a commit was told to forget and, in an imported run, those
+  // before the import (they are in the history).
   virtual Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) = 0;
-  // Leaves out beats that are too large (kLargestBeat) or cannot be decoded.
+  // Returns the last beat of each worker whose Heartbeat::ttl_ms has not passed, by name. Leaves
+  // out beats above kLargestBeat, undecodable ones, and those beyond 8 MiB together.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
-  // Returns records with version > after, oldest first, at most `count`. Large ones make fewer:
-  // one, and then as many as are 8 MiB together.
+  // Returns records with version > after, oldest first, at most `count`: one, and then as many as
+  // are 8 MiB together.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
-  // Returns evaluations recorded after the entry ("" = from the start), at most `count`, without
-  // their answers.
+  // Returns evaluations recorded after the entry ("" = from the start), at most `count` and 8 MiB,
+  // without their answers.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,
                                                           size_t count) = 0;
-  // As readEvaluations, with answers that can be decoded and have at most kLargestAnswers bytes.
+  // Returns the same with answers, except undecodable ones and those above kLargestAnswers bytes.
   virtual Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) = 0;
-  // Returns those of these tickets that have counted in an update, ascending.
+  // Returns those of these tickets that have counted in an update, ascending, each once.
   virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;
   virtual Result<uint64_t> nextTicket() = 0;
   virtual Result<uint64_t> inboxSize() = 0;
@@ -49,11 +52,10 @@ class RunReader {
   virtual Result<uint64_t> openUnits() = 0;
   // Returns the open units. Undecodable ones and those above kLargestFacts are left out.
   virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;
-  // Returns the number of refused results by kind, for all of kRefusalKinds.
+  // Returns the number of refused results and evaluations by kind, for all of kRefusalKinds.
   virtual Result<std::map<std::string, uint64_t>> readRefusalCounts() = 0;
-  // Returns the last refusals, newest first, at most `count`.
+  // Returns the last refusals, newest first, at most `count` and about 1000.
   virtual Result<std::vector<Refusal>> readRefusals(size_t count) = 0;
-  // kUsage if this user lacks the permission.
   virtual Result<StoreFill> fill() = 0;
 };
 

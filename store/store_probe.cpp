@@ -16,14 +16,14 @@ StoreProbe::StoreProbe(MetricRegistry* metrics, Health* health, Detail detail)
 StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
   const auto found = series_.find(command);
   if (found != series_.end()) return found->second;
-  std::string name(command);  // Redis's own are in capitals
+  std::string name(command);  // Redis commands are in capitals
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto counter = [&](const char* outcome) {
     return &metrics_.counter("allot_redis_commands_total",
                              {{"command", name}, {"outcome", outcome}});
   };
-  Series series{name, counter("ok"), counter("error"), counter("unavailable")};
+  Series series{name, {counter("ok"), counter("error"), counter("unavailable")}};
   if (detail_ == Detail::kTotals) {
     series.total = &metrics_.counter("allot_redis_command_seconds_total");
   }
@@ -33,19 +33,9 @@ StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
 void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
                            std::optional<double> seconds) {
   Series& series = seriesOf(detail_ == Detail::kTotals ? "all" : command);
-  switch (outcome) {
-    case RequestOutcome::kOk:
-      series.ok->Increment();
-      break;
-    case RequestOutcome::kError:
-      series.error->Increment();
-      break;
-    case RequestOutcome::kUnavailable:
-      series.unavailable->Increment();
-      break;
-  }
+  series.outcomes[static_cast<size_t>(outcome)]->Increment();
   if (seconds && outcome != RequestOutcome::kUnavailable) observe(&series, *seconds);
-  // A server that answers with errors (loading its data, out of memory) serves nobody.
+  // A server that answers with errors (loading its data, out of memory) counts as away.
   if (outcome == RequestOutcome::kOk) {
     health_.storeAnswered();
   } else {

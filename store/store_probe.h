@@ -1,7 +1,7 @@
 #pragma once
 // StoreProbe: exports metrics of the requests to Redis, and reports to health whether it answers.
-//
 // Owned by main(); called by the store's connection on its thread.
+#include <array>
 #include <map>
 #include <string>
 
@@ -24,14 +24,12 @@ class StoreProbe final : public StoreObserver {
   void reconnected() override;
 
  private:
-  // The series of one command, which exist at 0 from its first request on.
+  // The series of one command, with kByCommand from its first request on; with kTotals of all.
   struct Series {
-    std::string name;  // as a label
-    prometheus::Counter* ok;
-    prometheus::Counter* error;
-    prometheus::Counter* unavailable;
-    prometheus::Histogram* histogram = nullptr;  // by command, once it exists
-    prometheus::Counter* total = nullptr;        // with kTotals
+    std::string name;                              // as a label
+    std::array<prometheus::Counter*, 3> outcomes;  // by RequestOutcome
+    prometheus::Histogram* histogram = nullptr;    // with kByCommand, from the first answer on
+    prometheus::Counter* total = nullptr;          // with kTotals
   };
   Series& seriesOf(std::string_view command);
   void observe(Series* series, double seconds);

@@ -3,7 +3,7 @@
 namespace allot {
 namespace {
 
-// As Redis keeps them, measured: a result id in `seen`, a unit in `eval` and `units_done`.
+// Bytes in Redis, measured: a result id in `seen`, a unit in `eval` and `units_done`.
 constexpr uint64_t kSeenBytes = 75;
 constexpr double kUnitBytes = 1024;
 
@@ -32,6 +32,13 @@ std::string fillText(const StoreFill& fill, std::optional<uint64_t> updates) {
                      std::to_string(percent) + " %)";
   if (updates) text += ", full after about " + std::to_string(*updates) + " more updates";
   return text;
+}
+
+Status checkKeepsKeys(const StoreFill& fill) {
+  // Other policies evict only keys with an expiry: a run has none.
+  if (!fill.policy.starts_with("allkeys")) return {};
+  return badInput("the store evicts keys once its memory is full (maxmemory-policy " + fill.policy +
+                  "), and would lose the run: set it to noeviction");
 }
 
 std::string whyTooSmall(std::optional<uint64_t> updates, uint64_t wanted) {

@@ -13,13 +13,17 @@ namespace allot {
 uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units,
                        double answers_of_unit);
 
-// Returns how many more updates fit; nothing if the store has no limit or the size is unknown.
+// Returns how many more updates fit; nothing if the store has no limit or bytes_of_update is 0.
 std::optional<uint64_t> updatesUntilFull(const StoreFill& fill, uint64_t bytes_of_update);
 
-// Returns "312 of 384 MiB (81 %), full after about 9000 more updates"; "" if nothing is known.
+// Returns "312 of 384 MiB (81 %), full after about 9000 more updates"; "" if used_bytes is 0.
 std::string fillText(const StoreFill& fill, std::optional<uint64_t> updates);
 
-// Returns advice if the remaining updates of the run do not fit; "" if they do or it is unknown.
+// Checks that the store keeps what it is given. kUsage if it evicts keys once its memory is full.
+Status checkKeepsKeys(const StoreFill& fill);
+
+// Returns advice if fewer `updates` fit than the run still wants; "" if enough fit or `updates` is
+// unknown.
 std::string whyTooSmall(std::optional<uint64_t> updates, uint64_t wanted);
 
 }  // namespace allot

@@ -1,6 +1,8 @@
 #pragma once
-// What a test wants of a Result: its value, or what it fails with. Any thread.
+// GoogleTest and GoogleMock for the tests of namespace allot, and what a test wants of a Result:
+// its value, or what it fails with. Any thread.
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <optional>
 #include <source_location>
@@ -11,6 +13,20 @@
 #include "core/result.h"
 
 namespace allot {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 // Returns the value. A failure ends the test, which says why and where.
 template <typename T, typename E>

@@ -46,13 +46,8 @@ struct Options {
   SaleCalibrationOptions calibration;
 };
 
-std::string listYaml(const std::vector<std::string>& words) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
-  return "[" + list + "]";
-}
-
-// The experiment's model and questions. Prompts are read densely on this machine's cores.
+// Returns an experiment with the options' model and questions, without methods or evaluation: for
+// dense prompts on this machine's cores.
 Result<v1::Experiment> experimentOf(const Options& options) {
   std::string yaml = kNoExperiment;
   if (!options.experiment.empty()) {
@@ -73,7 +68,7 @@ Result<v1::Experiment> experimentOf(const Options& options) {
     if (!value.empty()) set.push_back(std::string("spec.") + key + "=" + value);
   };
   add("task.suite", options.suite);
-  if (!options.tasks.empty()) add("task.tasks", listYaml(options.tasks));
+  if (!options.tasks.empty()) add("task.tasks", "[" + joined(options.tasks) + "]");
   if (options.tokens > 0) add("task.contextTokens", std::to_string(options.tokens));
   const std::string place = options.experiment.empty() ? "--model" : options.experiment;
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, set));
@@ -109,12 +104,6 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment,
       engine.held_out_path,
       findNamedPath("spec.task.heldOutPath", spec.task().held_out_path(), options.experiment));
   return Engine::load(experiment, engine);
-}
-
-std::string taskText(const v1::Task& task) {
-  std::string text;
-  for (const std::string& one : task.tasks()) text += (text.empty() ? "" : ", ") + one;
-  return task.suite() + ": " + text;
 }
 
 // The state is kept beside the file until the file is complete.
@@ -186,11 +175,12 @@ Status calibrateSale(Options options) {
   ALLOT_ASSIGN(const auto experiment, experimentOf(options));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options));
   const v1::ModelFacts& facts = engine->facts();
+  const v1::Task& task = experiment.spec().task();
   const ProfileFacts told{.build = buildText(),
                           .weights_sha256 = facts.weights_sha256(),
                           .dataset_sha256 = facts.dataset_sha256(),
-                          .task = taskText(experiment.spec().task()),
-                          .context_tokens = experiment.spec().task().context_tokens(),
+                          .task = task.suite() + ": " + joined(task.tasks()),
+                          .context_tokens = task.context_tokens(),
                           .prompts = options.prompts,
                           .seed = experiment.spec().seed()};
   std::vector<std::vector<int32_t>> prompts;

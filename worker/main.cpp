@@ -12,6 +12,7 @@
 #include <random>
 
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/files.h"
 #include "core/spec/spec.h"
@@ -21,6 +22,7 @@
 #include "core/ulid.h"
 #include "store/store_probe.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_settings.h"
 #include "worker/engine/measure_again.h"
 #include "worker/engine/schedule_answers.h"
 #include "worker/loop/loading_beats.h"
@@ -74,14 +76,9 @@ struct ProcessTelemetry {
   WorkerProbe worker;
 };
 
-template <typename ClockType>
-uint64_t msOf() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(ClockType::now().time_since_epoch())
-          .count());
+const std::string& modelPath(const v1::Experiment& experiment, const Options& options) {
+  return options.model.empty() ? experiment.spec().model().path() : options.model;
 }
-uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
-uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
 
 struct TaskPaths {
   std::string path;
@@ -107,9 +104,8 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
   const v1::Task& task = experiment.spec().task();
   ALLOT_TRY(mayRunCode(task, options.allow_code_execution));
   if (runsCode(task)) ALLOT_TRY(checkPrograms());
-  const std::string& path =
-      options.model.empty() ? experiment.spec().model().path() : options.model;
-  ALLOT_ASSIGN(const std::string folder, findModelFolder(path, experiment_file));
+  ALLOT_ASSIGN(const std::string folder,
+               findModelFolder(modelPath(experiment, options), experiment_file));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, experiment_file));
   std::optional<size_t> host_bytes;
   if (options.host_mib) host_bytes = *options.host_mib << 20;
@@ -123,8 +119,8 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .events = events});
 }
 
-// --check: checks everything that can be wrong with an experiment before any process starts. Checks
-// without the weights come first.
+// --check: checks an experiment file, its model and its questions, and prints what was found.
+// Checks without the weights come first.
 Status check(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.check, ignored)) {
@@ -136,16 +132,12 @@ Status check(const Options& options) {
                                     ? parseStoredExperiment(*text, options.check, options.set)
                                     : parseExperiment(*text, options.check, options.set));
   ALLOT_TRY(embedProfile(&experiment, options.check));
-  ALLOT_ASSIGN(
-      const std::string folder,
-      findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
-                      options.check));
+  ALLOT_ASSIGN(const std::string folder,
+               findModelFolder(modelPath(experiment, options), options.check));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
   if (const auto shape = ModelConfig::load(folder)) {  // loadEngine reports an error of it
     const auto layers = static_cast<uint32_t>(shape->layers);
-    ALLOT_TRY(
-        checkAgainstModel(experiment, ModelShape(layers, static_cast<uint32_t>(shape->kv_heads),
-                                                 static_cast<uint32_t>(shape->heads))));
+    ALLOT_TRY(checkAgainstModel(experiment, shapeOf(*shape)));
     ALLOT_TRY(checkGrid(experiment, layers));
     if (!options.stored) ALLOT_TRY(checkEffects(experiment, layers));
   }
@@ -251,9 +243,8 @@ v1::WorkerBeat beatOf(const std::string& name) {
 Status load(const Options& options, const std::string& name, const FoundRun& run,
             WorkerEvents* events, std::unique_ptr<Engine>* engine) {
   if (*engine) return (*engine)->switchTo(run.spec.experiment);
-  const std::string& path =
-      options.model.empty() ? run.spec.experiment.spec().model().path() : options.model;
-  const WeightFiles files(findModelFolder(path, "").value_or(""));
+  const WeightFiles files(
+      findModelFolder(modelPath(run.spec.experiment, options), "").value_or(""));
   ALLOT_ASSIGN(auto store, openRedisStore(options.redis, run.id, kLoadingTimeoutMs));
   const LoadingBeats beats(
       std::move(store), beatOf(name), [&] { return files.loaded(); }, unixMs);
@@ -325,7 +316,7 @@ Status printed(Status done) {
 // Does the kind of work that the options name.
 Status run(const Options& options) {
   if (!options.check.empty() || !options.schedules.empty() || !options.measure.empty()) {
-    // No other process waits for results of these commands: a signal ends them at once.
+    // These commands hold nothing of a run: a signal ends them at once.
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGINT, SIG_DFL);
   }

@@ -2,27 +2,17 @@
 
 namespace allot {
 
-WorkerProbe::Outcomes::Outcomes(MetricRegistry* metrics, const char* name)
-    : pushed(metrics->counter(name, {{"outcome", "pushed"}})),
-      aborted(metrics->counter(name, {{"outcome", "aborted"}})),
-      failed(metrics->counter(name, {{"outcome", "failed"}})) {}
-
-WorkerProbe::Counter& WorkerProbe::Outcomes::of(WorkOutcome outcome) const {
-  switch (outcome) {
-    case WorkOutcome::kPushed:
-      return pushed;
-    case WorkOutcome::kAborted:
-      return aborted;
-    case WorkOutcome::kFailed:
-      return failed;
-  }
-  return failed;
+WorkerProbe::Outcomes WorkerProbe::outcomesOf(MetricRegistry* metrics, const char* name) {
+  const auto counter = [&](const char* outcome) {
+    return &metrics->counter(name, {{"outcome", outcome}});
+  };
+  return {counter("pushed"), counter("aborted"), counter("failed")};
 }
 
 WorkerProbe::WorkerProbe(MetricRegistry* metrics, Health* health)
     : health_(*health),
-      episodes_(metrics, "allot_worker_episodes_total"),
-      units_(metrics, "allot_worker_units_total"),
+      episodes_(outcomesOf(metrics, "allot_worker_episodes_total")),
+      units_(outcomesOf(metrics, "allot_worker_units_total")),
       correct_(metrics->counter("allot_worker_questions_total", {{"result", "correct"}})),
       partial_(metrics->counter("allot_worker_questions_total", {{"result", "partial"}})),
       incorrect_(metrics->counter("allot_worker_questions_total", {{"result", "incorrect"}})),
@@ -44,7 +34,7 @@ void WorkerProbe::addReads(const v1::DecodeCounts& counts) {
 }
 
 void WorkerProbe::episode(WorkOutcome outcome, const v1::EpisodeResult* result) {
-  episodes_.of(outcome).Increment();
+  counterOf(episodes_, outcome).Increment();
   if (result == nullptr) return;
   episode_seconds_.Observe(result->seconds());
   for (const v1::QuestionScore& score : result->scores()) {
@@ -54,7 +44,7 @@ void WorkerProbe::episode(WorkOutcome outcome, const v1::EpisodeResult* result) 
 }
 
 void WorkerProbe::unit(WorkOutcome outcome, const v1::EvaluationResult* result) {
-  units_.of(outcome).Increment();
+  counterOf(units_, outcome).Increment();
   if (result != nullptr) addReads(result->counts());
 }
 
@@ -79,7 +69,9 @@ void WorkerProbe::memory(size_t weights_bytes, size_t kv_bytes) {
 
 bool WorkerProbe::hasLost() const {
   double lost = 0;
-  for (const Outcomes* of : {&episodes_, &units_}) lost += of->aborted.Value() + of->failed.Value();
+  for (const Outcomes* of : {&episodes_, &units_})
+    lost += counterOf(*of, WorkOutcome::kAborted).Value() +
+            counterOf(*of, WorkOutcome::kFailed).Value();
   return lost > 0;
 }
 

@@ -2,6 +2,8 @@
 // WorkerProbe: exports the metrics of one worker, and feeds the progress that its health needs.
 //
 // Owned by main(); called by the loop and the engine on their thread.
+#include <array>
+
 #include "core/telemetry/health.h"
 #include "core/telemetry/registry.h"
 #include "worker/loop/worker_events.h"
@@ -20,19 +22,17 @@ class WorkerProbe final : public WorkerEvents {
   void decoded(std::string_view method, size_t rows, double seconds) override;
   void memory(size_t weights_bytes, size_t kv_bytes) override;
 
-  // Returns true if an episode or unit was given up or dropped.
+  // Returns true if an episode or unit was aborted or failed.
   bool hasLost() const;
 
  private:
   using Counter = prometheus::Counter;
   using Gauge = prometheus::Gauge;
-  struct Outcomes {
-    Outcomes(MetricRegistry* metrics, const char* name);
-    Counter& of(WorkOutcome outcome) const;
-    Counter& pushed;
-    Counter& aborted;
-    Counter& failed;
-  };
+  using Outcomes = std::array<Counter*, 3>;  // by WorkOutcome
+  static Outcomes outcomesOf(MetricRegistry* metrics, const char* name);
+  static Counter& counterOf(const Outcomes& outcomes, WorkOutcome outcome) {
+    return *outcomes[static_cast<size_t>(outcome)];
+  }
 
   void addReads(const v1::DecodeCounts& counts);
 

@@ -14,6 +14,7 @@
 #include "core/spec/spec_rules.h"
 #include "core/worker_beats.h"
 #include "store/checks.h"
+#include "store/store_room.h"
 
 namespace allot {
 
@@ -47,7 +48,7 @@ Result<bool> Aggregator::tick() {
     last_error_unix_ms_ = options_.unix_now();
     return more;
   }
-  // For people only: that it cannot be written stops nothing.
+  // The status is for people: of its errors only kFenced ends the tick.
   if (const Status told = publishStatus(); !told && told.error().code == ErrorCode::kFenced) {
     return tl::unexpected(told.error());
   }
@@ -57,7 +58,7 @@ Result<bool> Aggregator::tick() {
 Result<bool> Aggregator::work() {
   const uint64_t renewed = lease_renewed_;
   ALLOT_TRY(lead());
-  // Now and then, since workers may have nothing to send for the version that is known here.
+  // At each renewal of the lease, since workers may never send a result that shows a newer version.
   if (loaded_ && lease_renewed_ != renewed) ALLOT_TRY(checkNewest());
   ALLOT_TRY(readControl());
   rememberTheEnd();
@@ -108,6 +109,26 @@ Status Aggregator::takeLease() {
   }
   leadership_.emplace(store_, lease.epoch);
   lease_renewed_ = now;
+  return mendKeys();
+}
+
+// A process with a worker's account can break keys of the run: that costs what is in them, and not
+// the run.
+Status Aggregator::mendKeys() {
+  ALLOT_ASSIGN(const auto mended, leadership_->repair());
+  if (mended.empty()) return {};
+  std::string names;
+  for (const MendedKey& key : mended) {
+    names += (names.empty() ? "" : ", ") + key.name;
+    // Entries with used up ids are gone; all before them has been read.
+    if (key.name == "eval" && !key.last_entry.empty()) evaluations_read_ = key.last_entry;
+  }
+  last_error_ =
+      "a process with a worker's account broke keys of the run, which are mended: " + names +
+      ": if it goes on, give the workers the accounts of a new folder (allot acl --out NEW)";
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  loaded_ = false;
   return {};
 }
 
@@ -121,12 +142,13 @@ Status Aggregator::readControl() {
     }
   }
   control_ = std::move(*control);
-  // A worker, a newer build or a person with a text editor may have written it.
+  // Another build or a person may have written it.
   ALLOT_TRY(checkWords(control_.experiment, "the run's experiment"));
   return checkLiveChanges(run_.experiment, control_.experiment, run_.synchronous);
 }
 
-// True once the policy is there.
+// Publishes the first policy if there is none, and loads the run. Returns false while no worker has
+// stored the model's facts.
 Result<bool> Aggregator::start() {
   ALLOT_ASSIGN(model_, store_.readModel());
   if (!model_) return false;
@@ -138,8 +160,10 @@ Result<bool> Aggregator::start() {
                     "worker that starts will say what the model is");
   }
   ALLOT_TRY(checkAgainstModel(run_.experiment, shapeOf(*model_)));
+  // An account may not be let ask: then a person is told once (lookAtStore).
+  if (const auto fill = store_.fill()) ALLOT_TRY(checkKeepsKeys(*fill));
   ALLOT_ASSIGN(const auto begun, store_.readState());
-  // One that goes on is planned already, and may have been stored with what is refused today.
+  // A run that has begun may have been stored by a build that did not check this.
   if (!begun) {
     ALLOT_TRY(checkGrid(run_.experiment, layers));
     ALLOT_TRY(checkEffects(run_.experiment, layers));
@@ -174,7 +198,7 @@ bool Aggregator::learning() const {
          !hoursSpent() && !goalReached();
 }
 
-// What comes after the last update stays in the inbox: should the run be extended, it counts.
+// What comes after the last update stays in the inbox, for the case that the run is extended.
 Status Aggregator::collect() {
   if (batchReady()) return {};
   if (!learning()) {
@@ -194,7 +218,7 @@ Status Aggregator::takeAll(const std::vector<InboxEntry>& entries) {
   for (size_t i = 0; i < entries.size(); ++i) {
     v1::EpisodeResult result;
     if (!result.ParseFromString(entries[i].payload)) continue;
-    // What nobody here can read would stay in the history for ever.
+    // Unknown fields would stay in the history for ever.
     result.DiscardUnknownFields();
     tickets.push_back(result.ticket());
     results[i] = std::move(result);
@@ -248,8 +272,8 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
   return {};
 }
 
-// Whether the run is where it is thought to be here: an update of ours that was given up may have
-// taken effect all the same.
+// Returns kUnavailable and lets the next tick load the run if the store has another version than
+// state_: an update that was given up may have taken effect.
 Status Aggregator::checkNewest() {
   ALLOT_ASSIGN(const auto policy, store_.readPolicy());
   if (!policy || policy->snapshot.version() == state_.policy().version()) return {};
@@ -261,7 +285,8 @@ Status Aggregator::checkNewest() {
 Status Aggregator::refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason) {
   ALLOT_TRY(leadership_->reject(entry, kind, reason));
   events_.refused(kind);
-  // One that was superseded is a second one: the first counts.
+  // Superseded results are no sign of trouble: another result of their ticket counts, or the ticket
+  // is of another update.
   if (kind != RefusalKind::kSuperseded) ++refused_in_a_row_;
   last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
@@ -275,12 +300,12 @@ Status Aggregator::refuseStale(const InboxEntry& entry, const v1::EpisodeResult&
                     ", the policy of version " + std::to_string(state_.policy().version()));
 }
 
-// Whether the policy that it names is so old that nobody can say any more what it drew.
+// Returns true if the policy of the result is no longer kept in policies_.
 bool Aggregator::isBeyondWindow(const v1::EpisodeResult& result) const {
   return result.policy_version() + options_.policy_window <= state_.policy().version();
 }
 
-// Results grow old while they wait, so what is too old is known only when an update is due.
+// Refuses held results that are too old for the update that is due.
 Status Aggregator::dropStale() {
   for (auto it = held_.begin(); it != held_.end();) {
     const v1::EpisodeResult& result = it->second.result;
@@ -333,15 +358,16 @@ Status Aggregator::update() {
   return planIfDue();
 }
 
-// What leaves the window with this version, unless evaluations are held against it.
+// Returns the version that leaves the window when `version` is committed; nothing if none does or
+// if it is one to evaluate.
 std::optional<uint64_t> Aggregator::policyToForget(uint64_t version) const {
   if (version < options_.policy_window) return std::nullopt;
   const uint64_t oldest = version - options_.policy_window;
   return evaluationDue(control_.experiment, oldest) ? std::nullopt : std::optional(oldest);
 }
 
-// The reply may be lost and the effect there, or an earlier try that was given up took effect after
-// all: the store knows, so load from it before anything else.
+// Lets the next tick load the run, and returns kUnavailable, if `refused` is kUnavailable or
+// kInternal: the write may have taken effect. Returns other errors unchanged.
 Status Aggregator::loadAgain(const Error& refused) {
   const bool known =
       refused.code == ErrorCode::kUnavailable || refused.code == ErrorCode::kInternal;
@@ -361,7 +387,7 @@ Status Aggregator::reissueMissing() {
   const bool first_look = rolling_out_since_ < quiet_since;
   if (!first_look && now - rolling_out_since_ < options_.reissue_ms / 2) return {};
   if (!first_look && now - quiet_since < options_.reissue_ms) return {};
-  // Whoever beats is at work on tickets of this update; who has died beats no more.
+  // A worker that beats is at work on tickets of this update; a dead one does not beat.
   auto rolling_out = beatsOfRollouts();
   const bool moves = std::any_of(rolling_out.begin(), rolling_out.end(), [&](const auto& beat) {
     const auto before = rolling_out_.find(beat.first);
@@ -402,7 +428,7 @@ bool Aggregator::hoursSpent() const {
   return most > 0 && state_.worker_seconds() + evaluation_seconds_ >= 3600 * most;
 }
 
-// Should the run go on, with more hours, they are planned again.
+// Withdraws the open units. A run that goes on with more hours plans them again.
 Status Aggregator::withdrawOpenUnits() {
   if (open_units_ == 0) return {};
   spdlog::info("spec.stop.maxWorkerHours is reached: {} open evaluation units are withdrawn",
@@ -428,7 +454,7 @@ Result<bool> Aggregator::finishIfDone() {
   }
   Control next = control_;
   next.desired = Desired::kFinished;
-  // Refused if somebody extends the run at this moment; the next tick sees that.
+  // Refused if somebody changes the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
   if (!finished) return false;
   phase_ = Phase::kFinished;

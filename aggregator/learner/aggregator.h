@@ -2,9 +2,9 @@
 // Aggregator: the one learner of a run.
 //
 // Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and
-// says when the run is over. Everything it knows is in the store: it may be killed at any moment
-// and started again. One thread; tick() never blocks for longer than `wait_ms` and the store's
-// deadline.
+// says when the run is over. What it needs to go on is in the store: it may be killed at any moment
+// and started again. One thread. A tick waits at most `wait_ms` for results; each of its requests
+// to the store has the store's deadline.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -32,32 +32,35 @@ struct AggregatorOptions {
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;        // longest wait for results in one tick
   uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
-  uint64_t status_ms = 1'000;    // how often the status is published
+  uint64_t status_ms = 1'000;    // usual time between two statuses
   std::string page = {};         // address of the page, for the status
-  uint64_t policy_window = kPolicyWindow;  // another one in tests only
+  uint64_t policy_window = kPolicyWindow;  // policy versions kept; tests set another
   std::function<uint64_t()> now;           // monotonic milliseconds
   std::function<uint64_t()> unix_now;
-  AggregatorEvents* events = nullptr;                       // told what happens; may be null
-  std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
+  AggregatorEvents* events = nullptr;  // told what happens; may be null
+  std::function<void(uint64_t ms)> rest = [](uint64_t) {
+  };  // called with wait_ms instead of a wait for results
 };
 
 class Aggregator {
  public:
   Aggregator(Store* store, RunSpec run, AggregatorOptions options);
 
-  // One round: lease, settings, results, update, evaluation. True while there is more to do.
-  // Errors: kUnavailable (call again later), kFenced (another aggregator leads: leave), others
-  // final.
+  // One round: lease, settings, results, update, evaluation. Returns true while there is more to
+  // do. Errors: kUnavailable (call again later), kFenced (it leads no longer, or the run was
+  // replaced: leave), others final.
   Result<bool> tick();
 
-  // The run as of the last tick. Reads the list of workers and what else is counted in the store.
+  // Returns the run as of the last tick. Workers, refusals, the size of the inbox and the own
+  // status are of now; what the store does not answer is empty or 0.
   RunSnapshot snapshot();
-  // Whether this process holds the lease, as far as it knows.
+  // Returns true for lease_ms after the last renewal of the lease.
   bool leads() const { return leadership_ && options_.now() - lease_renewed_ < options_.lease_ms; }
-  // What the experiment file says that the run cannot take, and why; empty: nothing. For people.
+  // Sets the sentence by which the status explains that an edit of the experiment file was refused;
+  // empty: none was.
   void setEditRefused(const std::string& sentence);
-  // The run has ended. tick() may go on being called: the lease is kept, and should a person extend
-  // or resume the run, it goes on.
+  // Returns true if the run has ended. Further ticks keep the lease and continue the run if a
+  // person extends or resumes it.
   bool finished() const { return phase_ == Phase::kFinished || phase_ == Phase::kStopped; }
 
  private:
@@ -66,7 +69,7 @@ class Aggregator {
     v1::EpisodeResult result;
   };
 
-  // A unit whose evaluations were refused and none taken since.
+  // Refusals of one evaluation unit since a result of it was last accepted.
   struct UnitRefusals {
     uint64_t count = 0;
     std::set<std::string> workers;
@@ -76,6 +79,7 @@ class Aggregator {
   Result<bool> work();
   Status lead();
   Status takeLease();
+  Status mendKeys();
   Result<bool> start();
   Status load();
   Status tryLoad();
@@ -108,7 +112,8 @@ class Aggregator {
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
   std::string heldBack() const;
   Status reissueMissing();
-  // Of workers that answer questions under the policy of now: when they beat, by their own clocks.
+  // Returns the Unix time, by its own clock, of the last beat of each worker that rolls out the
+  // current policy. Empty if workers cannot be read.
   std::map<std::string, uint64_t> beatsOfRollouts();
   Result<bool> finishIfDone();
   bool goalReached() const;
@@ -116,7 +121,7 @@ class Aggregator {
   Status withdrawOpenUnits();
   uint64_t maxUpdates() const;
   uint64_t episodesPerUpdate() const;
-  // Results that one update takes, if they are there.
+  // Returns the most results that one update takes.
   uint64_t mostOfUpdate() const;
   const v1::PolicySnapshot* policyOf(uint64_t version) const;
   Status publishStatus();
@@ -130,7 +135,7 @@ class Aggregator {
   Store& store_;
   const RunSpec run_;
   const AggregatorOptions options_;
-  AggregatorEvents nobody_;  // listens where the options name no one
+  AggregatorEvents nobody_;  // used if options_.events is null
   AggregatorEvents& events_;
   Control control_;
   Phase phase_ = Phase::kStarting;
@@ -148,35 +153,36 @@ class Aggregator {
   std::map<std::string, UnitRefusals> refused_units_;                    // by unit id
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
-  double evaluation_seconds_ = 0;  // of workers, in what is recorded
-  // Of what is recorded, to tell how much room is left; the answers themselves are not read.
+  double evaluation_seconds_ = 0;  // of workers, for accepted evaluations
+  // To estimate the room that is left: evaluations read, with refused ones, and the bytes of the
+  // answers of accepted ones.
   uint64_t recorded_units_ = 0;
   uint64_t answers_bytes_ = 0;
   uint64_t open_units_ = 0;
-  bool evaluations_caught_up_ = false;  // what was recorded before the start has been read
+  bool evaluations_caught_up_ = false;  // what was recorded before the load has been read
   bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<uint64_t> held_tickets_;
   uint64_t next_ticket_ = 0;  // at least this many have been handed out
   uint64_t arrivals_ = 0;
-  uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
+  uint64_t last_progress_ = 0;  // time of the last progressed()
   uint64_t last_reissue_ = 0;
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
-  uint64_t refused_in_a_row_ = 0;                // since then: results and evaluations
+  uint64_t refused_in_a_row_ = 0;  // since last_progress_; superseded results do not count
   std::optional<uint64_t> status_published_;
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;
   std::string edit_refused_;
-  uint64_t finished_unix_ms_ = 0;  // 0: it goes on, or nobody knows when it ended
-  bool end_looked_up_ = false;     // in what another process wrote
+  uint64_t finished_unix_ms_ = 0;  // 0: not finished, or unknown
+  bool end_looked_up_ = false;     // the run was finished when last looked at
   // How full the store is; looked at now and then.
   StoreFill store_fill_;
   std::optional<uint64_t> updates_until_full_;
   std::optional<uint64_t> store_looked_;
-  bool may_ask_fill_ = true;     // false: this account may not
-  bool told_too_small_ = false;  // a person has been told
+  bool may_ask_fill_ = true;     // false after any error except kUnavailable
+  bool told_too_small_ = false;  // the warning is logged
 };
 
 }  // namespace allot

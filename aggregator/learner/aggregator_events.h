@@ -9,7 +9,8 @@ namespace allot {
 class AggregatorEvents {
  public:
   virtual ~AggregatorEvents() = default;
-  // An update was computed and committed, which took so long; the record holds what it consumed.
+  // An update was computed and committed in `seconds`; the record holds the results that it
+  // consumed.
   virtual void updated(const v1::IterationRecord& /*record*/, double /*seconds*/) {}
   // A result, or an evaluation, was refused.
   virtual void refused(RefusalKind /*kind*/) {}

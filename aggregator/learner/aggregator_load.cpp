@@ -1,4 +1,4 @@
-// The part of Aggregator that takes a run up where it is.
+// The part of Aggregator that loads a run from the store.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace allot {
 namespace {
 
-// What one tick reads while it catches up, about; then lease, page and probes have their turn.
+// Bytes after which a tick that catches up ends, so that lease, page and probes have their turn.
 constexpr uint64_t kBytesInTick = 8 * 1024 * 1024;
 constexpr size_t kPoliciesInSlice = 256;
 constexpr size_t kRecordsInSlice = 64;
 
 uint64_t bytesOf(const std::vector<v1::IterationRecord>& records) {
-  uint64_t bytes = 1;  // so that it is never nothing
+  uint64_t bytes = 1;  // never 0, which means that all is read
   for (const auto& record : records) bytes += record.ByteSizeLong();
   return bytes;
 }
@@ -26,8 +26,8 @@ uint64_t bytesOf(const std::vector<v1::IterationRecord>& records) {
 
 Status Aggregator::load() {
   Status loaded = tryLoad();
-  // What is read piece by piece may belong to two versions: an update that was given up may still
-  // have arrived in between, or, once the lease is lost, another aggregator's.
+  // The pieces may belong to two versions, since a late update of ours or one of another aggregator
+  // may take effect between two reads.
   for (int tries = 1; !loaded && loaded.error().code == ErrorCode::kData && tries < 3; ++tries) {
     ALLOT_TRY(takeLease());
     loaded = tryLoad();
@@ -71,8 +71,8 @@ Status Aggregator::tryLoad() {
   return {};
 }
 
-// The newest version in the history, which ends at `version` or one beyond. Asked for one by one:
-// two records may be too large for one answer.
+// Returns the version of the first record after `version`, else of the record of `version`; 0 if
+// there is neither. One record a request: two may be too large for one answer.
 Result<uint64_t> Aggregator::lastRecorded(uint64_t version) {
   ALLOT_ASSIGN(const auto beyond, store_.readHistory(version, 1));
   if (!beyond.empty()) return beyond.back().version();
@@ -81,8 +81,8 @@ Result<uint64_t> Aggregator::lastRecorded(uint64_t version) {
   return last.empty() ? 0 : last.back().version();
 }
 
-// What a start needs beside state and policy grows with the run. It is read in slices, over as many
-// ticks as it takes, before anything is learned.
+// What a start needs beside state and policy grows with the run. It is read in slices, over several
+// ticks, before anything is learned. Returns true once all is read.
 Result<bool> Aggregator::catchUp() {
   for (uint64_t bytes = 0; bytes < kBytesInTick;) {
     ALLOT_ASSIGN(const uint64_t read, catchUpOnce());
@@ -93,7 +93,7 @@ Result<bool> Aggregator::catchUp() {
   return false;
 }
 
-// Reads one slice of what is still to be read; how many bytes, about. 0: nothing is.
+// Reads one slice. Returns its approximate bytes; 0 if all is read.
 Result<uint64_t> Aggregator::catchUpOnce() {
   const uint64_t version = state_.policy().version();
   if (policies_.empty() || policies_.back().version() < version) return readOldPolicies();
@@ -102,7 +102,8 @@ Result<uint64_t> Aggregator::catchUpOnce() {
   return 0;
 }
 
-// Reads the newest ones, ascending. Those that an import did not write are in the history.
+// Reads the next slice of the window of policies, ascending. An import does not write policies:
+// they are then read from the history, and version 0 is computed.
 Result<uint64_t> Aggregator::readOldPolicies() {
   const uint64_t version = state_.policy().version();
   const uint64_t oldest =
@@ -134,7 +135,7 @@ Result<uint64_t> Aggregator::readOldPolicies() {
   return bytesOf(records);
 }
 
-// Consecutive versions are read at once.
+// Reads the next records of the sample, those of consecutive versions with one request.
 Result<uint64_t> Aggregator::readSample() {
   const auto first = history_to_read_.begin() + static_cast<std::ptrdiff_t>(history_read_);
   size_t wanted = 1;

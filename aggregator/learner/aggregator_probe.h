@@ -1,10 +1,9 @@
 #pragma once
 // AggregatorProbe: the metrics of one aggregator and of the run that it leads.
 //
-// Only the aggregator that holds the lease exports what the run is like: while it waits for the
-// lease, or cannot renew it because the store is away, those series are taken out, and allot_leader
-// is 0. What it counted itself stays: sums over processes remain right. Owned by main(), one
-// thread.
+// Only an aggregator that leads (Aggregator::leads()) exports what the run is like. In others those
+// series are taken out, and allot_leader is 0. The counts of this process stay, so that sums over
+// processes remain right. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,9 +22,9 @@ class AggregatorProbe final : public AggregatorEvents {
   // All outlive it. unix_now: Unix time, ms.
   AggregatorProbe(MetricRegistry* metrics, Health* health, std::function<uint64_t()> unix_now);
 
-  // The run, led here, as it is now. Once a second or so.
+  // Exports the run. Called about once a second while this process leads.
   void lead(const RunSnapshot& snapshot);
-  // It does not hold the lease; `why`, a sentence, says /readyz.
+  // Removes the run's series. /readyz answers with the sentence `why`.
   void doNotLead(const std::string& why);
 
   void updated(const v1::IterationRecord& record, double seconds) override;
@@ -58,7 +57,7 @@ class AggregatorProbe final : public AggregatorEvents {
   prometheus::Histogram& queued_seconds_;
   std::set<std::string> devices_;                   // that have a series of their own
   std::string first_device_;                        // see showWorkerSeconds
-  std::map<std::string, double> consumed_seconds_;  // here, by device
+  std::map<std::string, double> consumed_seconds_;  // by device, in updates of this process
 };
 
 }  // namespace allot

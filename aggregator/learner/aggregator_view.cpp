@@ -1,4 +1,4 @@
-// The part of Aggregator that evaluates and tells.
+// The part of Aggregator that plans and reads evaluations, and makes status and snapshot.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace {
 
 // Silence after which a person wants to know why.
 constexpr uint64_t kQuietMs = 5'000;
-// So many, and as many as there are workers: then it is not one worker or a stranger alone.
+// Refusals in a row that the status reports, if they are also at least as many as live workers.
 constexpr size_t kRefusedInARow = 3;
 constexpr uint64_t kLookAtStoreMs = 10'000;
-// A unit that was refused this often, from this many workers, is held back for this long each time.
-// Not one machine then computes wrongly, and repetition mends nothing.
+// A unit with kMostRefusals refusals, from kMostRefusedWorkers workers, is held back for
+// kHoldBackMs at each refusal: more than one machine fails at it.
 constexpr uint64_t kMostRefusals = 3;
 constexpr size_t kMostRefusedWorkers = 2;
 constexpr uint64_t kHoldBackMs = 600'000;
@@ -58,7 +58,7 @@ Status Aggregator::readEvaluations() {
   return {};
 }
 
-// One slice; how many bytes, about. 0: everything that was recorded has been read.
+// Reads one slice. Returns its approximate bytes; 0 if all recorded evaluations are read.
 Result<uint64_t> Aggregator::readSomeEvaluations() {
   ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, 256));
   uint64_t bytes = 0;
@@ -73,7 +73,8 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   return bytes;
 }
 
-// A worker's word is checked against the plan; a unit that it got wrong is open again.
+// Checks an evaluation against the plan. A refused unit is opened again if it is planned and hours
+// are left.
 Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
@@ -106,7 +107,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   return {};
 }
 
-// For how long nobody is to do this unit again.
+// Notes a refusal. Returns the ms for which the unit is held back.
 uint64_t Aggregator::noteRefusal(const v1::EvaluationResult& result, const std::string& reason) {
   UnitRefusals& refusals = refused_units_[result.unit().unit_id()];
   ++refusals.count;
@@ -134,8 +135,7 @@ std::string Aggregator::heldBack() const {
   return "";
 }
 
-// The unit of the plan that has this one's id, by which alone the store knows it; null if there is
-// none.
+// Returns the planned unit with the id of `unit`; null if there is none. Valid until the next call.
 Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUnit& unit) {
   const std::optional<uint64_t> named = versionOfUnit(unit.unit_id());
   if (!named || *named > state_.policy().version()) return nullptr;
@@ -155,7 +155,7 @@ Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUn
   return found == plan->second.end() ? nullptr : &found->second;
 }
 
-// The policy of any version up to now; nothing if the history does not have it.
+// Returns the policy of a version up to the current one; nothing if the store does not have it.
 Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version) {
   if (const v1::PolicySnapshot* known = policyOf(version)) return *known;
   if (version == 0) {
@@ -169,8 +169,8 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
   return records[0].policy();
 }
 
-// Nothing moves only if no result comes and nobody is at work on one: an episode or a unit of a
-// large model takes minutes.
+// Returns why the run makes no progress, or "". A worker at work is progress unless units are held
+// back or results refused: an episode or a unit of a large model takes minutes.
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
   if (phase_ == Phase::kPaused) return "it is paused: allot resume";
@@ -192,7 +192,7 @@ std::string Aggregator::whyWaiting() {
          std::to_string(episodesPerUpdate()) + " are in" + idle;
 }
 
-// For people only: what cannot be had stays unknown.
+// Reads how full the store is, at most every kLookAtStoreMs. On an error the last values stay.
 void Aggregator::lookAtStore() {
   const uint64_t now = options_.now();
   if (!loaded_ || !may_ask_fill_) return;
@@ -213,8 +213,8 @@ void Aggregator::lookAtStore() {
   told_too_small_ = !small.empty();
 }
 
-// What the next update will take in the store, by the newest one or else by the results that wait
-// for the first; 0: nobody knows.
+// Estimates the bytes of the next update in the store, from the newest update or, before the first,
+// from the held results. 0: unknown.
 uint64_t Aggregator::nextUpdateBytes() {
   const uint64_t version = state_.policy().version();
   uint64_t record_bytes = 0;
@@ -267,7 +267,8 @@ v1::AggregatorStatus Aggregator::ownStatus() {
   return status;
 }
 
-// Another process may have seen the end; its status is overwritten with our first.
+// Reads the time of the end from the stored status before the first status of this process
+// overwrites it.
 void Aggregator::rememberTheEnd() {
   if (control_.desired != Desired::kFinished) finished_unix_ms_ = 0;
   const bool known = end_looked_up_ || finished_unix_ms_ != 0;

@@ -17,7 +17,8 @@ Result<std::string> madeBefore(RunReader* store, const Replacement& begun) {
   return begun.updates == 0 ? evaluations : episodes + " and " + evaluations;
 }
 
-// True if the run is now as `next` has it, whose file a run that has begun could not take.
+// Replaces the run if nothing counts yet and its name stays, else returns the refusal. Returns
+// false if another process changed the run meanwhile.
 Result<bool> replace(Store* store, const RunSpec& stored, const RunSpec& wanted,
                      const Control& before, const Control& next, const Status& refused) {
   if (wanted.experiment.name() != stored.experiment.name()) return tl::unexpected(refused.error());

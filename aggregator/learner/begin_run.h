@@ -5,9 +5,10 @@
 
 namespace allot {
 
-// Creates the run, or takes up one that exists: what the experiment file changed since it was last
-// taken up is applied if it is live, replaces the run's experiment while nothing counts yet
-// (the leading aggregator is then fenced off), and is refused otherwise (kUsage, which says why).
+// Creates the run, or takes up one that exists. Edits of the experiment file since it was last
+// taken up are applied if all are live. Else the file replaces the run's experiment, if nothing
+// counts yet and the name stays; the leading aggregator is then fenced off. Otherwise it is refused
+// (kUsage, which says why).
 // run.schema: that by which the file was read; of a run that exists, the run's.
 Result<RunSpec> beginRun(Store* store, const RunSpec& run);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kLargestOrigin = uint64_t{64} << 20;
 
-// Errors that are the file's, not the store's.
+// Returns true if the error counts as the file's, and not as one of the store.
 bool isRefusal(const Error& error) { return error.code == ErrorCode::kUsage; }
 
 }  // namespace
@@ -49,7 +49,7 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
       return badInput(options_.origin + ": is not the origin of a fork: make it with `allot fork`");
     }
     const v1::AggregatorState& state = run.origin->state();
-    // Whether heads are as many as the model's is asked once that is known.
+    // The number of heads is checked once the model is known.
     const uint32_t heads = entriesPerLayer(state.policy());
     const ModelShape shape(static_cast<uint32_t>(state.policy().logits_size()), heads, heads);
     if (const Status same = checkBudgets(experiment, shape, state); !same) {

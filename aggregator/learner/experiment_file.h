@@ -1,10 +1,9 @@
 #pragma once
-// ExperimentFile: the file that says how a run is meant to be, at the start and while it goes on.
+// ExperimentFile: the experiment file of a run, at its start and with later edits.
 //
-// In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
-// applied (beginRun), and until something counts that is anything but the name; the rest is refused
-// with a sentence, and the run stays as it was. Owned by the aggregator's main thread; reads the
-// file, and the store only in begin() and follow().
+// In a cluster it is a ConfigMap's: people edit it while the run goes on. A file that the run can
+// take is applied (beginRun). Another is refused with a sentence, and the run stays as it was.
+// Owned by the aggregator's main thread; uses the store only in begin() and follow().
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,24 +28,25 @@ class ExperimentFile {
  public:
   explicit ExperimentFile(ExperimentFileOptions options) : options_(std::move(options)) {}
 
-  // The run that the file asks for. kUsage names the file and the mend.
+  // Returns the run that the file asks for. kUsage: the file, an option or a file that they name is
+  // wrong.
   Result<RunSpec> read();
 
-  // The run of this store as the file has it: created, or taken up with the edits that it can take.
-  // With `stay` a file that cannot be taken is no error as long as there is a run: that goes on as
-  // it is stored, and refused() says why.
+  // Creates the run of this store by the file, or continues it with the edits of the file. With
+  // `stay` a refused file (kUsage) is no error if there is a run: that is returned as it is stored,
+  // and refused() says why.
   Result<RunSpec> begin(Store* store, bool stay);
 
-  // Looks whether the file has another content than when it was last taken up or refused, and does
-  // the same with that. The run as it is now, if the file has replaced it: its leader must begin
-  // anew. kUnavailable: nothing has happened, try again later; other errors are those of the store.
+  // Applies the file as begin() with `stay` does, if its content has changed since it was last
+  // applied or refused. Returns the new run if the file has replaced the run: its leader must begin
+  // anew. Errors are those of the store; the next call tries again.
   Result<std::optional<RunSpec>> follow(Store* store);
 
-  // Why the file as it is cannot be taken; empty if it is.
+  // Returns why begin() or follow() last refused the file; empty if the file was accepted.
   const std::string& refused() const { return refused_; }
 
  private:
-  // The file's bytes; nothing if it cannot be read.
+  // Returns the file's first kMostYamlBytes + 1 bytes; nothing if it cannot be read.
   std::optional<std::string> content() const;
   Result<RunSpec> parse(const std::optional<std::string>& content, uint32_t schema) const;
   Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
@@ -57,9 +57,9 @@ class ExperimentFile {
   std::string run_sha256_;  // of the run as it was last taken up
 };
 
-// The id of the run that this aggregator leads: `run_id` if it is given; else the newest run of the
-// experiment in the file, or one that begins now. A file that cannot be read leaves the only run of
-// the store, if there is just one; its own error otherwise.
+// Returns the id of the run that this aggregator leads: `run_id` if it is given; else the newest
+// run of the experiment in the file, or `fresh_id` if there is none. Without a valid file: the
+// newest run of the store's only experiment, or the error of the file if it has none or several.
 Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,
                               const Result<RunSpec>& file, const std::string& fresh_id);
 

@@ -113,7 +113,7 @@
 
   const point = (row) => ({x: row.total_budget, y: row.accuracy, low: list(row.ci95)[0],
     high: list(row.ci95)[1]});
-  // Of the method that the run decodes with: its learned schedule's, or else the first there is.
+  // The method of the headline's learned point, or else of the first line.
   function methodOf(view, lines) {
     const place = record(view.headline).learned;
     const headline = record(list(view.evaluations)[place]);

@@ -1,8 +1,8 @@
-// What the page of a run is built from: words for numbers, colours, chart parts, tables. Knows
-// nothing of runs. embed.cmake joins it with page.js into one script.
+// What the pages are built from: words for numbers, colours, chart parts, tables. embed.cmake puts
+// it before page.js and history.js.
 'use strict';
 const kit = (() => {
-  // Colour-blind safe, and each with a mark of its own; the values are in page.css.
+  // Colour-blind safe; the values are in page.css.
   const COLOURS = ['learned', 'uniform', 'third', 'fourth', 'fifth', 'sixth', 'seventh', 'eighth'];
   const SHAPES = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot'];
 
@@ -185,7 +185,7 @@ const kit = (() => {
   }
 
   // --- tables ---
-  // Cells are {text, kind}; rows are kept and only their words change.
+  // Cells are {text, kind}. Rows that are there are filled again.
   function syncRows(body, rows) {
     while (body.rows.length > rows.length) body.deleteRow(-1);
     rows.forEach((cells, i) => {
@@ -206,7 +206,7 @@ const kit = (() => {
 
   // --- of what moment a view is, and who is there ---
   const NO_NEWS_MS = 10000;  // a view that is older is said to be
-  // now_unix_ms is when it was made; the server adds when it was asked for, by the same clock.
+  // now_unix_ms is when it was made; an aggregator adds when it was asked for, by the same clock.
   const nowOf = (view) => number(view.served_unix_ms) || number(view.now_unix_ms);
   const timeOf = (unixMs) => new Date(unixMs).toLocaleTimeString('en-GB');
   const isAlive = (worker) => worker.state !== 'failed';

@@ -22,7 +22,7 @@ TaskScore scoreOf(const std::string& task, const EvaluationCell& cell, const Sco
           std::max(tally.interval.high, mean)};
 }
 
-// None where nothing was counted.
+// Returns nothing for a negative value: nothing was counted.
 std::optional<double> countedOf(double value) {
   return value < 0 ? std::nullopt : std::optional(value);
 }

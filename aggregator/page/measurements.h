@@ -12,7 +12,7 @@
 
 namespace allot {
 
-// Graded questions of one task.
+// Graded questions of one task; of all tasks if `task` is empty (CurvePoint::other).
 struct TaskScore {
   std::string task;
   uint64_t n = 0;
@@ -28,7 +28,7 @@ struct CurvePoint {
   uint64_t version = 0;       // policy version
   uint64_t total_budget = 0;  // reads per head and decode step, summed over the layers
   uint64_t n = 0;             // questions graded, each in all its repeats
-  double accuracy = 0;        // share of n, 0..1
+  double accuracy = 0;        // mean score, 0..1
   double low = 0;             // 95 % interval, around the accuracy
   double high = 0;
   std::vector<TaskScore> tasks = {};
@@ -39,18 +39,18 @@ struct CurvePoint {
   std::string prefill = {};                    // the method that prompts were read with
   std::optional<double> prefill_seconds = {};  // mean of a prompt, until the first token
   std::optional<double> prefill_selection_seconds = {};
-  std::optional<double> prefill_density = {};  // PrefillReads
+  std::optional<double> prefill_density = {};  // PrefillReads::density()
   std::optional<double> prefill_bytes_share = {};
   std::optional<double> prefill_kept_mass = {};
   std::optional<double> prefill_least_kept_mass = {};
-  SampleSchedule samples = {};               // reads per layer
+  SampleSchedule samples = {};               // reads per layer, or per layer and head
   std::optional<TaskScore> other = {};       // the same answers by the paper's other grader
   uint32_t repeats = 1;                      // times that each question was answered
   std::optional<double> repeat_sd = {};      // standard deviation of the repeats' accuracies
   std::optional<double> answer_tokens = {};  // mean of an answer
   std::optional<double> prompt_tokens = {};  // mean of the part of a prompt that the prefill reads
-  // Accuracy above dense attention's, and above the accuracy of the uniform schedule of the same
-  // method and budget, on the same questions.
+  // Accuracy minus dense attention's, and minus that of the uniform schedule of the same method and
+  // budget, on the same questions.
   std::optional<PairedDifference> over_dense = {}, over_uniform = {};
 };
 
@@ -64,32 +64,31 @@ struct CurveLine {
   std::vector<size_t> points;
 };
 
-// A row is complete when no other row graded more questions: all rows of a run share the held-out
-// questions, and their chunks arrive one by one.
+// Below a point is complete if no other point has a larger `n`. Points of evaluationPoints() all
+// are; points from a file may not be.
 
-// Returns for each method and schedule the newest version whose budgets are all complete, by
-// budget. If there is none, the version with the most. A line of the curve is therefore always one
-// policy.
+// Returns for each method and schedule the points of one policy version, by budget: the version
+// with the most complete points; of equals that with the most points, then the newest.
 std::vector<CurveLine> newestCompleteLines(const std::vector<CurvePoint>& points);
 
 // Returns the points of these lines, one line after the other.
 std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>& points);
 
-// Returns for each method, schedule and budget the newest complete row, or the newest one if none
-// is.
+// Returns for each method, schedule and budget the newest complete point, or the newest one if none
+// is complete.
 std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points);
 
 // The progress of the policy: each method's complete points of its learned schedules at one budget,
-// by version. A line needs at least two versions.
+// by version. Empty unless there are two versions.
 struct LearningCurve {
   std::vector<CurveLine> lines;
-  std::optional<size_t> uniform;  // of the same method; none if there are several methods
+  std::optional<size_t> uniform;  // index of the uniform point; only of a single method
 };
 LearningCurve learningCurve(const std::vector<CurvePoint>& points,
                             const std::vector<CurveLine>& newest, uint64_t total_budget);
 
-// The points of a run's headline: at its own budget, and of the method that it decodes with if
-// there are several.
+// Indices of the points of a run's headline: at its own budget, and of the method that it decodes
+// with if that is there. `dense` is the first dense point.
 struct HeadlinePoints {
   std::optional<size_t> learned;
   std::optional<size_t> uniform;
@@ -99,8 +98,7 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
                               const std::vector<CurveLine>& newest, uint64_t total_budget,
                               const std::string& decode);
 
-// Same-state fidelity of one cell, or of the part of it named `name` (a layer, a number of tiles, a
-// task).
+// Same-state fidelity or variance of one cell, or of its part `name`.
 struct FidelityNumbers {
   std::string name;
   uint64_t states = 0;
@@ -138,7 +136,8 @@ struct FidelityPoint {
   AgreementLayers agreement = AgreementLayers::kAll;
 };
 
-// Returns the snapshot's complete summaries of one measure (fidelity or variance), in its order.
+// Returns the snapshot's summaries of one measure (fidelity or variance) whose questions have all
+// been measured (FidelitySummary::complete), in its order.
 std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure);
 
 // Returns the newest point of each method, schedule and budget.

@@ -8,8 +8,7 @@
 
 namespace allot {
 
-// The files of the pages, embedded at build time (embed.cmake). The program needs no files, and the
-// pages no network.
+// The files of the pages, embedded at build time (embed.cmake).
 namespace page {
 
 extern const std::string_view kIndexHtml;
@@ -23,11 +22,12 @@ extern const std::string_view kHistoryJs;
 }  // namespace page
 
 // Serves the page of many runs, a list and the curves of the chosen runs, at / and its parts; 404
-// for everything else. The page reads /api/runs, and for each run the
-// paths of a run's page below /run/ID/.
+// for everything else. The page reads /api/runs, and below /run/ID/ the status and the view of a
+// run.
 HttpReply serveHistoryPage(const std::string& path);
 
-// Returns the view as served: with the current time and, if it is not current, the reason.
+// Adds two members to the view: served_unix_ms, and away, the reason why the view is not current
+// ("": it is).
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
 // The path of the run's view.

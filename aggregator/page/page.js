@@ -1,8 +1,8 @@
 // The page of one run: reads the run view (one JSON document) and draws it.
 //
-// Live it asks for api/run every two seconds; in a report the view is part of the page. Charts and
+// Live it asks for api/run again and again; in a report the view is part of the page. Charts and
 // table rows are changed in place, so that hover and scroll survive a refresh. All words of the
-// view go in through textContent: some come from workers, which nobody vouches for.
+// view go in as text: some come from workers, which nobody vouches for.
 'use strict';
 (() => {
   const REFRESH_MS = 2000;
@@ -59,7 +59,7 @@
         `${line.schedule}, ${line.method}`);
   }
 
-  // Names and colours: learned and uniform always look the same, others follow.
+  // Names and colours. With one method learned and uniform always look the same, others follow.
   function styleLines(lines) {
     const methods = new Set(lines.map((line) => line.method));
     const named = namer(lines);
@@ -135,7 +135,7 @@
   };
 
   // Offers the ways in which prompts were read, where there are several; returns the lines of the
-  // one that is chosen.
+  // one that is chosen, and dense's.
   function chosenLines(lines) {
     const ways = [...new Set(lines.map(readingOf))].sort();
     if (!ways.includes(readBy)) readBy = '';

@@ -49,7 +49,7 @@ json scoreView(const Score& score) {
   return {{"n", score.n}, {"accuracy", score.accuracy}, {"ci95", {score.low, score.high}}};
 }
 
-// {mean, ci95, questions}: an accuracy above another's on the same questions.
+// {mean, ci95, questions}: an accuracy minus another's on the same questions.
 json differenceView(const std::optional<PairedDifference>& paired) {
   if (!paired) return nullptr;
   return {{"mean", paired->mean},
@@ -72,7 +72,7 @@ json numbersView(const FidelityNumbers& numbers) {
           {"effective_sample_size", numbers.effective_sample_size}};
 }
 
-// Where variance was measured.
+// The numbers of measure variance.
 json varianceNumbersView(const FidelityNumbers& numbers) {
   return {{"positions", numbers.positions},
           {"replicates", numbers.replicates},
@@ -88,7 +88,7 @@ json varianceNumbersView(const FidelityNumbers& numbers) {
 
 using NumbersView = json (*)(const FidelityNumbers& numbers);
 
-// The parts of one cell, each under its name: "layer", "tiles" or "task".
+// The parts of one cell, each with its name in the member `key`: "layer", "tiles" or "task".
 json partsView(const std::vector<FidelityNumbers>& parts, const char* key, NumbersView view) {
   json rows = json::array();
   for (const FidelityNumbers& part : parts) {
@@ -98,7 +98,7 @@ json partsView(const std::vector<FidelityNumbers>& parts, const char* key, Numbe
   return rows;
 }
 
-// Of a line only where its points are: each number is in the document once.
+// Has the indices of points, so that each number is in the document once.
 json linesView(const std::vector<CurveLine>& lines) {
   json rows = json::array();
   for (const CurveLine& line : lines) {
@@ -140,7 +140,7 @@ json fidelityRows(const std::vector<FidelityPoint>& points,
   for (const FidelityPoint& point : points) {
     json row = view(point);
     row["questions"] = point.questions;
-    // A number here and text in the summary, as their readers know it.
+    // A number here, a text in summary.json: their readers expect it.
     for (json& layer : row["layers"]) {
       layer["layer"] = std::stoul(layer["layer"].get<std::string>());
     }
@@ -149,7 +149,7 @@ json fidelityRows(const std::vector<FidelityPoint>& points,
   return rows;
 }
 
-// Leaves of the experiment's JSON form as ["spec.a.b", "value"].
+// Adds the leaves of a JSON value as ["spec.a.b", "value"].
 void flatten(const json& node, const std::string& path, json* rows) {
   if (node.is_object()) {
     for (const auto& [key, child] : node.items()) flatten(child, path + "." + key, rows);
@@ -184,7 +184,8 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
 }
 
 // Returns the rollout speed over the last updates, without pauses for evaluation: the few long gaps
-// do not move the median time between two updates. Returns nothing below three updates.
+// do not move the median time between two updates. Returns nothing below three updates, or if that
+// median is 0.
 std::optional<double> episodesPerSecond(const RunSnapshot& snapshot) {
   const auto& history = snapshot.history;
   if (history.size() < 3) return std::nullopt;
@@ -243,7 +244,7 @@ json fidelityView(const FidelityPoint& point) {
 
 json varianceView(const FidelityPoint& point) { return pointView(point, varianceNumbersView); }
 
-// What the surrogate says of each layer, with 95 % intervals.
+// Returns the surrogate's estimate of each layer's worth, with 95 % intervals.
 json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budget) {
   json rows = json::array();
   for (const LayerWorth& worth : layerWorths(spec, state, budget)) {
@@ -253,8 +254,8 @@ json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budge
   return rows;
 }
 
-// The published schedule of each total budget that one is learned for, how the newest candidate
-// fares against uniform, and what reads are worth.
+// Returns for each total budget the published schedule, how the newest candidate fares against
+// uniform, and what reads are worth.
 json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   json rows = json::array();
   if (!spec.has_update()) return rows;
@@ -302,7 +303,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"state", wordOf(snapshot.phase)},
       {"started_unix_ms", snapshot.run.started_unix_ms},
       {"now_unix_ms", now_unix_ms},
-      // The clock that the start was told by may be ahead of ours.
+      // The start was read from the clock of another machine, which may be ahead.
       {"wall_seconds",
        static_cast<double>(now_unix_ms - std::min(now_unix_ms, snapshot.run.started_unix_ms)) /
            1000.0},

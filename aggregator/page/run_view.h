@@ -10,7 +10,7 @@
 namespace allot {
 
 struct RunView {
-  // An object of all values that are shown directly: names, counts, curves, workers.
+  // An object of the values that are shown directly: names, counts, curves, workers.
   nlohmann::json facts = nlohmann::json::object();
   std::vector<CurvePoint> points;  // all points; the page draws some of them
   std::vector<FidelityPoint> fidelity;
@@ -20,8 +20,7 @@ struct RunView {
   std::string decode = {};    // the method that the run decodes with; selects the headline
 };
 
-// Builds the view. now: Unix time, ms. It has at most about 1000 points of the history, evenly
-// thinned.
+// Builds the view. Its history is thinned evenly to at most 1000 points and the last one.
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
 // Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;

@@ -8,7 +8,7 @@ namespace allot {
 
 namespace {
 
-// Names come from workers and may hold anything.
+// Replaces bytes that are not UTF-8: names come from workers.
 std::string jsonText(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -38,7 +38,7 @@ HttpReply SharedView::reply(const std::string& path) {
   return servePage(path, path == kViewPath ? serve() : "");
 }
 
-// Made and copied outside of the lock: the main thread does not wait for this.
+// Builds and copies the view without the lock, so that the main thread does not wait.
 std::string SharedView::serve() {
   std::unique_lock lock(mutex_);
   asked_ = now_();

@@ -23,9 +23,11 @@ class SharedView {
   void set(RunSnapshot snapshot, const std::string& run_id);
   // Notes that no newer snapshot is available, and why.
   void keep(const std::string& why);
-  // Serves the page's paths (page.h) and the status document. Each is computed on request.
+  // Serves the page's paths (page.h) and the status document. The view is computed at the first
+  // request after set(), the status at each request.
   HttpReply reply(const std::string& path);
-  // Returns true if a page is open: it makes a request every two seconds.
+  // Returns true if /api/run was requested in the last 5 s. The page of a run that goes on requests
+  // it every two seconds.
   bool isWatched() const;
 
  private:

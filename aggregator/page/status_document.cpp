@@ -23,7 +23,7 @@ using From = StatusReading::From;
 constexpr size_t kLongestName = 100;
 constexpr size_t kLongestSentence = 1000;
 constexpr size_t kLongestWorkerError = 300;
-// A leader that has said nothing for so long is stuck or cut off.
+// A leader whose status is older is stuck or cut off.
 constexpr uint64_t kSilentMs = 15'000;
 
 json fixedDigits(double value, int digits) {
@@ -72,7 +72,7 @@ json statusWorker(const v1::WorkerBeat& worker) {
           {"last_error", printable(worker.last_error(), kLongestWorkerError)}};
 }
 
-// Of too many, those that ended with an error come first: they say why there are too few.
+// Lists at most kStatusWorkers, those that ended with an error first.
 json statusWorkers(const std::vector<v1::WorkerBeat>& workers) {
   std::vector<const v1::WorkerBeat*> shown;
   for (const v1::WorkerBeat& worker : workers) shown.push_back(&worker);
@@ -117,8 +117,8 @@ json refusalsView(const std::vector<Refusal>& refusals) {
   return rows;
 }
 
-// The learned schedule at the run's total budget, as the page's headline has it; where nothing is
-// learned, the one that scored highest there.
+// Returns the headline's learned point or, without one, the most accurate point of `decode` at the
+// total budget.
 std::optional<size_t> bestPlace(const std::vector<CurvePoint>& points,
                                 const std::vector<CurveLine>& lines, const HeadlinePoints& headline,
                                 uint64_t total_budget, const std::string& decode) {
@@ -158,7 +158,7 @@ json bestView(const RunSnapshot& snapshot) {
           {"dense", accuracyOf(headline.dense)}};
 }
 
-// What its aggregator says of itself.
+// The members that the aggregator reports of itself.
 json toldView(const std::optional<v1::AggregatorStatus>& told) {
   const v1::AggregatorStatus status = told.value_or(v1::AggregatorStatus());
   const bool knows_room = told && told->has_updates_until_full();
@@ -177,7 +177,7 @@ json toldView(const std::optional<v1::AggregatorStatus>& told) {
 
 uint64_t maxUpdatesOf(const RunSnapshot& snapshot) {
   const v1::Spec& spec = snapshot.experiment.spec();
-  // An edited file may ask for fewer than there are: none is taken back.
+  // An edited file may ask for fewer updates than were made.
   return spec.has_update()
              ? std::max<uint64_t>(spec.update().max_updates(), snapshot.state.policy().version())
              : 0;

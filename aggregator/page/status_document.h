@@ -13,12 +13,12 @@ namespace allot {
 // This version may get more fields; no field changes its meaning or is removed.
 inline constexpr char kStatusApiVersion[] = "cli.allot.dev/v1";
 inline constexpr char kStatusKind[] = "Status";
-// Upper bound of the document's size, whatever foreign data it has.
+// Upper bound of the document's bytes at /api/status, whatever foreign data it has.
 inline constexpr size_t kLargestStatus = 128 * 1024;
 inline constexpr size_t kStatusWorkers = 50;  // workers listed; all are counted
-inline constexpr size_t kStatusRefusals = 5;  // refusals listed; all are counted
+inline constexpr size_t kStatusRefusals = 5;  // newest refusals listed; all are counted
 
-// The source of a reading.
+// The source and the time of a reading.
 struct StatusReading {
   enum class From {
     kRun,    // a store in which processes may be at work
@@ -27,31 +27,31 @@ struct StatusReading {
   };
   From from = From::kRun;
   uint64_t now_unix_ms = 0;
-  std::string resume_command = {};  // for a run on this machine that has ended
+  std::string resume_command = {};  // of kEnded; else ""
   std::string arguments = {};       // that name the run in a command
   // The time of the last reading and the reason why there is no newer one; "": it is current.
   uint64_t stale_since_unix_ms = 0;
   std::string stale_why = {};
 };
 
-uint64_t maxUpdatesOf(const RunSnapshot& snapshot);  // 0: the run learns nothing
+// Returns spec.update.maxUpdates, or the number of updates made if that is larger; 0 without
+// spec.update.
+uint64_t maxUpdatesOf(const RunSnapshot& snapshot);
 
 // Returns the state of the run in one word.
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading);
-// Returns why the run makes no progress, with the remedy; "" while it does or once it is finished.
+// Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunSnapshot& snapshot, const StatusReading& reading);
-// Names workers of another build than the aggregator's, as during an upgrade; "" if there are none.
-// The run goes on. Results are checked for every build. Keys that a worker does not know have the
-// value of its behaviour (core/spec/spec_schema.h). Both builds score the same task. Their
-// floating-point sums may differ in the last bits, so that a synchronous run cannot be repeated
-// exactly.
+// Names live workers of another build than the aggregator's, some of each build. "" if there are
+// none or the aggregator's build is unknown. Sums of two builds may differ in the last bits, so
+// that a synchronous run cannot be repeated exactly.
 std::string otherBuilds(const RunSnapshot& snapshot);
 
 // Returns consumed results by lag, up to the last class that has any: [{lag, results}].
 nlohmann::json lagHistogram(const v1::AggregatorState& state);
 
-// Returns the document. Fractions are strings of fixed digits, so that a document changes only if
-// the run did; unknown values are null. docs/status.md describes the fields.
+// Returns the document, which docs/status.md describes. Fractions are strings of fixed digits, so
+// that they change only if the run did.
 nlohmann::json statusDocument(const RunSnapshot& snapshot, const StatusReading& reading);
 
 }  // namespace allot

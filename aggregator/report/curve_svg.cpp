@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -15,7 +14,7 @@
 namespace allot {
 namespace {
 
-// The words of a method's text: its name and its key=value pairs.
+// Returns the words of a method's text: its name and its key=value pairs.
 std::vector<std::string> wordsOf(const std::string& text) {
   std::vector<std::string> words;
   for (size_t from = 0; from <= text.size();) {
@@ -26,7 +25,7 @@ std::vector<std::string> wordsOf(const std::string& text) {
   return words;
 }
 
-// "epsilon" of "epsilon=0.1"; "" if the value is no number.
+// Returns "epsilon" for "epsilon=0.1"; "" if there is no number after "=".
 std::string numericKey(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos) return "";
@@ -36,7 +35,8 @@ std::string numericKey(const std::string& word) {
   return parsed.ec == std::errc() && parsed.ptr == end ? word.substr(0, equals) : "";
 }
 
-// A text leaves out what has its default, so that dropping the pair sets the default.
+// Removes a numeric parameter. A method's text omits defaults, so that the rest is the method with
+// the default.
 std::string without(const std::string& text, const std::string& key) {
   std::string rest;
   for (const std::string& word : wordsOf(text)) {
@@ -48,7 +48,7 @@ std::string without(const std::string& text, const std::string& key) {
 
 bool isDense(const CurvePoint& point) { return point.schedule == kDenseSchedule; }
 
-// The scores of a task in a cell, or of all of it.
+// Returns the scores of a task, or of all questions if `task` is "".
 std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& task) {
   if (task.empty()) return TaskScore{"", point.n, point.accuracy, point.low, point.high};
   for (const TaskScore& score : point.tasks) {
@@ -245,7 +245,7 @@ Plot oneHotPlot(const std::vector<CurvePoint>& points) {
   std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
   std::set<double> layers;
   for (const CurvePoint& point : points) {
-    // What a cut layer lost is seen beside the schedule that cuts none.
+    // A level shows the schedule that cuts no layer, for comparison.
     if (point.schedule == kUniformSchedule) {
       plot.levels = {{fmt::format("uniform ({:.1f} %)", point.accuracy * 100), point.accuracy}};
     } else if (isDense(point) && plot.levels.empty()) {

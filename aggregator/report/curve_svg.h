@@ -1,6 +1,6 @@
 #pragma once
-// Accuracy against what was read: curve.svg of a run's report, its other figures, and the pictures
-// of documents (`allot plot`).
+// The plots of a run: curve.svg of its report, the report's other figures, and the pictures of
+// documents (`allot plot`).
 //
 // Pure functions, any thread.
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// How each line looks in every plot of a run: by its method, or where there is one method only by
-// its schedule. Names what tells the lines apart: method, schedule, or both.
+// Gives the lines of a run's plots, known by method and schedule, their styles and names. A name
+// has what tells the lines apart: method, schedule, or both.
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<CurvePoint>& points,
@@ -38,43 +38,46 @@ struct Measured {
   PlotPoint point;
 };
 
-// Joined by x: the budgets of one method and schedule; and methods that differ in one number only,
-// as vattention with several epsilons, where each has been measured at one budget (or has none).
+// Makes lines with points by ascending x. One line has the budgets of one method and schedule, or
+// methods that differ in one number only (vattention with several epsilons), each measured at one
+// budget or without any.
 std::vector<PlotSeries> linesByNumber(const std::vector<Measured>& measured,
                                       const LineStyles& styles);
 
-// The name of a method's line: its text without the parameter in which it differs from most others,
-// and that parameter's name; the text and "" where there is no such other.
+// The name of a method's line: its text without the numeric parameter in which it differs from most
+// others, and the name of that parameter. The whole text and "" if no other differs in one only.
 struct NumberedName {
   std::string text;
   std::string parameter;
 };
 NumberedName nameWithoutNumber(const std::string& method, const std::vector<std::string>& methods);
 
-// A schedule that spends everything in one layer: not a point of a line, but of the profile by
-// layer.
+// Returns true for a schedule of evaluation.schedules oneHot. Of the plots only oneHotPlot() shows
+// it.
 bool isOneHot(const std::string& schedule);
 
 // ---- The plots.
 
-// Points of one method and schedule make one line; those without a budget are left out. With a
-// task, its scores instead of all.
+// Accuracy against total budget, a line for each method and schedule, and a level for dense
+// attention. Other points without a budget, and one-hot schedules, are left out. task: its scores
+// instead of those of all questions.
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task = "");
 
-// What of dense attention's reads a cell made.
+// A share of dense attention's reads.
 enum class CurveShare { kKvBytes, kKeyBytes, kPrefillBlocks };
 
-// Accuracy against that share. Methods that differ in one number make one line.
+// Accuracy against that share, with linesByNumber(), and a level for dense attention. Points
+// without the share or with 0, and one-hot schedules, are left out.
 Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share);
 
-// Accuracy of the schedules that cut one layer, layer by layer.
+// Accuracy of the one-hot schedules against the layer that each cuts.
 Plot oneHotPlot(const std::vector<CurvePoint>& points);
 
-// A learned schedule as bars. draws: [layers] draws per head and step
+// A learned schedule as bars. draws: [layers] draws per head and step.
 Plot schedulePlot(const std::vector<double>& draws);
 
-// `title` goes above the picture.
+// Returns curvePlot() as SVG under "TITLE: accuracy against sample budget".
 std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points);
 
 }  // namespace allot

@@ -11,9 +11,9 @@ namespace {
 
 constexpr size_t kColours = 8;
 constexpr size_t kShapes = 5;
-constexpr size_t kFew = 4;  // lines up to which intervals are drawn in full strength
+constexpr size_t kFew = 4;  // with more lines intervals are faint
 constexpr double kWhisker = 4;
-constexpr double kLetter = 7.3;        // about the width of one
+constexpr double kLetter = 7.3;        // about the width of a letter, in pixels
 constexpr double kLargeLetter = 10.5;  // in a page, whose style enlarges it on a phone
 constexpr double kLegendRow = 22;
 
@@ -40,7 +40,7 @@ constexpr std::string_view kStyle = R"css(
 .s6{stroke:#b3a0ee}.f6{fill:#b3a0ee}.s7{stroke:#c3ccd5}.f7{fill:#c3ccd5}}
 )css";
 
-// Where numbers stand on the paper.
+// Maps values of an axis to pixels.
 struct Scale {
   double low = 0;  // of the axis, in log2 where it is logarithmic
   double high = 1;
@@ -72,7 +72,7 @@ std::vector<double> valuesOf(const Plot& plot, bool of_x) {
     if (series.bars && !of_x) values.push_back(0);
     for (const PlotPoint& point : series.points) {
       if (!isDrawn(plot, point)) continue;
-      // A diagonal is to be seen: both axes then show the same numbers.
+      // The y axis covers the values of x as well if there is a diagonal.
       if (of_x || plot.diagonal) values.push_back(point.x);
       for (const double y : {point.low, point.y, point.high}) {
         if (!of_x && std::isfinite(y) && (!logarithmic || y > 0)) values.push_back(y);
@@ -85,7 +85,7 @@ std::vector<double> valuesOf(const Plot& plot, bool of_x) {
   return values;
 }
 
-// A round step that gives four to nine ticks.
+// Returns a round step. The span has 3 to 8 of them.
 double tickStep(double span) {
   double step = std::pow(10, std::floor(std::log10(span / 8)));
   for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
@@ -120,8 +120,9 @@ Scale scaleOf(const PlotAxis& axis, const std::vector<double>& values, double fr
   return scale;
 }
 
-// Round numbers between the ends: on a logarithmic axis 1, 2 and 5 times powers of ten, or the
-// powers alone where those are many.
+// Returns round numbers between the ends. On a logarithmic axis they are 1, 2 and 5 times powers of
+// ten. From 3.5 decades on they are the powers alone, below one decade at most ten multiples of a
+// round step.
 std::vector<double> roundTicks(const Scale& scale) {
   std::vector<double> ticks;
   if (!scale.logarithmic) {
@@ -159,7 +160,6 @@ std::string numberText(double value, const PlotAxis& axis) {
   return fmt::format("{:.6g}", value);
 }
 
-// "100 %" on a log axis of shares, "0.05", "128".
 std::string xTicks(const Plot& plot, const Scale& scale, const Frame& frame) {
   std::string svg;
   double free_from = 0;
@@ -197,7 +197,7 @@ std::string yTicks(const Plot& plot, const Scale& scale, const Frame& frame) {
   return svg;
 }
 
-// Up the axis, or in a part above it, where there is more room for words.
+// Draws the label up the axis, or in a part of a page above it, where there is more room.
 std::string yLabel(const Plot& plot, const Frame& frame) {
   const std::string label = escapedXml(plot.y.label);
   if (!plot.standalone) return fmt::format("<text x=\"6\" y=\"20\">{}</text>\n", label);
@@ -215,7 +215,7 @@ std::string axes(const Plot& plot, const Scale& x, const Scale& y, const Frame& 
          yLabel(plot, frame);
 }
 
-// A filled mark; the shape goes with the style.
+// Draws a filled mark, whose shape and colour are the style's.
 std::string mark(size_t style, double x, double y) {
   const size_t colour = style % kColours;
   const auto path = [&](std::string_view steps, double dx, double dy) {
@@ -293,7 +293,8 @@ std::string sampleOf(const PlotSeries& series, double x, double y) {
                      dashOf(style), x, y, mark(style, x + 13, y));
 }
 
-// The legend of a picture of its own, in rows; `*bottom` is where it ends.
+// Draws the legend of a standalone picture in rows from `*bottom` down. Sets `*bottom` to the last
+// row.
 std::string legendRows(const Plot& plot, double left, double right, double* bottom) {
   std::string svg;
   double x = left;

@@ -24,7 +24,7 @@
 namespace allot {
 namespace {
 
-// Of a plot in the page: two stand side by side, or fill a phone.
+// Size of a plot in the page. Two fit side by side.
 constexpr double kWidth = 560;
 constexpr double kHeight = 340;
 
@@ -54,7 +54,7 @@ std::string figure(std::string_view heading, std::string_view note, const Plot& 
   return section(heading, note, plotLegend(plot.series, plot.levels) + part(plot));
 }
 
-// 3 of "3", of "03" and of "3-4"; 0 of words.
+// Returns 3 for "3", "03" and "3-4"; 0 for words.
 double leadingNumber(const std::string& text) {
   double number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
@@ -96,7 +96,7 @@ std::string shareFigure(const Data& data, CurveShare share, std::string_view hea
 std::string oneHotFigure(const Data& data) {
   const Plot plot = oneHotPlot(newestCompletePerCell(data.points));
   return figure(plot.title,
-                "one layer with a single draw, the others with the rest of the budget; 95 % "
+                "one layer with a single draw, the others with their uniform share; 95 % "
                 "intervals",
                 plot);
 }
@@ -207,7 +207,7 @@ std::string fidelityFigures(const Data& data, const std::vector<VarianceSlope>& 
 
 std::string cell(const std::string& text) { return "<td class=\"r\">" + text + "</td>"; }
 
-// Darker where the error is larger, on a logarithmic scale over the whole table.
+// Darker where the value is larger, on a logarithmic scale over the whole table.
 std::string heatCell(double value, double least, double most) {
   const double share =
       most > least && value > 0 ? std::log(value / least) / std::log(most / least) : 0;
@@ -225,7 +225,7 @@ std::string nameCells(const FidelityPoint& point) {
   return "<td>" + name + "</td>" + cell(samples);
 }
 
-// What nameCells() are of.
+// The heads of nameCells().
 const std::string kNameHead = "<th>method</th><th class=\"r\">S</th>";
 
 std::string table(const std::string& head, const std::string& rows) {
@@ -367,7 +367,7 @@ std::string fidelityCards(const Data& data, const std::vector<VarianceSlope>& sl
                                       points.front().support_tile));
 }
 
-// A method's cells under all schedules read prompts alike, unless it draws.
+// A prefill method has one row, or one for each schedule and budget if it draws.
 std::string prefillTable(const Data& data) {
   std::string rows;
   std::set<std::string> seen;
@@ -403,7 +403,7 @@ std::string prefillTable(const Data& data) {
 }
 
 constexpr std::string_view kReport = "/report/";
-// What writeReport leaves. Nothing else of the folder is shown, whatever a path says.
+// The files of writeReport(). No other file of the folder is served.
 struct ReportFile {
   std::string_view name;
   const char* type;
@@ -539,7 +539,8 @@ Result<std::string> reportHtml(const RunView& view) {
     return fmt::format("{}\n{}\n{}", open, text, close);
   };
   std::string html(page::kIndexHtml);
-  // Later marks are looked for in a text that holds the earlier files; the data comes last.
+  // Marks are looked for in a text that holds all earlier insertions. In these, texts of a run are
+  // escaped.
   ALLOT_TRY(put(
       html, "<link rel=\"icon\" href=\"icon.svg\">",
       fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">", kReportLoads)));

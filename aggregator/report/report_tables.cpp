@@ -27,7 +27,8 @@ std::string csvNumber(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
-// Splits a line of a CSV file. A quoted field holds no end of a line.
+// Splits a line of a CSV file.
+// Requires: no field holds a newline.
 std::vector<std::string> csvFields(const std::string& line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -46,13 +47,13 @@ std::vector<std::string> csvFields(const std::string& line) {
   return fields;
 }
 
-// One line of curve.csv, by the names of the first.
+// A line of curve.csv, by the names in the first line.
 class CurveLineReader {
  public:
   CurveLineReader(const std::vector<std::string>& names, const std::vector<std::string>& fields)
       : names_(names), fields_(fields) {}
 
-  // Empty where the file has no such column.
+  // Returns a field; "" if the line has none under this name.
   std::string text(const char* name) const {
     const auto at = std::find(names_.begin(), names_.end(), name) - names_.begin();
     return static_cast<size_t>(at) < fields_.size() ? fields_[at] : "";
@@ -79,7 +80,7 @@ class CurveLineReader {
   std::string wrong_;
 };
 
-// The mean and the ends of its interval.
+// Returns the mean and the ends of its interval, or three empty fields.
 std::string csvDifference(const std::optional<PairedDifference>& paired) {
   if (!paired) return ",,";
   return fmt::format("{},{},{}", paired->mean, paired->interval.low, paired->interval.high);

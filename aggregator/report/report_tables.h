@@ -10,16 +10,17 @@
 
 namespace allot {
 
-// A row for all questions of each cell (task "all"), then one for each task. Shares of what dense
-// attention reads are those of whole cells, and empty where they were not counted.
+// Returns a row for each point (task "all"), then a row for each task of each point. In the latter
+// all columns behind the task are empty, except repeats.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
-// The points of such a text, each with its tasks, without the differences and what is not in it.
-// kData names `place` and the line.
+// Reads the points of such a text with their tasks: method, schedule, budget, version, n, accuracy,
+// interval, prefill, and the shares of KV bytes, key bytes and prefill blocks. kData names `place`,
+// the line and the column without a number.
 Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std::string& place);
 
-// A row for each cell (part "all"), then one for each layer, number of tiles, layer and number
-// of tiles ("7/3-4"), and task in it.
+// Return a row for each point (part "all"), then rows for each point's parts: layers, numbers of
+// tiles, layers by number of tiles ("7/3-4"), and tasks.
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
 std::string varianceCsv(const std::vector<FidelityPoint>& points);
 

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "aggregator/clocks.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/report/report.h"
+#include "core/clocks.h"
 #include "core/files/files.h"
 #include "core/spec/spec_change.h"
 #include "store/archive/archive.h"
@@ -28,7 +28,7 @@ bool RunFiles::write(RunSnapshot snapshot, bool at_end) {
         if (dir_.empty()) return {};
         const uint64_t unix_ms = unixMs();
         ALLOT_TRY(writeReport(dir_, runView(snapshot, unix_ms, run_id_)));
-        // An imported run's is its user's.
+        // A file that is there is kept.
         const std::string file = dir_ + "/experiment.yaml";
         if (std::error_code ignored; !std::filesystem::exists(file, ignored)) {
           ALLOT_TRY(writeWholeFile(file, experimentYaml(snapshot.run.experiment)));
@@ -59,7 +59,7 @@ std::optional<Status> EndFiles::look(uint64_t now, const std::function<RunSnapsh
   auto outcome = files_.outcome();
   if (!begun_) {
     begun_ = now >= again_ && !files_.isBusy() && files_.write(snapshot(), true);
-    return outcome;  // of what an evaluation had begun
+    return outcome;  // of a write that began before the end
   }
   if (!outcome) return std::nullopt;
   written_ = outcome->has_value();

@@ -24,13 +24,14 @@ class RunFiles {
   // dir: "" writes nothing. open: a store connection for the thread that writes.
   RunFiles(std::string dir, std::string run_id, Open open);
 
-  // Begins to write, unless it is writing: false. What has grown long is exported less often, so
-  // that no more than a twentieth of the time goes into it; at_end: always.
+  // Starts to write report and export. Returns false, and does nothing, until the outcome of the
+  // write before has been taken. The export is left out for 20 times the duration of the last
+  // successful one, unless at_end is set.
   bool write(RunSnapshot snapshot, bool at_end);
-  // What became of the last write, once, when it has ended.
+  // Returns the outcome of a write once, after it has ended; else nothing.
   std::optional<Status> outcome();
   bool isBusy() const { return writing_.valid(); }
-  // Waits for the end of the last write.
+  // Waits for a write whose outcome has not been taken, and returns that. Success if there is none.
   Status wait();
 
  private:
@@ -41,19 +42,20 @@ class RunFiles {
   std::future<Status> writing_;
 };
 
-// The files of a run's end while it stays there: written once, and tried again until they are.
-// Owned and used as RunFiles.
+// The files of a run's end while it stays there: tried again until they are written. Owned and used
+// as RunFiles.
 class EndFiles {
  public:
-  static constexpr uint64_t kAgainMs = 60'000;  // after files that could not be written
+  static constexpr uint64_t kAgainMs = 60'000;  // after a failure other than kUnavailable
 
   explicit EndFiles(RunFiles* files) : files_(*files) {}
 
-  // One look, some times a second: what became of a try, once, when it has ended. A store that is
-  // away is asked again at once. now: monotonic, ms; snapshot: the run at its end.
+  // Starts to write the end's files unless a write goes on, they are written, or kAgainMs have not
+  // passed since a failure. Returns the outcome of each write once; the first may be of a write
+  // that began before the end. now: monotonic, ms; snapshot: the run at its end.
   std::optional<Status> look(uint64_t now, const std::function<RunSnapshot()>& snapshot);
   bool written() const { return written_; }
-  // The run goes on: its next end has files of its own.
+  // Called when the run goes on: its next end has files of its own.
   void leave() { begun_ = written_ = false; }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kNoCharacter[] = "\xef\xbf\xbd";  // U+FFFD
 
-// What protobuf and JSON take for text.
+// Replaces bytes that are not UTF-8, which protobuf and JSON refuse, by U+FFFD.
 std::string asUtf8(std::string_view bytes) {
   std::string text;
   for (size_t at = 0; at < bytes.size();) {
@@ -23,22 +23,20 @@ std::string asUtf8(std::string_view bytes) {
   return text;
 }
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
-
-// Whole characters, `most` bytes of them at most.
+// Return the longest beginning and end of whole characters with at most `most` bytes.
 std::string_view beginning(std::string_view text, size_t most) {
   if (text.size() <= most) return text;
-  while (most > 0 && continues(text[most])) --most;
+  while (most > 0 && continuesCharacter(text[most])) --most;
   return text.substr(0, most);
 }
 
 std::string_view ending(std::string_view text, size_t most) {
   size_t from = text.size() - std::min(most, text.size());
-  while (from < text.size() && continues(text[from])) ++from;
+  while (from < text.size() && continuesCharacter(text[from])) ++from;
   return text.substr(from);
 }
 
-// Graders look at the end, people at the beginning as well.
+// Cuts the text to `most` bytes: a quarter of them its beginning, the rest its end.
 void cutText(v1::Answer* answer, size_t most) {
   const std::string text = answer->text();
   const bool whole = answer->left_out() == 0 && answer->end().empty();
@@ -72,7 +70,7 @@ void cutExpected(v1::Answer* answer, size_t most) {
   answer->set_expected_left_out(left_out);
 }
 
-// How much of each answer is kept, from one that has room to the shortest that says something.
+// The bytes that are kept of each answer, from the full length to the shortest useful one.
 struct Lengths {
   size_t text = 0;
   size_t prompt = 0;
@@ -101,7 +99,7 @@ v1::Answer answerOf(const GivenAnswer& given) {
       answer.add_tokens(static_cast<uint32_t>(token));
     }
   }
-  // Of a prompt of a million tokens only the end is looked at.
+  // Only the end is converted: a prompt may have a million tokens.
   const std::string_view end = ending(given.prompt, kLongestPromptEnd);
   answer.set_prompt_end(asUtf8(end));
   answer.set_prompt_left_out(given.prompt.size() - end.size());
@@ -116,20 +114,13 @@ v1::Answer answerOf(const GivenAnswer& given) {
 }
 
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score) {
-  switch (keptAnswersOf(evaluation)) {
-    case KeptAnswers::kNone:
-      return false;
-    case KeptAnswers::kWrong:
-      return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
-    case KeptAnswers::kAll:
-      return true;
-  }
-  return false;
+  const KeptAnswers kept = keptAnswersOf(evaluation);
+  if (kept != KeptAnswers::kWrong) return kept == KeptAnswers::kAll;
+  return score.score() < 1 || (score.has_other_score() && score.other_score() < 1);
 }
 
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers) {
-  // A grid that is too large is the aggregator's to refuse: planned here, it would fill the memory
-  // of the worker that brings it the number of layers.
+  // The aggregator refuses a grid that is too large. Planning it here would fill a worker's memory.
   if (!checkGrid(experiment, layers)) return 0;
   const v1::Spec& spec = experiment.spec();
   const auto unitsOf = [&](uint64_t version) -> uint64_t {

@@ -12,15 +12,15 @@
 
 namespace allot {
 
-// Limits in bytes: of an answer, of the end of a prompt, of the references, and of each grader's
-// reading.
+// Limits in bytes: of an answer's text, of the end of a prompt, of all references together, and of
+// the part that a grader took.
 inline constexpr size_t kLongestAnswer = 2000;
 inline constexpr size_t kLongestPromptEnd = 400;
 inline constexpr size_t kLongestExpected = 400;
 inline constexpr size_t kLongestTaken = 200;
-// Tokens that are kept of an answer without text.
+// Most tokens that are kept of an answer without text.
 inline constexpr int kMostTokensKept = 16;
-// Bytes of all answers of one evaluation unit, and of a run that is not extended (about).
+// Most bytes of all answers of one evaluation unit, and of a run that is not extended (about).
 inline constexpr uint64_t kLargestAnswers = 64 * 1024;
 inline constexpr uint64_t kAnswersOfARun = 64 * 1024 * 1024;
 
@@ -34,25 +34,25 @@ struct GivenAnswer {
   std::vector<v1::GraderReading> readings = {};
 };
 
-// Returns the part of it that is kept: its beginning and, a longer part, its end, which graders
-// read.
+// Returns the answer as it is kept. Of a text over kLongestAnswer a quarter of that is the
+// beginning, the rest the end. Bytes that are not UTF-8 become U+FFFD.
 v1::Answer answerOf(const GivenAnswer& given);
 
 // Returns true if an answer with this score is to be kept. A "wrong" answer is one that either
 // grader scores below 1.
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
-// Returns the bytes for the answers of one unit: kLargestAnswers, or less if all units of the run
-// would then exceed kAnswersOfARun. The length is the experiment's; a run that is
-// extended stores more. Returns 0 for a grid that checkGrid refuses.
+// Returns the bytes for the answers of one unit: kLargestAnswers, or less if the units of all
+// spec.update.maxUpdates would then exceed kAnswersOfARun. Returns 0 for a grid that checkGrid
+// refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
-// Returns the answers, all cut to the same shorter length if they do not fit into `room`. If that
-// is not enough, the last ones are left out.
+// Fits the answers into `room` serialized bytes: if necessary, cuts all to the same shorter length,
+// then leaves out the last ones and counts them. The count alone may exceed `room`.
 v1::EvaluationAnswers fitted(std::vector<v1::Answer> answers, uint64_t room);
 
-// Returns true if the answers of a worker's result are possible: for questions that the result has
-// scores of, each once, and within the limits. A result without answers is possible.
+// Returns true if the answers of a worker's result are possible: at most kLargestAnswers bytes, no
+// more than there are scores, and for questions that have scores, each once.
 bool answersArePossible(const v1::EvaluationResult& result);
 
 }  // namespace allot

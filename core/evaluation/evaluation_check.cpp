@@ -14,11 +14,11 @@
 namespace allot {
 namespace {
 
-// Far above anything that a worker can count or measure, and sums of millions stay exact or finite.
+// Far above anything that a worker can count or measure. Sums of thousands stay exact or finite.
 constexpr uint64_t kMostCounted = uint64_t{1} << 52;
 constexpr double kLargestSum = 1e100;
-constexpr double kLongestSeconds = 1e7;  // as of episodes
-// Roundings of sums that were added up in another order.
+constexpr double kLongestSeconds = 1e7;  // as in checkResult()
+// Allows for roundings of sums in another order.
 constexpr double kSlack = 1 + 1e-6;
 
 bool isSum(double value) { return value >= 0 && value <= kLargestSum; }
@@ -52,7 +52,7 @@ bool countsCanBe(const v1::DecodeCounts& counts) {
         counts.group_rows(), counts.key_bytes(), counts.value_bytes(), counts.dense_bytes()}) {
     if (count > kMostCounted) return false;
   }
-  // A shadow is read beside the keys at most once: less than as many bytes again.
+  // A shadow is read beside the keys at most once, and has fewer bytes than the keys.
   return counts.unique_rows() <= counts.dense_rows() &&
          counts.group_rows() <= counts.dense_rows() &&
          counts.value_bytes() <= counts.dense_bytes() &&
@@ -111,7 +111,7 @@ bool cellsCanBe(const v1::EvaluationResult& result, const EvaluationBounds& boun
   return true;
 }
 
-// Whether it is of the layers that the experiment asks for.
+// Returns true if the cell is of the layers that the experiment asks for.
 bool isAsked(const v1::AgreementCell& cell, const EvaluationBounds& bounds) {
   if (cell.has_layer() && cell.layer() >= layersOf(bounds)) return false;
   if (!bounds.agreement) return true;
@@ -146,7 +146,7 @@ bool varianceCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds)
     return false;
   }
   if (!isSum(cell.variance()) || !isSum(cell.closed_form())) return false;
-  // Outputs are nowhere closer together than around their mean.
+  // The sum of squared distances is least around the outputs' own mean.
   return cell.variance() * static_cast<double>(replicates - 1) <=
          cell.squared_error() * kSlack + 1e-9;
 }

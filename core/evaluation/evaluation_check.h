@@ -11,12 +11,12 @@
 
 namespace allot {
 
-// The limits of a result; 0: unknown, and only the format's limits apply.
+// The limits of a result. 0 or nothing: unknown, and only the limits of every experiment apply.
 struct EvaluationBounds {
   uint32_t tasks = 0;
   uint32_t layers = 0;
   std::optional<AgreementLayers> agreement = std::nullopt;
-  uint32_t replicates = 0;  // of a unit of variance
+  uint32_t replicates = 0;  // exactly, of a unit of variance
 };
 
 EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers);

@@ -80,22 +80,14 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
   return cells;
 }
 
-// Of one pair of methods, at most.
+// Returns the most cells of one pair of methods under a schedule.
 uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
-  switch (kind) {
-    case ScheduleKind::kUniform:
-    case ScheduleKind::kLearned:
-      return budgets;
-    case ScheduleKind::kOneHot:
-      return budgets * layers;
-    case ScheduleKind::kExplicit:
-      return 1;
-  }
-  return 0;
+  if (kind == ScheduleKind::kExplicit) return 1;
+  return kind == ScheduleKind::kOneHot ? budgets * layers : budgets;
 }
 
-// Whether either method of the pair draws by a budget. Text that is no method does: its units are
-// refused where they are evaluated.
+// Returns true if a method of the pair draws by a budget. Text that is no method counts as such;
+// its units are refused where they are evaluated.
 bool usesBudget(const std::string& prefill, const std::string& decode) {
   const auto uses = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;
@@ -104,14 +96,14 @@ bool usesBudget(const std::string& prefill, const std::string& decode) {
   return uses(prefill, kernels::Phase::kPrefill) || uses(decode, kernels::Phase::kDecode);
 }
 
-// Missing, in an experiment that was never completed: dense.
+// Returns the prefills; dense if the list is empty.
 std::vector<std::string> prefillsOf(const v1::Evaluation& evaluation) {
   if (evaluation.prefills().empty()) return {kDense};
   return {evaluation.prefills().begin(), evaluation.prefills().end()};
 }
 
-// "v000025/c0003/s2anta-flash tileSize=64/uniform/128", "/fidelity" or "/variance" behind it where
-// those are measured, and "/repeat-01" where it is answered another time.
+// Returns the unit, whose id is as in "v000025/c0003/s2anta-flash tileSize=64/uniform/128",
+// followed by "/fidelity" or "/variance" for these measures and by "/repeat-01" for repeat 1.
 v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure,
                           uint32_t repeat) {
   v1::EvaluationUnit unit;
@@ -200,13 +192,13 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
 
 Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   const v1::Evaluation& evaluation = experiment.spec().evaluation();
-  // Of one method with a budget: planEvaluation at version 0 of a fork, where all of them are due.
+  // schedules: cells of a pair with a budget at version 0 of a fork, where all of them are due.
   const auto budgets = static_cast<uint64_t>(evaluation.budgets_size());
   uint64_t schedules = 0;
   for (const v1::Schedule& schedule : evaluation.schedules()) {
     schedules += mostCells(kindOf(schedule), budgets, layers);
   }
-  uint64_t cells = 0, answered = 0, dense = 0;  // answered: a cell as often as it is
+  uint64_t cells = 0, answered = 0, dense = 0;  // answered: cells times their repeats
   const auto prefills = prefillsOf(evaluation);
   for (const std::string& prefill : prefills) {
     for (const std::string& method : evaluation.methods()) {
@@ -235,8 +227,7 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
       (answered > cells ? " in " + std::to_string(answered) + " repeats" : "") + ", times " +
       std::to_string(chunks) + " chunks of " + std::to_string(each) + " held-out questions " +
       std::to_string(units) + " units, more than " + std::to_string(kMostUnits) +
-      ": take fewer budgets, schedules, methods or repeats, or lower "
-      "spec.task.heldOutQuestions");
+      ": take fewer budgets, schedules, methods or repeats, or lower spec.task.heldOutQuestions");
 }
 
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {

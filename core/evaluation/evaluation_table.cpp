@@ -15,14 +15,14 @@ void count(double score, ScoreTally* tally) {
   tally->sum += score;
 }
 
-// Streams of bootstraps: all questions 0, those of task t t + 1.
+// Numbers of bootstrap streams: 0 for all questions, t + 1 for those of task t, and these.
 constexpr uint64_t kOtherGrader = UINT32_MAX;
 constexpr uint64_t kDifferences = uint64_t{1} << 32;
 
 constexpr size_t kWholeLines = 2;
 constexpr size_t kPoints = 1000;
 
-// The sums stay.
+// Removes what thinned cells lack.
 void forgetDetails(EvaluationCell* cell) {
   cell->tasks.clear();
   cell->other = {};
@@ -33,16 +33,17 @@ void forgetDetails(EvaluationCell* cell) {
   cell->over_uniform.reset();
 }
 
-// Of a cell that is not complete, or one of many. Answers to one question are not several
-// questions.
+// Returns the interval of an incomplete or thinned cell. Repeated answers to one question count as
+// one question.
 Interval wilsonOf(const ScoreTally& tally, uint64_t questions) {
   const double answers = std::max(1.0, static_cast<double>(tally.n));
   return wilson95(tally.sum * static_cast<double>(questions) / answers, questions);
 }
 
-double share(uint64_t part, uint64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : -1;
+double share(double part, uint64_t whole) {
+  return whole > 0 ? part / static_cast<double>(whole) : -1;
 }
+double share(uint64_t part, uint64_t whole) { return share(static_cast<double>(part), whole); }
 
 }  // namespace
 
@@ -79,11 +80,9 @@ void PrefillReads::add(const v1::PrefillCounts& counts) {
   sums.set_kept_mass(sums.kept_mass() + counts.kept_mass());
 }
 
-double PrefillReads::seconds() const {
-  return sums.prompts() > 0 ? sums.seconds() / static_cast<double>(sums.prompts()) : -1;
-}
+double PrefillReads::seconds() const { return share(sums.seconds(), sums.prompts()); }
 double PrefillReads::selectionSeconds() const {
-  return sums.prompts() > 0 ? sums.selection_seconds() / static_cast<double>(sums.prompts()) : -1;
+  return share(sums.selection_seconds(), sums.prompts());
 }
 double PrefillReads::density() const {
   if (sums.dense_blocks() == 0) return share(sums.unique_rows(), sums.dense_rows());
@@ -92,9 +91,7 @@ double PrefillReads::density() const {
 double PrefillReads::bytesShare() const {
   return share(sums.key_bytes() + sums.value_bytes(), sums.dense_bytes());
 }
-double PrefillReads::keptMass() const {
-  return sums.kept_queries() > 0 ? sums.kept_mass() / static_cast<double>(sums.kept_queries()) : -1;
-}
+double PrefillReads::keptMass() const { return share(sums.kept_mass(), sums.kept_queries()); }
 double PrefillReads::leastKeptMass() const {
   return sums.kept_queries() > 0 ? sums.least_kept_mass() : -1;
 }
@@ -112,9 +109,7 @@ std::optional<double> EvaluationCell::repeatDeviation() const {
 }
 
 double EvaluationCell::answerTokens() const {
-  return all.n > 0 && answer_tokens > 0
-             ? static_cast<double>(answer_tokens) / static_cast<double>(all.n)
-             : -1;
+  return answer_tokens > 0 ? share(answer_tokens, all.n) : -1;
 }
 
 double EvaluationCell::promptTokens() const {
@@ -186,7 +181,7 @@ void EvaluationTable::addScores(const v1::EvaluationResult& result, const Key& k
   if (repeat < cell->repeats) cell->repeat_sums[repeat] += sum;
 }
 
-// A question counts once, with its mean: its answers by other draws are not answers to others.
+// Sets the scores of a cell with repeats to its questions' means.
 void EvaluationTable::countMeans(const Key& key, EvaluationCell* cell) const {
   const auto found = questions_.find(key);
   if (cell->repeats < 2 || found == questions_.end()) return;
@@ -200,7 +195,7 @@ void EvaluationTable::countMeans(const Key& key, EvaluationCell* cell) const {
   }
 }
 
-// What a complete cell makes superfluous.
+// Notes a complete learned cell, and thins the line that it makes superfluous, if any.
 void EvaluationTable::thinOut(const EvaluationCell& completed) {
   const std::string& method = completed.method;
   auto& complete = complete_[method];
@@ -226,7 +221,7 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
       continue;
     }
     EvaluationCell& cell = it->second;
-    // A bootstrap would cost more than it says about one of many.
+    // The cell's own interval has not been computed, and a bootstrap would cost too much.
     if (cell.all.interval.low == 0 && cell.all.interval.high == 1) {
       cell.all.interval = wilsonOf(cell.all, cell.questions());
     }
@@ -246,7 +241,7 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
   }
 }
 
-// A bootstrap takes some 10 ms: only once, when nothing more will come and somebody asks.
+// Sets the intervals. Of a complete cell this takes some 10 ms, so that only cells() does it, once.
 void EvaluationTable::setIntervals(const Key& key, EvaluationCell* cell) const {
   if (cell->complete) countMeans(key, cell);
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
@@ -272,7 +267,7 @@ std::optional<PairedDifference> EvaluationTable::difference(const EvaluationCell
                           RandomStream(streams_, Purpose::kBootstrap, kDifferences));
 }
 
-// Whether all that the cell is compared with is there by now.
+// Compares the cell as far as possible. Returns true if no comparison is left to make.
 bool EvaluationTable::compare(const Key& key, EvaluationCell* cell) const {
   const auto against = [&](const Key& other, std::optional<PairedDifference>* over) {
     const auto found = cells_.find(other);

@@ -20,10 +20,10 @@ namespace allot {
 struct ScoreTally {
   uint64_t n = 0;
   double sum = 0;
-  // One for each question: its score, or in a complete cell with repeats its mean.
+  // By question: its score, or with repeats its mean, set by cells(). Empty in a thinned cell.
   ScoreCounts scores;
-  // 95 %, over questions: interval95 once the cell is complete. Before that, wilson95 of the number
-  // of questions that the answers would make with all their repeats.
+  // 95 %, over questions: interval95 of a complete cell, wilson95 of the mean with n / repeats
+  // questions of an incomplete one. In a thinned cell it is either.
   Interval interval = {0, 1};
 
   double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
@@ -46,19 +46,19 @@ struct KvReads {
   double valueRowsShare() const;
 };
 
-// Reads of prompts, summed over one for each question.
+// Reads of prompts, summed over units.
 struct PrefillReads {
   v1::PrefillCounts sums;
 
   void add(const v1::PrefillCounts& counts);
-  // Means of a prompt, as shares of dense attention; negative if nothing was counted.
+  // Return seconds of a prompt or shares of dense attention; negative if nothing was counted.
   double seconds() const;           // until the first token
   double selectionSeconds() const;  // of these, choosing blocks
-  // Share of blocks whose values were read; of value rows if each query is attended to separately.
+  // Returns the share of blocks whose values were read; of value rows if no blocks were counted.
   double density() const;
   double bytesShare() const;
-  double keptMass() const;
-  double leastKeptMass() const;
+  double keptMass() const;       // mean over queries
+  double leastKeptMass() const;  // of any query
 };
 
 // One cell of the grid, summed over the units recorded so far.
@@ -76,7 +76,7 @@ struct EvaluationCell {
   std::vector<double> repeat_sums;       // of scores, by repeat
   uint64_t answer_tokens = 0;            // of all answers; 0: not counted
   // Of a complete cell: its difference to dense attention, and to the uniform schedule of the same
-  // method and budget, if that cell is complete too. Both on the same questions.
+  // method and budget, on the same questions; nothing until that cell is complete, too.
   std::optional<PairedDifference> over_dense, over_uniform;
   KvReads reads;
   PrefillReads prompts;
@@ -88,8 +88,8 @@ struct EvaluationCell {
   // Returns the questions of a tally, each with all its repeats.
   uint64_t questionsOf(const ScoreTally& tally) const { return tally.n / repeats; }
   uint64_t questions() const { return questionsOf(all); }
-  // Returns the standard deviation of the repeats' accuracies (repeats - 1 in the denominator),
-  // which papers report beside a mean over repeats. Nothing for one repeat or an incomplete cell.
+  // Returns the standard deviation of the repeats' accuracies (repeats - 1 in the denominator).
+  // Nothing for one repeat, or an incomplete or thinned cell.
   std::optional<double> repeatDeviation() const;
   // Return means; negative if nothing was counted.
   double answerTokens() const;  // of an answer, its end included
@@ -101,8 +101,8 @@ class EvaluationTable {
  public:
   // kNewest bounds the memory of a long run. A line is the cells of one method and version at all
   // budgets. Of the learned schedules' lines it keeps the newest two complete ones and all
-  // incomplete ones. Of older lines it keeps the cell at the spec's total budget, without its
-  // tasks, thinned to about a thousand versions.
+  // incomplete ones. Of older lines it keeps the cell at the spec's total budget, without details,
+  // of at most a thousand versions.
   enum class Keep { kAll, kNewest };
   explicit EvaluationTable(const v1::Experiment& experiment, Keep keep = Keep::kAll);
 
@@ -143,10 +143,10 @@ class EvaluationTable {
   std::map<Key, EvaluationCell> cells_;
   std::map<Key, EvaluationCell*> unsettled_;  // complete, without intervals yet
   std::map<Key, Questions> questions_;        // except of thinned cells
-  std::set<Key> uncompared_;                  // complete, but the cells to compare with are not
+  std::set<Key> uncompared_;                  // complete, and not yet compared with both cells
   std::vector<uint8_t> tasks_;                // of questions, if cells have repeats
-  // Of learned schedules, by method: the number of complete cells of a version; the versions of
-  // complete lines; the versions with one cell left.
+  // Of learned schedules, by method: the number of complete cells in each incomplete line; the
+  // versions of complete lines that are kept whole; the versions with one cell left.
   std::map<std::string, std::map<uint64_t, size_t>> complete_;
   std::map<std::string, std::set<uint64_t>> lines_, points_;
 };

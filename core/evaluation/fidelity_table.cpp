@@ -9,6 +9,14 @@
 #include "core/learning/exact_math.h"
 
 namespace allot {
+namespace {
+
+std::optional<double> meanOf(double sum, uint64_t count) {
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace
 
 std::string supportLabel(uint32_t support) {
   const auto bucket = std::find(kSupports.begin(), kSupports.end(), support);
@@ -46,28 +54,18 @@ double FidelitySums::density() const {
 }
 
 std::optional<double> FidelitySums::meanEstimatedError() const {
-  if (estimated_states == 0) return std::nullopt;
-  return estimated_error / static_cast<double>(estimated_states);
+  return meanOf(estimated_error, estimated_states);
 }
-
 std::optional<double> FidelitySums::agreement() const {
-  if (steps == 0) return std::nullopt;
-  return static_cast<double>(agreed) / static_cast<double>(steps);
+  return meanOf(static_cast<double>(agreed), steps);
 }
-
-std::optional<double> FidelitySums::meanVariance() const {
-  if (positions == 0) return std::nullopt;
-  return variance / static_cast<double>(positions);
-}
-
+std::optional<double> FidelitySums::meanVariance() const { return meanOf(variance, positions); }
 std::optional<double> FidelitySums::meanClosedForm() const {
-  if (closed_form_positions == 0) return std::nullopt;
-  return closed_form / static_cast<double>(closed_form_positions);
+  return meanOf(closed_form, closed_form_positions);
 }
 
 double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
-  // Of heads: their mean, so that budgets compare.
   return std::accumulate(schedule.begin(), schedule.end(), 0.0) /
          static_cast<double>(schedule.size());
 }

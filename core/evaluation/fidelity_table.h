@@ -24,8 +24,9 @@ constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
 // Returns "1", "3-4", "9+".
 std::string supportLabel(uint32_t support);
 
-// Sums over states, and their means; a mean over no state is 0. A state of fidelity is a question,
-// decode step and query head; a state of variance is a question, replicate and query head.
+// Sums over states, and their means. A mean over no state is 0, or nothing if it is optional. A
+// state is a query head of a layer at a question's decode step (fidelity) or in a replicate of its
+// output (variance).
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -39,7 +40,7 @@ struct FidelitySums {
   uint64_t unique_rows = 0;
   uint64_t dense_rows = 0;
   double effective_sample_size = 0;
-  // For variance: sums over positions (question, query head), each with equally many states.
+  // For variance: sums over positions (question, layer, query head), each with equally many states.
   uint64_t positions = 0;
   double variance = 0;
   uint64_t closed_form_positions = 0;
@@ -54,7 +55,7 @@ struct FidelitySums {
   double meanRelativeError() const { return perState(relative_error); }
   double rmsRelativeError() const;
   double meanCosine() const { return perState(cosine); }
-  // Returns tr Cov of an unbiased method's output; for other methods the mean squared error.
+  // Returns the mean squared error of an output; of an unbiased method that is its tr Cov.
   double traceCovariance() const { return perState(squared_error); }
   double exceedRate() const { return perState(static_cast<double>(exceeded)); }
   double uniqueRows() const { return perState(static_cast<double>(unique_rows)); }
@@ -91,15 +92,15 @@ struct FidelitySummary {
   std::map<std::pair<uint32_t, uint32_t>, FidelitySums> layer_supports;  // by layer and support
   std::map<uint32_t, FidelitySums> tasks;  // by index in spec.task.tasks
 
-  // Returns the mean of draws per head in one layer; 0 for a method without a budget.
+  // Returns the mean of the schedule's entries; 0 for a method without a budget.
   double drawsPerLayer() const;
 };
 
 // Adds up results, in any order.
 class FidelityTable {
  public:
-  // questions: of both measures (comparedQuestions). keep_newest: of a learned schedule at one
-  // budget, keeps only the newest two complete versions and incomplete ones.
+  // questions: of both measures (comparedQuestions). keep_newest: of the learned schedules of one
+  // measure, method and budget, keeps only the newest two complete versions and incomplete ones.
   explicit FidelityTable(uint32_t questions, bool keep_newest = false);
   explicit FidelityTable(const v1::Spec& spec, bool keep_newest = false);
 
@@ -122,8 +123,9 @@ class FidelityTable {
 
 // The rate at which a method's variance falls: the slope of log tr Cov against log S over its
 // uniform schedules with S >= 2 draws a layer (-1 for independent draws). tr Cov is the mean
-// squared error for fidelity, and the replicates' for variance. Budgets with tr Cov = 0 (every row
-// read) are left out, and so are methods with fewer than two other budgets.
+// squared error for fidelity, and the replicates' for variance. Incomplete summaries and budgets
+// with tr Cov = 0 (every row read) are left out, and so are methods with fewer than two other
+// budgets.
 struct VarianceSlope {
   std::string method;
   double slope = 0;

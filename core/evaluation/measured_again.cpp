@@ -7,12 +7,11 @@
 namespace allot {
 namespace {
 
-constexpr double kFalseAlarms = 0.001;  // of honest runs
+constexpr double kFalseAlarms = 0.001;  // most runs with honest workers that disagree
 
 // Returns P(X >= least) for X binomial with n trials and this share, 0 < share <= 1.
 double binomialTail(uint64_t n, double share, uint64_t least) {
-  if (least == 0) return 1;
-  if (share >= 1) return 1;
+  if (least == 0 || share >= 1) return 1;
   const double hit = exactLog(share), miss = exactLog(1 - share);
   // log of the probability of k hits, from that of k - 1.
   double term = static_cast<double>(n) * miss, sum = 0;
@@ -35,17 +34,19 @@ double againProbability(const AgainCounts& counts) {
 }
 
 double againDifferingProbability(const AgainCounts& counts) {
-  const double expected = kAgainDiffering * static_cast<double>(counts.answers);
-  if (static_cast<double>(counts.differing()) <= expected) return 1;
-  return binomialTail(counts.answers, kAgainDiffering, counts.differing());
+  if (static_cast<double>(counts.differing()) <= counts.may_differ) return 1;
+  const double share = counts.may_differ / static_cast<double>(counts.answers);
+  return binomialTail(counts.answers, std::max(share, kAgainPerToken), counts.differing());
 }
 
-void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, double again) {
+void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, double again,
+                        uint32_t tokens) {
   AgainCounts& of_worker = workers_[worker];
   for (AgainCounts* counts : {&all_, &of_worker}) {
     ++counts->answers;
     if (recorded > again) ++counts->higher;
     if (recorded < again) ++counts->lower;
+    counts->may_differ += std::min(0.5, kAgainPerToken * tokens);
   }
   if (exact && recorded != again) ++wrong_[worker];
 }

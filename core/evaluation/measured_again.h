@@ -10,16 +10,19 @@ namespace allot {
 // Answers by the comparison of the recorded score with the one that was measured again.
 struct AgainCounts {
   uint64_t answers = 0;
-  uint64_t higher = 0;  // the recorded score is higher
-  uint64_t lower = 0;   // it is lower
+  uint64_t higher = 0;    // the recorded score is higher
+  uint64_t lower = 0;     // it is lower
+  double may_differ = 0;  // answers that another device or program may change, at most
   uint64_t differing() const { return higher + lower; }
 };
 
 // The shift of a mean score, either way, that another device or program may cause.
 inline constexpr double kAgainMargin = 0.01;
 
-// The share of scores that another device or program may change, in either direction.
-inline constexpr double kAgainDiffering = 0.15;
+// The assumed largest probability that another device or program changes the score of an answer,
+// for each of its tokens. A whole answer has at most a half. Measured: 0.0016 on a GPU against a
+// CPU (docs/operations.md).
+inline constexpr double kAgainPerToken = 0.005;
 
 // Returns an upper bound of the probability of counts as one-sided as these, or more so, if the
 // mean recorded score is within kAgainMargin of the mean that is measured again. Given the number
@@ -27,8 +30,9 @@ inline constexpr double kAgainDiffering = 0.15;
 // 1/2 + margin * answers / (2 * differing): an exact sign test with a margin, both directions.
 double againProbability(const AgainCounts& counts);
 
-// Returns an upper bound of the probability of this number of differing answers, or more, if the
-// share of answers that differ is at most kAgainDiffering.
+// Returns an upper bound of the probability of this number of differing answers, or more, if at
+// most may_differ of them differ on average: a binomial tail, which bounds the sum of trials with
+// unequal probabilities (Hoeffding 1956).
 double againDifferingProbability(const AgainCounts& counts);
 
 enum class AgainVerdict {
@@ -41,8 +45,8 @@ enum class AgainVerdict {
 class MeasuredAgain {
  public:
   // Adds an answer. exact: both scores were computed by the same arithmetic, and a program that is
-  // run again gives the same answer: they must be equal.
-  void add(const std::string& worker, bool exact, double recorded, double again);
+  // run again gives the same answer: they must be equal. tokens: of the answer measured again.
+  void add(const std::string& worker, bool exact, double recorded, double again, uint32_t tokens);
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each
   // worker and the whole run is tested twice, each time with an equal share of that error

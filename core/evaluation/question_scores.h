@@ -1,7 +1,6 @@
 #pragma once
-// QuestionScores: the score of each question of one cell, summed over the cell's repeats. Intervals
-// over questions, and differences between cells with common questions, are computed from it. About
-// 6 bytes a question. Sums are integers, so that the order of scores does not matter. One thread.
+// QuestionScores: the score of each question of one cell, summed over the cell's repeats. About 6
+// bytes a question. Sums are integers, so that the order of scores does not matter. One thread.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -14,15 +13,15 @@ namespace allot {
 
 class QuestionScores {
  public:
-  // Adds a score in 0..1, kept to 2^-24.
+  // Adds a score in 0..1, rounded to 2^-24.
   // Requires: a question gets at most 100 scores.
   void add(uint32_t question, double score);
 
-  // Returns the questions' means over `repeats` scores, with the number of questions that have each
-  // mean. Only questions for which `counts` returns true, if it is given.
+  // Returns each question's sum / repeats, with the number of questions that have it. With `counts`
+  // only questions for which it returns true.
   ScoreCounts means(uint32_t repeats, const std::function<bool(uint32_t)>& counts = {}) const;
 
-  // Returns this cell's mean less the other's for each question that both have, by question.
+  // Returns sum / repeats less the other's, for each question that both have, by question.
   std::vector<double> less(const QuestionScores& other, uint32_t repeats,
                            uint32_t other_repeats) const;
 

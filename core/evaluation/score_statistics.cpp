@@ -14,8 +14,8 @@ constexpr size_t kResamples = 1000;
 constexpr size_t kTail = kResamples / 40;  // means left out at either end
 constexpr uint64_t kMostResampled = 10'000;
 
-// The mean of n scores drawn with replacement. A word times n, its upper half kept: uneven by
-// n / 2^32.
+// Returns the mean of n values drawn with replacement. An index is a word times n, divided by 2^32,
+// which is uneven by n / 2^32.
 double resampledMean(const std::vector<double>& values, RandomStream* random) {
   const size_t n = values.size();
   double sum = 0;
@@ -27,7 +27,7 @@ double resampledMean(const std::vector<double>& values, RandomStream* random) {
   return sum / static_cast<double>(n);
 }
 
-// The 25th smallest and the 25th largest of 1000 such means.
+// Returns the 25th smallest and the 25th largest of 1000 resampled means.
 Interval percentileBootstrap(const std::vector<double>& values, RandomStream* random) {
   std::vector<double> means(kResamples);
   for (double& mean : means) mean = resampledMean(values, random);
@@ -35,7 +35,7 @@ Interval percentileBootstrap(const std::vector<double>& values, RandomStream* ra
   return {means[kTail - 1], means[kResamples - kTail], "bootstrap"};
 }
 
-// What a bootstrap of very many values comes to: the mean and 1.96 standard errors.
+// Returns the mean plus and minus 1.96 standard errors, the limit of a bootstrap of many values.
 Interval normalInterval(const std::vector<double>& values) {
   const auto n = static_cast<double>(values.size());
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
@@ -45,7 +45,7 @@ Interval normalInterval(const std::vector<double>& values) {
   return {mean - half, mean + half, "normal"};
 }
 
-// Scores and their two pseudo-observations, 0 and 1.
+// Returns the scores and one 0 and one 1.
 std::vector<double> withBothEnds(const ScoreCounts& scores) {
   std::vector<double> values = {0, 1};
   for (const auto& [score, count] : scores) values.insert(values.end(), count, score);
@@ -94,7 +94,8 @@ PairedDifference pairedDifference(const std::vector<double>& differences, Random
     paired.interval = {-most, most, "exact"};
     return paired;
   }
-  // The one of the first difference's sign comes first, so that swapped sides are a mirror image.
+  // The value with the first difference's sign comes first, so that swapped sides are a mirror
+  // image.
   std::vector<double> values = differences;
   const double sign = std::copysign(1, *first);
   values.push_back(sign);

@@ -22,8 +22,7 @@ struct Interval {
 using ScoreCounts = std::map<double, uint64_t>;
 
 // Returns the Wilson score interval, 95 %, for a mean of n scores in [0, 1] with this sum. For
-// scores other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives [0,
-// 1].
+// scores other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives 0..1.
 Interval wilson95(double sum, size_t n);
 
 // Returns a 95 % interval for the mean of these scores. If every score is 0 or 1, or all are equal,
@@ -31,8 +30,8 @@ Interval wilson95(double sum, size_t n);
 // 1: the 25th smallest and the 25th largest of 1000 means drawn with replacement (Efron and
 // Tibshirani, "An Introduction to the Bootstrap", 13.3). Without the two, a bootstrap knows nothing
 // of scores that were not seen, and near 0 and 1 it covers as little as 76 % of means; with them
-// between 94 and 99.5 %. The interval always holds the mean. Beyond 10,000 scores it is the mean
-// and 1.96 standard errors, to which that many resamples come. Equal streams give equal intervals.
+// between 94 and 99.5 %. Beyond 10,000 scores it is the mean plus and minus 1.96 standard errors of
+// the scores and the two. The interval always holds the mean. Equal streams give equal intervals.
 Interval interval95(const ScoreCounts& scores, RandomStream random);
 
 // The difference of two sides' mean scores on the same questions.
@@ -45,23 +44,24 @@ struct PairedDifference {
   bool differs() const { return interval.low > 0 || interval.high < 0; }
 };
 
-// Returns the mean and interval of one difference a question, each in -1..1. Questions are
-// resampled. The interval is the percentile bootstrap of these differences and two more, one +1 and
-// one -1. With few questions that differ, a bootstrap alone is too sure: four that all favour one
-// side would decide, although the sign test says p = 0.125. With the two it agrees with the sign
-// test, as Agresti and Min do for proportions ("Simple improved confidence intervals for comparing
-// matched proportions", Statistics in Medicine 24, 2005). If no question differs the interval is
-// exact. A share of differing questions above 1 - 0.05^(1/n) would have shown with a probability of
-// 0.95, and a difference of that size can be either way. Equal streams give equal intervals, and
-// negated differences the mirror image. No questions: -1..1.
+// Returns the mean and interval of differences, one for each question and each in -1..1. The
+// interval is the percentile bootstrap of these differences and two more, one +1 and one -1; beyond
+// 10,000 of them the mean plus and minus 1.96 standard errors. It always holds the mean. With few
+// questions that differ, a bootstrap alone is too sure: four that all favour one side would decide,
+// although the sign test says p = 0.125. With the two it agrees with the sign test, as Agresti and
+// Min do for proportions ("Simple improved confidence intervals for comparing matched proportions",
+// Statistics in Medicine 24, 2005). If no question differs the interval is exact: 1 - 0.05^(1/n)
+// either way. A larger share of differing questions would have shown with a probability of 0.95.
+// Equal streams give equal intervals, and negated differences the mirror image. No questions:
+// -1..1.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);
 
-// Returns for each value the moving average of the values before it, and for the first the value
-// itself: a baseline for looking at a noisy series. (The mean of a batch's leave-one-out baselines
-// is the batch's own mean and would show nothing.)
+// Returns for each value the moving average (decay 0.9) of the values before it, and for the first
+// the value itself: a baseline for a plot of rewards. The mean of an update's leave-one-out
+// baselines would be its own mean reward.
 std::vector<double> movingAverages(const std::vector<double>& values);
 
 }  // namespace allot

@@ -16,15 +16,16 @@
 #include <system_error>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/spec/prefill_profile.h"
 
 namespace allot {
 namespace {
 
 constexpr size_t kBlock = 64 * 1024;
-// Digits of a number at random, which make a temporary name one that nobody else takes.
+// Random digits of a temporary name, which make it unique.
 constexpr size_t kDigits = 16;
-// A temporary that nobody has written to for so long is of a writer that was killed.
+// A temporary file without a write for this time was left by a writer that was killed.
 constexpr time_t kAbandonedSeconds = 3600;
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
@@ -40,7 +41,7 @@ tl::unexpected<Error> cannotRead(const std::string& path, int error) {
   return badInput(path + ": cannot be read: " + reason(error));
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 int writeAll(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -63,7 +64,7 @@ std::string temporaryPrefix(const std::string& path) {
   return "." + path.substr(slash == std::string::npos ? 0 : slash + 1) + ".";
 }
 
-// As well as it goes: that a temporary stays harms nobody.
+// Removes abandoned temporary files of `path`. Ignores errors: a temporary file harms nobody.
 void removeAbandoned(const std::string& path) {
   const std::string folder = folderOf(path), prefix = temporaryPrefix(path);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
@@ -82,7 +83,7 @@ void removeAbandoned(const std::string& path) {
   }
 }
 
-// A folder opens for reading, too, but holds no text.
+// Opens a regular file.
 Result<FileHandle> openForReading(const std::string& path) {
   FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.isOpen()) return cannotRead(path, errno);
@@ -128,13 +129,7 @@ Result<std::string> randomHex(size_t bytes) {
   if (getrandom(random.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
     return fail(ErrorCode::kInternal, "the system gives no random numbers: try again");
   }
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string digits;
-  for (const char byte : random) {
-    digits += kHex[static_cast<unsigned char>(byte) >> 4];
-    digits += kHex[byte & 15];
-  }
-  return digits;
+  return hexDigits(random);
 }
 
 FileHandle::FileHandle(FileHandle&& other) noexcept
@@ -198,10 +193,10 @@ Status writeWholeFile(const std::string& path, std::string_view text, mode_t mod
 
 Status syncFolderOf(const std::string& path) {
   const FileHandle folder(::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // One that may be written but not read cannot be synced; the file in it is there all the same.
+  // A folder that cannot be read cannot be synced.
   if (!folder.isOpen() && errno == EACCES) return {};
   if (!folder.isOpen()) return cannotWrite(path, errno);
-  // A file system whose folders need none, or cannot be synced, says one of these.
+  // File systems that cannot sync folders return one of these.
   if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS)
     return cannotWrite(path, errno);
   return {};
@@ -240,7 +235,6 @@ Result<LineFile> LineFile::open(const std::string& path) {
   struct stat status {};
   if (fstat(lines.file_.get(), &status) != 0) return cannotWrite(path, errno);
   const auto size = static_cast<uint64_t>(status.st_size);
-  // The whole lines end behind the last newline, which is where an unfinished line would begin.
   ALLOT_ASSIGN(lines.size_, lines.lineStart(size + 1));
   if (lines.size_ < size && ftruncate(lines.file_.get(), static_cast<off_t>(lines.size_)) != 0) {
     return cannotWrite(path, errno);
@@ -248,17 +242,23 @@ Result<LineFile> LineFile::open(const std::string& path) {
   return lines;
 }
 
-Result<uint64_t> LineFile::lineStart(uint64_t end) const {
-  std::string block;
-  for (uint64_t at = end == 0 ? 0 : end - 1; at > 0;) {
-    const uint64_t from = at - std::min<uint64_t>(at, kBlock);
-    block.resize(at - from);
-    const ssize_t got = ::pread(file_.get(), block.data(), block.size(), static_cast<off_t>(from));
+Result<std::string> LineFile::readAt(uint64_t from, size_t size) const {
+  std::string text(size, '\0');
+  for (size_t have = 0; have < size;) {
+    const ssize_t got =
+        ::pread(file_.get(), text.data() + have, size - have, static_cast<off_t>(from + have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return cannotRead(path_, errno);
-    if (static_cast<size_t>(got) != block.size()) {
-      return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
-    }
+    if (got == 0) return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
+    have += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+Result<uint64_t> LineFile::lineStart(uint64_t end) const {
+  for (uint64_t at = end == 0 ? 0 : end - 1; at > 0;) {
+    const uint64_t from = at - std::min<uint64_t>(at, kBlock);
+    ALLOT_ASSIGN(const std::string block, readAt(from, at - from));
     const size_t newline = block.rfind('\n');
     if (newline != std::string::npos) return from + newline + 1;
     at = from;
@@ -273,7 +273,7 @@ Status LineFile::append(std::string_view lines) {
     return {};
   }
   if (ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) {
-    return cannotWrite(path_, errno);  // the next open() drops what is unfinished
+    return cannotWrite(path_, errno);  // the next open() drops an unfinished line
   }
   return cannotWrite(path_, error);
 }
@@ -283,16 +283,7 @@ Status LineFile::sync() { return ::fsync(file_.get()) == 0 ? Status() : cannotWr
 Result<std::optional<std::string>> LineFile::lastLine() const {
   if (size_ == 0) return std::nullopt;
   ALLOT_ASSIGN(const uint64_t start, lineStart(size_));
-  std::string line(size_ - 1 - start, '\0');
-  for (size_t have = 0; have < line.size();) {
-    const ssize_t got = ::pread(file_.get(), line.data() + have, line.size() - have,
-                                static_cast<off_t>(start + have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return cannotRead(path_, errno);
-    if (got == 0) return fail(ErrorCode::kIo, path_ + ": another process has cut it short");
-    have += static_cast<size_t>(got);
-  }
-  return line;
+  return readAt(start, size_ - 1 - start);
 }
 
 Result<LineReader> LineReader::open(const std::string& path, uint64_t longest_line) {

@@ -1,10 +1,10 @@
 #pragma once
-// Files that are whole or absent, and files of lines that only grow. One thread.
+// Files that are whole or absent, files of lines, and those that an experiment names. One thread.
 //
 // They stay readable when a process is killed or the disk is full. A WholeFile appears under its
-// name once it is complete and on disk. A LineFile ends with a whole line: an unfinished one is
-// dropped when the file is opened again. A power cut may lose the lines after the last sync().
-// Errors are kIo with the path and the reason.
+// name once it is complete and on disk. An unfinished last line of a LineFile is dropped when the
+// file is opened again; a power cut may lose the lines after the last sync(). Errors are kIo for
+// writing and kUsage for reading, unless a comment says otherwise.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace allot {
 
-// Returns `bytes` bytes, at most 256, of the system's randomness as hexadecimal digits.
+// Returns `bytes` random bytes of the system as hexadecimal digits. kInternal if it has none.
+// Requires: bytes <= 256.
 Result<std::string> randomHex(size_t bytes);
 
 // Owns an open file descriptor.
@@ -37,13 +38,13 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
-// A file that is written under a temporary name beside its place. commit() syncs it, moves it there
-// and syncs the folder. A reader sees the old text or the new one, even after a power cut. Of
-// several writers the last to commit wins. The temporary file of a killed writer is removed by a
-// later one.
+// A file that is written under a temporary name beside its path. commit() syncs the file, renames
+// it and syncs the folder. A reader sees the old text or the new one, even after a power cut. Of
+// several writers the last to commit wins. create() removes temporary files of the same path that
+// nobody has written to for an hour.
 class WholeFile {
  public:
-  // mode: of the new file, less the umask.
+  // mode: permissions of the new file, less the umask. kInternal without random numbers.
   static Result<WholeFile> create(const std::string& path, mode_t mode = 0644);
   WholeFile(WholeFile&&) noexcept = default;
   WholeFile& operator=(WholeFile&&) = delete;
@@ -64,7 +65,8 @@ class WholeFile {
 
 Status writeWholeFile(const std::string& path, std::string_view text, mode_t mode = 0644);
 
-// Syncs the folder that holds `path`, after files were made in it or moved into it.
+// Syncs the folder that holds `path`, after files were made in it or moved into it. Does nothing if
+// this process may not read the folder, or its file system cannot sync folders.
 Status syncFolderOf(const std::string& path);
 
 // Returns the file's text; kUsage if it cannot be read or has more than `most` bytes.
@@ -73,25 +75,28 @@ Result<std::string> readWholeFile(const std::string& path, uint64_t most);
 // Returns the file's first bytes, at most `most`; kUsage if it cannot be read.
 Result<std::string> readBeginning(const std::string& path, uint64_t most);
 
-// A file of lines, open in one process at a time (flock): a second one gets kUsage.
+// A growing file of lines that is open once at a time (flock): a second open() returns kUsage.
 class LineFile {
  public:
   // Opens or creates the file, and drops an unfinished last line.
   static Result<LineFile> open(const std::string& path);
 
-  // Appends whole lines, each with its newline. After an error nothing was appended.
+  // Appends whole lines, each with its newline. After an error the file is truncated to its former
+  // size, as far as possible.
   Status append(std::string_view lines);
   // Syncs appended lines to disk.
   Status sync();
-  // Returns the last line, without its newline; nothing if there is none.
+  // Returns the last line, without its newline; nothing if there is none. kIo if another process
+  // has cut the file.
   Result<std::optional<std::string>> lastLine() const;
 
   const std::string& path() const { return path_; }
 
  private:
   LineFile() = default;
-  // Returns the beginning of the line that ends before `end`.
-  // Requires: `end` is behind a newline or 0.
+  // Returns `size` bytes from offset `from` on. kIo if the file has fewer.
+  Result<std::string> readAt(uint64_t from, size_t size) const;
+  // Returns the offset after the last newline in the first `end` - 1 bytes; 0 if there is none.
   Result<uint64_t> lineStart(uint64_t end) const;
 
   std::string path_;
@@ -105,7 +110,7 @@ class LineReader {
   static Result<LineReader> open(const std::string& path, uint64_t longest_line);
 
   // Returns the next line without its newline; nothing at the end. A last line without newline is
-  // unfinished and left out. kData if a line is too long.
+  // left out. kData for a line over `longest_line` bytes; up to 64 KiB more may pass.
   Result<std::optional<std::string>> next();
   // Returns the number of the line that next() returned last; the first is 1.
   uint64_t number() const { return number_; }
@@ -124,14 +129,15 @@ class LineReader {
 
 // ---- The files that an experiment names.
 
-// Returns `path` itself if it exists, else the path below the nearest parent of `experiment_file`'s
-// folder that has it; "" stays "". kUsage, naming `key`, if it is nowhere.
+// Returns `path` if it exists or is empty. Else looks for a relative path in the folder of
+// `experiment_file` and the folders above it, and returns the first that exists. kUsage, with
+// `key`, if there is none.
 Result<std::string> findNamedPath(const std::string& key, const std::string& path,
                                   const std::string& experiment_file);
 
-// Replaces the name in spec.attention.prefillProfile by the profile, so that workers find
-// everything in the stored experiment. Does nothing if the profile is already there. kUsage names
-// the file.
+// Replaces the file's name in spec.attention.prefillProfile by the profile, which the stored
+// experiment thus has. Does nothing if the key is empty or holds a profile. kUsage if the file is
+// missing or no profile.
 Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file);
 
 }  // namespace allot

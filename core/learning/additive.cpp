@@ -12,23 +12,23 @@
 namespace allot {
 namespace {
 
-constexpr size_t kOfEntry = 3;  // weights
+constexpr size_t kOfEntry = 3;  // weights of an entry
 using EntryFeatures = std::array<double, kOfEntry>;
 
-// Standard deviations of the prior, in log-odds. A read or none makes the largest difference, the
-// smaller the more layers there are.
+// Standard deviations of the prior, in log-odds. The first, of a read against none, is the largest.
+// It falls with the number of layers (priorOf).
 constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1};
-// Reads help, the first of a layer the most: before anything is known that keeps draws of weights
-// from putting all reads into a few layers.
+// Reads help, the first of a layer the most. Without this prior the first draws of weights would
+// put all reads into a few layers.
 constexpr EntryFeatures kPriorMean{1.0, -0.4, 0.0};
-// Episodes whose levels are found together: what that costs grows as their cube.
+// Most episodes that are learned from together: the cost grows as their cube.
 constexpr size_t kMostTogether = 400;
-// Layers of a model whose layers have that deviation or more.
+// Up to this number of layers a layer has the first of kPriorDeviation; beyond it less.
 constexpr double kLayersOfPrior = 8;
-// Of the variance of what a layer is worth: the share that its heads have in common.
+// The share of a layer's prior variance that its heads have in common.
 constexpr double kSharedByHeads = 0.8;
-// Of the log-odds of a right answer under the uniform schedule: of all sets, and of one set's
-// questions around that.
+// Variances of the log-odds of a right answer under the uniform schedule: of the level of all sets,
+// and of a set's own level around it.
 constexpr double kLevelVariance = 4.0, kSetLevelVariance = 0.25;
 
 EntryFeatures featuresOf(uint32_t draws, double log_draws) {
@@ -36,7 +36,7 @@ EntryFeatures featuresOf(uint32_t draws, double log_draws) {
   return {1.0, 1.0 / draws, log_draws};
 }
 
-// Of one of a layer's weights, which its heads share.
+// The prior of one of a layer's weights, summed over its heads.
 struct Prior {
   double variance = 0;
   double precision = 0;
@@ -48,6 +48,7 @@ Prior priorOf(size_t feature, double layers) {
   return {variance, 1 / variance};
 }
 
+// [features] Returns f(n) - f(u) of each entry; 0 for the level.
 std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
   const SampleSchedule uniform = problem.uniform();
   std::vector<double> x;
@@ -61,7 +62,7 @@ std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSch
   return x;
 }
 
-// Two independent standard normals by Marsaglia's polar method, which needs no trigonometry.
+// Draws two independent standard normals by Marsaglia's polar method, which needs no trigonometry.
 std::array<double, 2> twoNormals(RandomStream* random) {
   for (;;) {
     const double x = 2 * random->uniform() - 1, y = 2 * random->uniform() - 1;
@@ -106,8 +107,8 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const size_t features = problem.features();
   state->mutable_precision()->Resize(static_cast<int>(inTriangle(features, 0)), 0.0);
   state->mutable_evidence()->Resize(static_cast<int>(features), 0.0);
-  // A layer's heads together have the variance that a layer has: heads * heads * shared + heads *
-  // own, with the covariance shared * ones + own * identity, whose inverse follows.
+  // The covariance of a layer's heads is shared * ones + own * identity, so that their sum has the
+  // variance of a layer, heads * heads * shared + heads * own. The precision is its inverse.
   const double heads = problem.per_layer, layers = problem.entries / heads;
   const size_t of_layer = kOfEntry * problem.per_layer;
   for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
@@ -124,7 +125,7 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   }
   state->set_precision(static_cast<int>(inTriangle(features - 1, features - 1)),
                        1 / kLevelVariance);
-  // Precision times mean; alike in a layer's heads.
+  // Evidence is precision times mean. All heads of a layer have the same mean.
   for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
     const double mean = kPriorMean[i % kOfEntry] / heads;
     const size_t first = i / of_layer * of_layer;
@@ -163,7 +164,7 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
       root_(factorOf({state.precision().begin(), state.precision().end()}, problem.features())),
       weights_(state.evidence().begin(), state.evidence().end()) {
   assert(fits(problem, state));
-  // Of what comes from outside sums may overflow: then nothing is known.
+  // Sums of a state from outside may overflow.
   if (root_.empty()) {
     root_.resize(inTriangle(problem.features(), 0));
     for (size_t i = 0; i < problem.features(); ++i) root_[inTriangle(i, i)] = 1;

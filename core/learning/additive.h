@@ -1,20 +1,19 @@
 #pragma once
-// The additive surrogate: what each layer's reads are worth, as a Bayesian logistic regression.
+// The additive surrogate: a Bayesian logistic regression of what each layer's reads are worth.
 //
 // The log-odds of a right answer under schedule n, on question set g, are modelled as
 //   a_g + sum_l w_l . (f(n_l) - f(u_l)),   f(n) = (1, 1/n, log n), and 0 at n = 0,
-// with u the uniform schedule, so that everything is relative to it. That is how draws go wrong:
-// the error of a layer's output has a variance as 1/n, errors of layers add up, and an answer turns
-// wrong where their sum reaches what the model can bear. The sum is over the entries of a schedule:
-// layers, or heads of layers. Weights are normal around what makes uniform the best schedule, those
-// of a layer's heads correlated, so that what is learned of one is in part learned of the others;
-// so is a_g, which every episode of a set shares and which takes the questions' difficulty out: a
-// level that all sets have in common, and a little of its own, which is found anew with each
-// update. An update's episodes are learned
-// from together (core/learning/logistic_update.h).
+// with u the uniform schedule. The sum is over the entries of a schedule. The variance of a layer's
+// output error falls as 1/n, errors of layers add up, and an answer turns wrong once their sum is
+// more than the model can bear. The prior of the weights w is normal around values under which no
+// schedule is better than uniform. Weights of one layer's heads are correlated, so that what is
+// learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
+// questions, is the sum of a level that all sets share and a small one of the set. Up to 400
+// episodes of an update are learned from together (core/learning/logistic_update.h), and the set's
+// own level is found anew for them.
 //
-// Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
-// in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
+// Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
+// compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
@@ -25,59 +24,63 @@
 
 namespace allot {
 
-// What the regression is about; the same for a budget's whole run.
+// The regression at one total budget. Constant in a run.
 struct AdditiveProblem {
-  uint32_t entries = 0;  // of a schedule
-  uint32_t total = 0;    // their sum
-  uint32_t min_per_layer = 0;
-  uint32_t questions = 0;  // answers whose mean is a reward
-  uint32_t per_layer = 1;  // entries of a layer
+  uint32_t entries = 0;        // of a schedule
+  uint32_t total = 0;          // sum of a schedule's entries
+  uint32_t min_per_layer = 0;  // least draws of an entry
+  uint32_t questions = 0;      // answers whose mean is a reward
+  uint32_t per_layer = 1;      // entries of a layer
 
-  // Weights, three an entry; behind them the level that sets have in common.
+  // Returns the number of weights: three for each entry, then the level that all sets share.
   uint32_t features() const { return 3 * entries + 1; }
   SampleSchedule uniform() const {
     return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
   }
 };
 
-// The problem at one total budget of an experiment.
+// Returns the problem at `total_budget` draws per head.
+// Requires: layers > 0, per_layer > 0, layers * minPerLayer <= total_budget.
 AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
                           uint32_t total_budget);
 
-// The prior.
+// Writes the prior into the state's precision and evidence.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
 
 // An episode of an update at this budget.
 struct GradedEpisode {
   SampleSchedule schedule;
-  double reward = 0;  // between 0 and 1
-  uint64_t set = 0;   // episodes of one answered the same questions
+  double reward = 0;  // counts as 0..1
+  uint64_t set = 0;   // number of its question set
 };
-// Updates the posterior by the episodes of one update.
+// Updates the state's precision and evidence by the episodes of one update.
 void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
              v1::LearnerState* state);
 
-// The posterior at one moment. Made once an update; costs features^3 / 6 multiplications.
+// The posterior of the weights at one moment. Construction costs features^3 / 6 multiplications. If
+// the state's precision has no Cholesky factor, the weights are 0 with a variance of 1.
 class AdditivePosterior {
  public:
   AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state);
 
-  // The best schedule by the mean of the weights.
+  // Returns the best schedule under the mean of the weights.
   SampleSchedule best() const;
-  // The best one by weights drawn from the posterior (Thompson).
+  // Returns the best schedule under weights that are drawn from the posterior (Thompson sampling).
   SampleSchedule drawn(RandomStream* random) const;
 
-  // A schedule's log-odds above uniform's, and their standard deviation.
+  // A difference, of log-odds unless a comment says otherwise: mean and standard deviation.
   struct Estimate {
     double mean = 0;
     double deviation = 0;
   };
+  // Returns the log-odds of a schedule less those of the uniform one.
   Estimate above(const SampleSchedule& schedule) const;
-  // The same above `other`'s.
+  // Returns the log-odds of `schedule` less those of `other`.
   Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
-  // What `draws` reads in each entry of a layer are worth, above none in any.
+  // Returns the log-odds with `draws` in each entry of a layer less those with none there.
   Estimate worth(uint32_t layer, uint32_t draws) const;
-  // Reward above the uniform schedule's of what has so much higher log-odds.
+  // Returns the reward of a schedule that is `log_odds` above the uniform one, less the uniform
+  // one's reward.
   double inReward(double log_odds) const;
 
  private:
@@ -87,7 +90,7 @@ class AdditivePosterior {
   AdditiveProblem problem_;
   std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
   std::vector<double> weights_;  // mean
-  std::vector<double> logs_;     // of the numbers of draws that schedules are made of
+  std::vector<double> logs_;     // of each number of draws that bestSchedule() asks for
 };
 
 }  // namespace allot

@@ -13,29 +13,25 @@
 namespace allot {
 namespace {
 
-// A candidate gives way to another whose expected advantage is this many standard deviations of
-// their difference.
+// Another schedule replaces the candidate if its expected advantage is this many standard
+// deviations of their difference.
 constexpr double kBetter = 0.5;
-// A published schedule is better than uniform by this many standard deviations: of the surrogate
-// alone, and of the surrogate and the trial together.
+// With a surrogate a candidate is published only if it is better than uniform by these numbers of
+// standard deviations: by the surrogate alone, and by surrogate and trial together.
 constexpr double kBelieved = 1.0, kKnown = 1.25;
 // Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
 constexpr double kMisfit = 0.75;
-// Of a reward: nearer nothing is known.
+// Least standard deviation of the surrogate's estimate of a reward.
 constexpr double kLeastDeviation = 1e-3;
-// Sets on which a candidate of a surrogate shows whether it is better.
+// Pairs after which a surrogate's candidate must have proved better.
 constexpr uint64_t kPairsOfProof = 8;
-// Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
-// tried on.
+// Pairs after which a learner without a surrogate, whose policy moves with every update, nominates
+// another candidate.
 constexpr uint64_t kPairsOfMoving = 4;
-// Deviations to either side of a normal's mean that 95 % are within.
+// Standard deviations to either side of a normal's mean that hold 95 %.
 constexpr double kInterval = 1.96;
-// Random streams of a version: more than there are total budgets.
+// Random streams of a version, one for each of at most 64 total budgets (kMaxListEntries).
 constexpr uint64_t kStreamsOfVersion = 64;
-
-SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
-  return {samples.begin(), samples.end()};
-}
 
 // One total budget within an update.
 class BudgetUpdate {
@@ -52,7 +48,7 @@ class BudgetUpdate {
         uniform_(problem_.uniform()) {}
 
   void begin();
-  // Learns from the results of this budget. Returns the square of its gradient's norm.
+  // Learns from those of the results that are of this budget. Returns the gradient's squared norm.
   double learn(const std::vector<v1::EpisodeResult>& results, v1::IterationRecord* record);
 
  private:
@@ -85,8 +81,8 @@ class BudgetUpdate {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
   }
   SampleSchedule candidate() const { return scheduleFrom(learner_.trial().candidate()); }
-  // Uniform is no candidate: it is compared with anyway.
-  void nominated(const SampleSchedule& schedule) {
+  // Makes `schedule` the candidate. The uniform schedule stands for none.
+  void makeCandidate(const SampleSchedule& schedule) {
     tryNext(schedule == uniform_ ? SampleSchedule() : schedule, &learner_);
   }
 
@@ -98,7 +94,7 @@ class BudgetUpdate {
   v1::LearnerState& learner_;
   const AdditiveProblem problem_;
   const SampleSchedule uniform_;
-  std::vector<GradedEpisode> episodes_;  // taken, and not yet learned from
+  std::vector<GradedEpisode> episodes_;  // of this update, for the surrogate
 };
 
 void BudgetUpdate::begin() {
@@ -151,8 +147,8 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
   return squares;
 }
 
-// The baseline of an episode is the mean of the others of its set; one that is alone tells nothing.
-// What was proposed was not drawn: it is compared with, and has no gradient.
+// Compares each result of this budget with the mean reward of its set's other episodes so far.
+// Writes the baselines by index.
 std::vector<ComparedResult> BudgetUpdate::compare(
     const std::vector<v1::EpisodeResult>& results,
     google::protobuf::RepeatedField<double>* baselines) {
@@ -172,9 +168,9 @@ std::vector<ComparedResult> BudgetUpdate::compare(
   return compared;
 }
 
-// The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
-// trial's: it has heard of every episode, but has an error that no number of them takes away. That
-// it has heard of the trial's as well is little beside that error.
+// Returns the candidate's reward (not log-odds) less uniform's. The surrogate's estimate and the
+// trial's count as two independent measurements. The surrogate has seen every episode, those of the
+// trial included. Its error has a part, kMisfit, that no number of episodes removes.
 AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
                                                const AdditivePosterior& posterior) const {
   const auto believed = posterior.above(candidate());
@@ -189,7 +185,8 @@ AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
           1 / std::sqrt(sum)};
 }
 
-// Whether the candidate may be published, or what is published has lost.
+// Publishes the candidate if it beats uniform. Withdraws a published schedule, or the candidate,
+// that has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
@@ -202,7 +199,7 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&
             known.mean > kKnown * known.deviation;
     lost = known.mean < 0;
-    // What the surrogate thinks best has not done it, so nothing has.
+    // The candidate was what the surrogate thought best: without it nothing beats uniform.
     if (!beats && verdict.pairs >= kPairsOfProof) withdraw();
   }
   if (beats) {
@@ -211,7 +208,7 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     return;
   }
   if (lost && scheduleFrom(policy_.learned()) == tried) withdraw();
-  if (verdict.loses()) nominated(uniform_);
+  if (verdict.loses()) makeCandidate(uniform_);
 }
 
 void BudgetUpdate::nominate(const AdditivePosterior& posterior) {
@@ -221,14 +218,14 @@ void BudgetUpdate::nominate(const AdditivePosterior& posterior) {
     const auto gain = posterior.difference(best, tried);
     if (!(gain.mean > kBetter * gain.deviation)) return;
   }
-  nominated(best);
+  makeCandidate(best);
 }
 
 void BudgetUpdate::nominateMoving() {
   const SampleSchedule now = rounded(logits());
   const bool tried_enough = verdictOf(learner_, problem_.questions).pairs >= kPairsOfMoving;
   if (now == candidate() || !(learner_.trial().candidate().empty() || tried_enough)) return;
-  nominated(now);
+  makeCandidate(now);
 }
 
 void BudgetUpdate::propose(const AdditivePosterior* posterior) {
@@ -250,7 +247,7 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
   if (learnerOf(spec.update()) != Learner::kAdditive) return {};
   const auto layers = static_cast<uint32_t>(state.policy().logits_size());
   const uint32_t total = state.policy().frontier().budgets(budget).total_budget();
-  // An export that nobody has verified may hold anything.
+  // An unverified export may hold anything.
   if (layers == 0 || uint64_t{layers} * spec.policy().min_per_layer() > total) return {};
   const auto problem = problemOf(spec, layers, entriesPerLayer(state.policy()), total);
   const int64_t features = problem.features();

@@ -1,8 +1,9 @@
 #pragma once
-// An update of a run that learns by total budgets (learnsByBudgets, core/learning/policy.h): what
-// applyUpdate does where the policy holds budgets. For each of them the results are added to their
-// question sets, the learner hears of them, the trial decides what is published, and the next
-// episodes' schedules are proposed. Pure; any thread.
+// An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h).
+//
+// At each budget the results are added to their question sets, the learner learns from them, the
+// trial decides what is published, and the schedules of the next episodes are proposed. Pure; any
+// thread.
 #include <cstdint>
 #include <vector>
 
@@ -14,26 +15,31 @@
 
 namespace allot {
 
-// Version 0: uniform is published, and the learner's first proposals stand. state->policy() has its
-// logits already.
+// Adds the budgets and learners of version 0: uniform is published, and the learner's first
+// proposals are set.
+// Requires: state->policy() has its logits.
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                   v1::AggregatorState* state);
 
 // What the surrogate believes a layer's reads to be worth at one total budget.
 struct LayerWorth {
-  uint32_t draws = 0;  // of each of its heads: the uniform schedule's, or 1
-  // Reward that a layer without any would lose, and its 95 % interval.
+  uint32_t draws = 0;  // of each of its heads: as under the uniform schedule, at least 1
+  // Reward that would be lost without these draws, and its 95 % interval.
   double mean = 0;
   double low = 0;
   double high = 0;
 };
-// [layers]; empty of a learner that has no surrogate. Costs what AdditivePosterior does.
+// [layers] Returns the worth of each layer at the `budget`th total budget. Empty if the learner has
+// no surrogate or sizes do not fit. Costs an AdditivePosterior.
+// Requires: the state has a learner and a policy of that budget.
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
                                     int budget);
 
-// Learns from the results of one total budget: state->policy() is of the version that this update
-// makes, its budget that of the version before. Fills record's weights and baselines of those
-// results. Returns the square of the gradient's norm, 0 without one.
+// Learns from the results of the `budget`th total budget. Fills record's baselines of these results
+// and, if schedules are drawn from logits, their weights. Returns the squared norm of the gradient,
+// 0 without one.
+// Requires: state->policy() has the version that this update makes, its `budget`th budget the
+// content of the version before.
 double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
                    int budget, v1::AggregatorState* state, v1::IterationRecord* record);
 

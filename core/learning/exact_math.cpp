@@ -17,7 +17,7 @@ constexpr double kLn2High = 0x1.62e42fefa38p-1;
 constexpr double kLn2Low = 0x1.ef35793c7673p-45;
 constexpr double kLn2Inverse = 0x1.71547652b82fep+0;
 constexpr double kSqrtHalf = 0x1.6a09e667f3bcdp-1;
-// Beyond these e^x is infinite, or nothing.
+// Above the first e^x is infinite, below the second 0.
 constexpr double kHighestExponent = 710;
 constexpr double kLowestExponent = -746;
 
@@ -32,16 +32,16 @@ constexpr auto kInverseFactorials = [] {
   return inverse;
 }();
 
-// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2: Taylor's series up to r^14 / 14!; what is left out is
-// below 2^-60 of e^r.
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2, by Taylor's series up to r^14 / 14!. The rest
+// of the series is below 2^-60 of e^r.
 double expTail(double r) {
   double sum = kInverseFactorials[kExpTerms];
   for (int n = kExpTerms - 1; n >= 2; --n) sum = sum * r + kInverseFactorials[n];
   return sum;
 }
 
-// 2 (z / 3 + z^2 / 5 + ...) with z = s^2 <= 0.0295, which is 2 atanh(s) / s - 2; what is left out
-// is below 2^-70.
+// Returns 2 (z / 3 + z^2 / 5 + ...) with z = s^2 <= 0.0295, which is 2 atanh(s) / s - 2. The rest
+// of the series is below 2^-70.
 double atanhTail(double z) {
   double sum = 0;
   for (int n = kAtanhTerms; n >= 1; --n) sum = sum * z + 2.0 / (2 * n + 1);
@@ -59,7 +59,7 @@ double exactExp(double x) {
   const double high = x - k * kLn2High;  // exact
   const double low = k * kLn2Low;
   const double r = high - low;
-  const double lost = (high - r) - low;  // of r, by its rounding
+  const double lost = (high - r) - low;  // rounding error of r
   return std::ldexp(1 + (r + (r * r * expTail(r) + lost)), static_cast<int>(k));
 }
 

@@ -13,19 +13,19 @@ constexpr double kAdamDecay1 = 0.9;
 constexpr double kAdamDecay2 = 0.999;
 constexpr double kAdamEpsilon = 1e-8;
 
-// Whether a step is scaled by the gradient's moments (Adam), or is the gradient.
-bool stepsByMoments(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kAdam:
-      return true;
-    case Optimizer::kSgd:
-      return false;
-  }
-  return false;
-}
-
 // Returns the share of a constant gradient that Adam's moment holds after `steps` steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
+
+// Returns the weight of a result under the present `logits`.
+double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
+                        const v1::EpisodeResult& result) {
+  if (modeOf(spec.staleness()) != StalenessMode::kTruncatedIs) return 1.0;
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  const double log_ratio =
+      logProbability(schedule, {logits.begin(), logits.end()}, spec.policy().min_per_layer()) -
+      result.behaviour_log_prob();
+  return std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
+}
 
 }  // namespace
 
@@ -35,16 +35,6 @@ double entropy(const std::vector<double>& probabilities) {
     if (p > 0) nats -= p * exactLog(p);
   }
   return nats;
-}
-
-double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
-                        const v1::EpisodeResult& result) {
-  if (!weighsResults(modeOf(spec.staleness()))) return 1.0;
-  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-  const double log_ratio =
-      logProbability(schedule, {logits.begin(), logits.end()}, spec.policy().min_per_layer()) -
-      result.behaviour_log_prob();
-  return std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
 }
 
 std::vector<double> policyGradient(const v1::Spec& spec,
@@ -98,7 +88,7 @@ double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedRe
   }
   const std::vector<double> gradient = policyGradient(spec, *of.logits, of.total, terms);
   const double rate = spec.update().learning_rate();
-  const bool by_moments = stepsByMoments(optimizerOf(spec.update()));
+  const bool by_moments = optimizerOf(spec.update()) == Optimizer::kAdam;
   const double gathered1 = gathered(kAdamDecay1, steps);
   const double gathered2 = gathered(kAdamDecay2, steps);
   double squares = 0;
@@ -118,17 +108,6 @@ double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedRe
     of.logits->Set(l, of.logits->Get(l) + rate * delta);
   }
   return squares;
-}
-
-bool weighsResults(StalenessMode mode) {
-  switch (mode) {
-    case StalenessMode::kTruncatedIs:
-      return true;
-    case StalenessMode::kNone:
-    case StalenessMode::kDrop:
-      return false;
-  }
-  return false;
 }
 
 }  // namespace allot

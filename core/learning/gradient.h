@@ -1,10 +1,11 @@
 #pragma once
 // The policy gradient, and the steps that a policy takes along it.
 //
-// REINFORCE on the schedule (SANTA paper, Appendix K) with truncated importance weights for results
-// of older policies (the paper corrects nothing and is about 49 updates stale):
+// REINFORCE on the schedule (SANTA paper, Appendix K), with truncated importance weights for
+// results of older policies if spec.staleness.mode is truncated-is:
 //   w_i = min(rhoBar, exp(log pi_now(n_i) - log pi_then(n_i)))
-//   g   = sum_i w_i (R_i - b_i) (n_i / B - pi) / sum_i w_i  +  entropyBonus * dH/dlogits
+//   g   = sum_i w_i (R_i - b_i) ((n_i - m) / N - pi) / sum_i w_i  +  entropyBonus * dH/dlogits
+// with m = minPerLayer and N the draws beyond it. Learner santa has n_i - m - N pi in the bracket.
 // Pure; any thread.
 #include <cstdint>
 #include <vector>
@@ -17,43 +18,38 @@
 
 namespace allot {
 
-// The weight of a result of an older policy under `logits`, by spec.staleness.
-double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
-                        const v1::EpisodeResult& result);
-
 struct GradientTerm {
   SampleSchedule schedule;
   double weight = 1;
-  double advantage = 0;  // reward above the baseline
+  double advantage = 0;  // reward less the baseline
 };
-// g above, with the entropy's part, for schedules of this total. [layers]
+// [logits] Returns g for schedules that sum to `total`.
 std::vector<double> policyGradient(const v1::Spec& spec,
                                    const google::protobuf::RepeatedField<double>& logits,
                                    uint32_t total, const std::vector<GradientTerm>& terms);
 
-// A result of one policy, beside the reward that it is compared with.
+// A result of an update with its advantage.
 struct ComparedResult {
   const v1::EpisodeResult* result;
-  int index;           // among the update's
-  double advantage;    // reward above the baseline
-  bool drawn = true;   // from the logits; a schedule that was proposed has no gradient
-  bool alone = false;  // nothing was compared with it: it has a weight and no gradient
+  int index;           // among the update's results
+  double advantage;    // reward less the baseline
+  bool drawn = true;   // from the logits; a proposed schedule keeps weight 1 and has no gradient
+  bool alone = false;  // nothing to compare it with: it has a weight and no gradient
 };
-// Logits and Adam's moments that a step moves, and the total of the schedules drawn from them.
+// Logits and Adam's moments that a step moves, and the sum of schedules drawn from the logits.
 struct Ascended {
   uint32_t total;
   google::protobuf::RepeatedField<double>* logits;
   google::protobuf::RepeatedField<double>* first_moment;
   google::protobuf::RepeatedField<double>* second_moment;
 };
-// Takes the `steps`th step uphill. Fills the weights of what was drawn. Returns |g|^2.
+// Takes step number `steps` uphill. Writes the weights of drawn results to `weights`, by index.
+// Returns |g|^2.
+// Requires: steps > 0, and moments as long as the logits.
 double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
               const Ascended& of, google::protobuf::RepeatedField<double>* weights);
 
-// The entropy of a distribution, in nats.
+// Returns the entropy of a distribution in nats.
 double entropy(const std::vector<double>& probabilities);
-
-// Returns true if results are weighted by how likely the present policy is to draw their schedules.
-bool weighsResults(StalenessMode mode);
 
 }  // namespace allot

@@ -8,7 +8,6 @@
 namespace allot {
 namespace {
 
-// The first ones are always there: curves begin at the beginning.
 bool isPoint(uint64_t version, uint64_t stride) {
   return version % stride == 0 || version <= HistorySample::kFirst;
 }

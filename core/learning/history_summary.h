@@ -1,9 +1,9 @@
 #pragma once
-// What pages and reports show of a history: HistorySample, the history of a run thinned so that it
-// stays small however long the run is, and means over a few updates.
+// What pages and reports show of a history: a sample of it (HistorySample), and means over a few
+// updates.
 //
-// Pages and reports draw curves: about a thousand points and the newest hundred updates are enough,
-// and an aggregator must not grow by what it has done. One thread.
+// An aggregator must not grow by what it has done, and curves need no more than about a thousand
+// points and the newest updates. One thread.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -16,40 +16,41 @@ namespace allot {
 
 class HistorySample {
  public:
-  static constexpr size_t kFirst = 10;
-  static constexpr size_t kRecent = 100;
-  static constexpr size_t kPoints = 1000;
+  static constexpr size_t kFirst = 10;     // oldest records, which are always kept
+  static constexpr size_t kRecent = 100;   // newest records, which are always kept
+  static constexpr size_t kPoints = 1000;  // most records at equal distances
 
-  // The next record, or one of versionsToLoad(), in order of version.
+  // Adds the next record of the history, or of versionsToLoad().
+  // Requires: its version is above that of the record added before.
   void add(v1::IterationRecord record);
   void clear();
-  // Ascending versions; results, weights and baselines left out.
+  // Returns the kept records, ascending by version, without results, weights and baselines.
   std::vector<v1::IterationRecord> records() const;
 
-  // What of a history that ends at `last` this would have kept.
+  // Returns the versions that a sample keeps of a history that ends at `last`.
   static std::vector<uint64_t> versionsToLoad(uint64_t last);
 
  private:
   uint64_t stride_ = 1;
-  std::map<uint64_t, v1::IterationRecord> points_;  // versions that stride_ divides
-  std::deque<v1::IterationRecord> recent_;          // those that came last
+  std::map<uint64_t, v1::IterationRecord> points_;  // the first, and versions that stride_ divides
+  std::deque<v1::IterationRecord> recent_;          // the newest
 };
 
-// ---- Means over a few updates, as status and page show them ----
+// ---- Means over a few updates ----
 
-inline constexpr size_t kMeanUpdates = 10;  // that a mean covers
+inline constexpr size_t kMeanUpdates = 10;
 
 struct UpdateMeans {
   size_t updates = 0;
   double reward = 0;
-  double lag = 0;
+  double lag = 0;  // in updates
   double effective_sample_size_ratio = 0;
   double step_kl_nats = 0;
 };
 
-// Of these records, whose results need not be in them.
+// Return the means over all these records, the first kMeanUpdates or the last kMeanUpdates. The
+// records may lack their results. Without records all means are 0.
 UpdateMeans meansOf(std::span<const v1::IterationRecord> records);
-// Of the first, and of the last kMeanUpdates of them.
 UpdateMeans firstMeans(std::span<const v1::IterationRecord> records);
 UpdateMeans lastMeans(std::span<const v1::IterationRecord> records);
 

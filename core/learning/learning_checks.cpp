@@ -12,10 +12,9 @@
 namespace allot {
 namespace {
 
-// Logits and moments that come from outside: no run of ours comes to more, and sums cannot
-// overflow.
+// Limit of logits and moments. No run reaches it, and sums below it cannot overflow.
 constexpr double kMostLogit = 1e12;
-// The same limit for the sums of a surrogate.
+// Limit of a surrogate's precision and evidence.
 constexpr double kMostEvidence = 1e15;
 
 bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
@@ -71,25 +70,19 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
     return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
   }
   const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-  double expected = 0;
-  if (behaviour.frontier().budgets().empty()) {
-    expected = logProbability(schedule, {behaviour.logits().begin(), behaviour.logits().end()},
-                              spec.policy().min_per_layer());
-  } else {
-    const Proposed proposed = scheduleOf(spec, behaviour, result.ticket());
-    if (schedule != proposed.schedule) {
-      return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
-    }
-    expected = proposed.log_probability;
+  const Proposed drawn = scheduleOf(spec, behaviour, result.ticket());
+  if (schedule != drawn.schedule) {
+    return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
   }
-  // A worker's last bits may differ: it need not be a build of this arithmetic.
+  const double expected = drawn.log_probability;
+  // The last bits may differ: a worker need not be a build of this arithmetic.
   if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
     return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
   }
   return {};
 }
 
-// Checks the policy's own logits and what its optimiser remembers.
+// Checks the policy's logits, the optimiser's moments, the lag counts and the moving baseline.
 Status checkSteps(uint32_t layers, const v1::AggregatorState& state) {
   const auto size = static_cast<int64_t>(layers);
   if (state.policy().logits_size() == size && state.first_moment_size() == size &&
@@ -155,7 +148,6 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     return bad("the log-probability is not a finite number below 0");
   }
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
-  // Questions are a function of the ticket, in integers, so the same on every machine.
   const auto questions = questionsOf(spec, result.ticket());
   for (size_t i = 0; i < questions.size(); ++i) {
     if (result.scores(static_cast<int>(i)).question() != questions[i]) {
@@ -215,7 +207,7 @@ Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
   };
   const int budgets = state.policy().frontier().budgets_size();
   if (state.learners_size() != budgets) return wrong("another number of total budgets");
-  // Of no steps Adam's moments have gathered nothing: the next count must not come round to 0.
+  // The next count would be 0, by which Adam's correction divides.
   if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
   for (int b = 0; b < budgets; ++b) {
     const uint32_t total = state.policy().frontier().budgets(b).total_budget();

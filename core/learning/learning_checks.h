@@ -1,6 +1,6 @@
 #pragma once
-// Checks of what comes from outside, before an update takes it: results of workers, and policies
-// and states of stores, exports and forks. Pure; any thread.
+// Checks what comes from outside before it is used: results of workers, and policies and states of
+// stores, exports and forks. Every error is kData with the reason. Pure; any thread.
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
@@ -9,22 +9,20 @@
 
 namespace allot {
 
-// Checks that this run can have produced the result: a worker is untrusted input. kData with the
-// reason otherwise. behaviour: the policy of the version that the result names; null if it is too
-// old to be at hand, which is a reason.
+// Checks that a worker of this run can have made the result. behaviour: the policy of the version
+// that it names; null, which is an error, if it is no longer kept.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
 
-// Checks that schedules can be taken from the policy: that its budgets are those of the experiment,
-// and their schedules fit the model. A run that does not learn by budgets must have none. kData
-// with the difference otherwise.
+// Checks that the policy has the total budgets of the experiment, with schedules that fit the
+// model. A policy of a run that does not learn by budgets must have none.
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy);
-// Checks the policy of a state in the same way, and that the sums of its learners are finite and
-// have the sizes that updates expect.
+// Checks a state: its policy (checkFrontier), and that logits, moments and the learners' sums have
+// the sizes and ranges that updates expect, except in open question sets.
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::AggregatorState& state);
-// Checks a state that a run begins with, whose question sets must all be closed.
+// Checks a state that a run begins with: as checkLearners, and that no question set is open.
 Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                     const v1::AggregatorState& state);
 

@@ -10,8 +10,7 @@
 namespace allot {
 namespace {
 
-// Newton's method on a concave function that grows by no more than this any longer has found its
-// top; nearer the double's rounding takes over.
+// Newton's method ends once a step raises the objective by less than this, or after kMostSteps.
 constexpr double kConverged = 1e-9;
 constexpr int kMostSteps = 50;
 constexpr int kMostHalvings = 20;
@@ -22,10 +21,11 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// log(1 + e^z)
+// Returns log(1 + e^z).
 double softplus(double z) { return std::max(z, 0.0) + exactLog(1 + exactExp(-std::abs(z))); }
 
-// The log-odds' prior is N(mean, covariance); the mode is mean + covariance * alpha.
+// The mode of the log-odds of a batch under the prior N(mean, covariance). It is
+// mean + covariance * alpha.
 class Mode {
  public:
   Mode(const std::vector<GradedAnswers>& batch, std::vector<double> mean,
@@ -54,7 +54,7 @@ class Mode {
   }
 
   const std::vector<double>& alpha() const { return alpha_; }
-  // What the answers say of the log-odds' precision, each for itself.
+  // Returns the precision that each observation's answers add at the log-odds z_.
   std::vector<double> weights() const {
     std::vector<double> weights;
     for (size_t i = 0; i < batch_.size(); ++i) {
@@ -83,7 +83,7 @@ class Mode {
     }
     return sum;
   }
-  // Alpha after a whole step.
+  // Returns alpha after a whole Newton step; the present alpha if the matrix has no factor.
   std::vector<double> newton() const {
     const size_t n = batch_.size();
     const std::vector<double> weight = weights();
@@ -102,7 +102,7 @@ class Mode {
       inner[i] *= root[i];
     }
     const std::vector<double> factor = factorOf(std::move(scaled), n);
-    if (factor.empty()) return alpha_;  // of what is not finite
+    if (factor.empty()) return alpha_;
     solveLower(factor, &inner);
     solveUpper(factor, &inner);
     for (size_t i = 0; i < n; ++i) b[i] -= root[i] * inner[i];
@@ -117,7 +117,7 @@ bool areFinite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
-// precision += scale * v v^T, evidence += y * v.
+// Adds scale * v v^T to the precision and y * v to the evidence.
 void add(const std::vector<double>& v, double scale, double y, Gaussian* to) {
   for (size_t i = 0; i < v.size(); ++i) {
     if (v[i] == 0) continue;
@@ -169,7 +169,7 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
   Gaussian next = *posterior;
   std::vector<double> white = next.evidence;
   solveLower(root, &white);
-  // L^-1 x, whose products are the covariances of x . w.
+  // rows: L^-1 x. Their products are the covariances of x . w.
   std::vector<std::vector<double>> rows;
   std::vector<double> mean, alone(inTriangle(n, 0)), with_levels;
   for (const GradedAnswers& one : batch) {
@@ -189,8 +189,8 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
   const Mode mode(batch, mean, with_levels);
   const std::vector<double> weight = mode.weights();
 
-  // Around the mode the answers are as good as observations of x . w at what it is there, of
-  // precision W less what each group's level, which they share, takes out: the evidence follows.
+  // Around the mode the answers count as normal observations of x . w at its value `there`. Their
+  // precision is `weight`, less what the level that a group shares takes out.
   struct Group {
     double weight = 0, seen = 0;
     std::vector<double> x;

@@ -1,27 +1,21 @@
 #include "core/learning/policy.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 
 #include "core/digest.h"
 #include "core/learning/questions.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {
-
-SampleSchedule fromDraws(const google::protobuf::RepeatedField<uint32_t>& samples) {
-  return {samples.begin(), samples.end()};
-}
 
 std::vector<double> softmaxOf(const google::protobuf::RepeatedField<double>& logits) {
   return softmax({logits.begin(), logits.end()});
 }
 
-// The learned budget next to `total` in proportion; the smaller one of two.
+// Returns the budget with the ratio to `total` nearest to 1; the first of several.
 const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total) {
   const v1::BudgetPolicy* best = &policy.frontier().budgets(0);
   const auto apart = [&](const v1::BudgetPolicy& budget) {
@@ -73,7 +67,7 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
   const TicketPlace place = placeOf(spec, ticket);
   const v1::BudgetPolicy& budget = policy.frontier().budgets(static_cast<int>(place.budget));
   if (place.proposal < static_cast<uint32_t>(budget.proposals_size())) {
-    return {fromDraws(budget.proposals(static_cast<int>(place.proposal)).samples()), 0};
+    return {scheduleFrom(budget.proposals(static_cast<int>(place.proposal)).samples()), 0};
   }
   return drawn(budget.logits(), budget.total_budget() * entriesPerLayer(policy));
 }
@@ -88,7 +82,7 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
   if (!budget.beats_uniform()) {
     return uniformSchedule(total, static_cast<uint32_t>(policy.logits_size()));
   }
-  return scaledSchedule(fromDraws(budget.learned()), total * entriesPerLayer(policy));
+  return scaledSchedule(scheduleFrom(budget.learned()), total * entriesPerLayer(policy));
 }
 
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers) {
@@ -117,14 +111,7 @@ std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
 }
 
 std::string policyDigest(const v1::PolicySnapshot& policy) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    policy.SerializeToCodedStream(&coded);
-  }
-  return sha256Hex(bytes);
+  return sha256Hex(canonicalBytes(policy));
 }
 
 }  // namespace allot

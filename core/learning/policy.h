@@ -1,10 +1,11 @@
 #pragma once
-// What a policy says: which schedule a ticket is answered under, on which questions, and which
-// schedule is published. Pure functions, any thread.
+// What a policy says: a ticket's schedule and questions, and the published schedules. Pure
+// functions, any thread.
 //
-// Episodes come in question sets: `rollout.episodesPerQuestionSet` tickets in a row answer the same
-// questions. Within a set tickets go round the total budgets, and at each budget through the
-// policy's proposals in order.
+// Episodes come in question sets: spec.rollout.episodesPerQuestionSet tickets in a row answer the
+// same questions. Within a set tickets go round the total budgets. At each budget they go through
+// the policy's proposals in order; further tickets draw from the budget's logits. A policy without
+// budgets has no proposals: tickets draw from its logits.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,45 +16,51 @@
 
 namespace allot {
 
-// Entries that a layer has in the schedules of its total budgets.
+inline SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
+  return {samples.begin(), samples.end()};
+}
+
+// Returns the entries of a layer in the schedules of the policy's total budgets; 1 without budgets.
 uint32_t entriesPerLayer(const v1::PolicySnapshot& policy);
 
-// Where a ticket belongs.
+// The place of a ticket.
 struct TicketPlace {
-  uint64_t set = 0;       // of questions
-  uint32_t budget = 0;    // index in spec.policy.totalBudgets
+  uint64_t set = 0;       // number of its question set
+  uint32_t budget = 0;    // index in spec.policy.totalBudgets; 0 if that is empty
   uint32_t proposal = 0;  // place among the set's episodes at that budget
 };
 TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket);
 
-// Episodes of one set at one budget.
+// Returns the episodes of one question set at one total budget.
 uint32_t episodesOfSet(const v1::Spec& spec);
 
-// The training questions of a ticket: those of its set.
+// Returns the training questions of a ticket, which are those of its question set.
 std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket);
 
-// A ticket's schedule under `policy`, and the logarithm of its probability in nats (0 where it is a
-// proposal). Requires a policy of this experiment.
 struct Proposed {
   SampleSchedule schedule;
-  double log_probability = 0;
+  double log_probability = 0;  // in nats (logProbability); 0 for one of the policy's proposals
 };
+// Returns a ticket's schedule under `policy`.
+// Requires: the policy is one of this experiment (checkFrontier).
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
-// The learned schedule at a total budget; at one that was not learned, that of the nearest one in
-// proportion, scaled.
+// Returns the published schedule at a total budget. A policy with budgets has one for each: the
+// learned schedule, or the uniform one if none beats it. At another total the schedule of the
+// budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets has
+// its learnedSchedule.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 
-// Draws per head in each layer, in the mean over its heads. Requires layers > 0. [layers]
+// [layers] Returns the draws per head in each layer, the mean over its heads.
+// Requires: layers > 0.
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
 
-// Each layer's share of the reads at the `budget`th total budget, as curves show it: the softmax
-// where schedules are drawn from one, else the published schedule's shares; of all its heads
-// together. [layers]
+// [layers] Returns the softmax of the logits at the `budget`th total budget, summed over a layer's
+// heads; without logits the shares of the published schedule.
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
 
-// Hex SHA-256 of the snapshot's deterministic bytes.
+// Returns the SHA-256 of the snapshot's deterministic bytes, in hex.
 std::string policyDigest(const v1::PolicySnapshot& policy);
 
 }  // namespace allot

@@ -1,5 +1,6 @@
 #pragma once
-// Which training questions an episode asks. Pure, any thread.
+// The training questions of an episode, and the numbers of the model's random streams. Pure, any
+// thread.
 #include <cassert>
 #include <cstdint>
 #include <numeric>
@@ -10,16 +11,16 @@
 
 namespace allot {
 
-// The `count` question indices of `ticket`, out of 0..available-1 (count <= available): a global
-// shuffle without replacement, so that any workers together walk through all questions before one
-// is asked again. (Where count does not divide available, the few left over change with every
-// epoch.)
-inline std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t ticket,
+// Returns the `count` different question indices of a question set, out of 0..available-1. Sets
+// with consecutive numbers walk through a shuffle of the questions, so that none is asked again
+// before the shuffle ends. Each shuffle leaves out available % count questions.
+// Requires: 0 < count <= available.
+inline std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t set,
                                               uint32_t count, uint32_t available) {
   assert(count > 0 && count <= available);
   const uint64_t episodes_per_epoch = available / count;
-  const uint64_t epoch = ticket / episodes_per_epoch;
-  const uint64_t place = ticket % episodes_per_epoch;
+  const uint64_t epoch = set / episodes_per_epoch;
+  const uint64_t place = set % episodes_per_epoch;
   std::vector<uint32_t> order(available);
   std::iota(order.begin(), order.end(), 0u);
   RandomStream random(streams, Purpose::kQuestions, epoch);
@@ -30,14 +31,14 @@ inline std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_
           order.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-// Names of random streams (kernels' `sequence`): rollouts and evaluation never share one.
-// The 31 bits of a rollout's repeat only after 2^31 questions.
+// Returns the kernels' `sequence` of the `index`th of an episode's `count` questions. It repeats
+// after 2^31 questions of a run. Sequences of rollouts and of evaluations differ in bit 31.
 inline uint32_t rolloutSequence(uint64_t ticket, uint32_t count, uint32_t index) {
   return static_cast<uint32_t>(ticket * count + index) & kRolloutSequences.last;
 }
-// The same for every schedule and budget: cells are compared under common random numbers. Questions
-// are below 2^20 and repeats below 2^11 (spec.task.heldOutQuestions, spec.evaluation.repeats), so
-// that each pair has a sequence of its own.
+// Returns the kernels' `sequence` of a held-out question. All schedules and budgets have the same
+// one, so that cells are compared under common random numbers.
+// Requires: question < 2^20, repeat < 2^11.
 inline constexpr uint32_t kQuestionBits = 20;
 inline uint32_t evaluationSequence(uint32_t question, uint32_t repeat = 0) {
   return kEvaluationBit | repeat << kQuestionBits | question;

@@ -17,7 +17,7 @@ tl::unexpected<Error> refuse(uint64_t version, const std::string& what) {
   return fail(ErrorCode::kData, "update " + std::to_string(version) + ": " + what);
 }
 
-// The fields in which two records differ, e.g. "mean_reward: 0.5 -> 0.6"; the first line only.
+// Returns the first difference, as in "modified: mean_reward: 0.5 -> 0.6"; "" without one.
 std::string difference(const v1::IterationRecord& recorded, const v1::IterationRecord& computed) {
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;
@@ -93,7 +93,7 @@ Status Replay::next(const v1::IterationRecord& record) {
   UpdateOutcome outcome =
       applyUpdate(experiment_, state_, {record.results().begin(), record.results().end()});
   outcome.record.set_committed_unix_ms(record.committed_unix_ms());
-  // Settings and time are no outcome: as they were recorded.
+  // Settings and time are not compared.
   *outcome.record.mutable_update() = record.update();
   *outcome.record.mutable_staleness() = record.staleness();
   const std::string recorded = record.SerializeAsString();

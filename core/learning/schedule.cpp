@@ -10,7 +10,7 @@
 namespace allot {
 namespace {
 
-// total * shares rounded to integers that sum to total.
+// Rounds total * shares to integers that sum to total.
 SampleSchedule largestRemainder(const std::vector<double>& shares, uint32_t total) {
   SampleSchedule schedule(shares.size());
   std::vector<double> remainder(shares.size());
@@ -67,7 +67,6 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
   const double log_normaliser = top + exactLog(sum);
   double log_probability = 0;
   for (size_t l = 0; l < schedule.size(); ++l) {
-    // Not 0 * log pi: pi may have underflowed to nothing.
     if (schedule[l] == min_per_layer) continue;
     log_probability +=
         (static_cast<double>(schedule[l]) - min_per_layer) * (logits[l] - log_normaliser);
@@ -120,7 +119,7 @@ SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_la
   assert(layers > 0 && uint64_t{layers} * min_per_layer <= total);
   const uint32_t free_draws = total - layers * min_per_layer, step = allotmentStep(free_draws);
   const uint32_t steps = free_draws / step;
-  // best[t]: of the layers so far, with t steps in all; taken[l][t]: how many of them layer l has.
+  // best[t]: largest sum of the layers so far with t steps in all; taken[l][t]: steps of layer l.
   std::vector<double> best(steps + 1), before, worth(steps + 1);
   std::vector<std::vector<uint32_t>> taken(layers, std::vector<uint32_t>(steps + 1));
   for (uint32_t l = 0; l < layers; ++l) {

@@ -9,8 +9,8 @@
 namespace allot {
 namespace {
 
-// The variance of the difference of two mean scores, between certainty and chance. It stands for
-// the error before there are differences, with the weight of kPriorPairs of them.
+// A guess of the variance of one answer's score. Twice that, over the number of questions, counts
+// as the variance of kPriorPairs pairs.
 constexpr double kAnswerVariance = 0.2;
 constexpr double kPriorPairs = 4;
 
@@ -29,8 +29,8 @@ void addPair(const v1::QuestionSet& set, Sums* sums) {
   sums->squared += difference * difference;
 }
 
-bool same(const google::protobuf::RepeatedField<uint32_t>& candidate,
-          const SampleSchedule& schedule) {
+bool isSame(const google::protobuf::RepeatedField<uint32_t>& candidate,
+            const SampleSchedule& schedule) {
   return std::equal(candidate.begin(), candidate.end(), schedule.begin(), schedule.end());
 }
 
@@ -44,7 +44,7 @@ void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform,
     set->set_uniform_episodes(set->uniform_episodes() + 1);
     set->set_uniform_rewards(set->uniform_rewards() + reward);
   }
-  if (same(trial.candidate(), schedule)) {
+  if (isSame(trial.candidate(), schedule)) {
     set->set_candidate_episodes(set->candidate_episodes() + 1);
     set->set_candidate_rewards(set->candidate_rewards() + reward);
   }

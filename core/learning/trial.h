@@ -1,18 +1,18 @@
 #pragma once
-// The trial: no schedule is published that is not known to beat uniform.
+// The trial at a total budget: a schedule is published once it is known to beat uniform.
 //
-// In every question set one episode answers under the uniform schedule and one under the candidate,
-// so that their difference is free of the questions' difficulty. The candidate is published once
-// the mean of these differences is enough standard errors above 0, and given up once it is kLoses
-// of them below. The bar is kBeats for the first candidate, as which uniform itself would pass in 7
-// of 100 trials of one look, and sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's
-// chance to pass by luck falls as 1 / k. Where there is a surrogate, which has heard of all
-// episodes, the trial is one of two measurements (core/learning/budget_learning.cpp). Pure; any
+// While there is a candidate, a question set has an episode under the uniform schedule and one
+// under the candidate. The difference of their rewards is a pair, free of the questions'
+// difficulty. Without a surrogate the candidate is published once the mean of kLeastPairs or more
+// pairs is `bar` standard errors above 0, and given up once it is kLoses below. The bar of the
+// first candidate is kBeats, which uniform itself would pass in 7 of 100 looks. The bar of the k-th
+// is sqrt(kBeats^2 + 2 ln k), so that the chance to pass by luck falls about as 1 / k. With a
+// surrogate the trial is one of two measurements (core/learning/budget_learning.cpp). Pure; any
 // thread.
 //
-// Episodes of a question set reach the learner in any order and in different updates. Sums are kept
-// for the kOpenSets newest sets. Older sets are closed: a later episode of one begins a set of its
-// own, and is compared only with episodes that come after it.
+// Episodes of a question set reach the learner in any order and in different updates. After an
+// update sums are kept for the kOpenSets newest sets; older sets are closed. A later episode of a
+// closed set opens it anew.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
@@ -24,37 +24,40 @@ inline constexpr double kBeats = 1.5;
 inline constexpr double kLoses = 1.0;
 inline constexpr uint64_t kLeastPairs = 2;
 
-// Counts an episode of `set`.
+// Adds an episode to the sums of its question set: to all, and to those of uniform or of the
+// trial's candidate if `schedule` is that.
 void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform, double reward,
                   const v1::Trial& trial, v1::QuestionSet* set);
 
-// What is known of the candidate: over the sets that are closed and those that are open.
+// What is known of the candidate, from closed and open sets.
 struct Verdict {
-  uint64_t pairs = 0;
-  double mean = 0;      // the candidate's reward above uniform's
-  double error = 0;     // its standard error
+  uint64_t pairs = 0;   // sets with an episode of each
+  double mean = 0;      // the candidate's reward less uniform's
+  double error = 0;     // standard error of the mean
   double bar = kBeats;  // without a surrogate
   bool beats() const { return pairs >= kLeastPairs && mean > bar * error; }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
+// questions: answers whose mean is a reward.
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
 
-// A set gets no more results.
+// Adds the pair of a set, if it has one, to the trial.
 void closeSet(const v1::QuestionSet& set, v1::Trial* trial);
 
-// Another candidate; empty: none. What the open sets had of the one before is forgotten.
+// Begins the trial of another candidate; empty: of none. Pairs of the previous candidate are
+// forgotten.
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state);
 
-// Enough for results that are as many updates late as REINFORCE bears.
+// Most sets that stay open after an update.
 inline constexpr int kOpenSets = 16;
 
 // Returns the sums of a set, which begin at 0. Valid until the state's sets change.
 v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state);
 
-// Removes the oldest set beyond kOpenSets. Returns false if there is none.
+// Moves the oldest set beyond kOpenSets to `closed`. Returns false if there is none.
 bool closeOldest(v1::LearnerState* state, v1::QuestionSet* closed);
 
-// Closes all sets, in the order of their numbers, and counts their pairs in the trial.
+// Closes all sets in the order of their numbers.
 void closeAll(v1::LearnerState* state);
 
 }  // namespace allot

@@ -21,6 +21,7 @@ std::vector<double> logitsOf(const v1::PolicySnapshot& policy) {
   return {policy.logits().begin(), policy.logits().end()};
 }
 
+// Returns KL(from || to) in nats.
 double divergence(const std::vector<double>& from, const std::vector<double>& to) {
   double nats = 0;
   for (size_t l = 0; l < from.size(); ++l) {
@@ -33,7 +34,7 @@ bool areFinite(const google::protobuf::RepeatedField<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
-// Returns true if the parts of a state are as long as each other.
+// Returns true if the parts of a state have matching sizes.
 [[maybe_unused]] bool fitsItself(const v1::AggregatorState& state) {
   const int layers = state.policy().logits_size();
   return layers > 0 && state.first_moment_size() == layers &&
@@ -42,7 +43,7 @@ bool areFinite(const google::protobuf::RepeatedField<double>& values) {
          state.lag_counts_size() == static_cast<int>(kLagBuckets);
 }
 
-// Returns true if the result can be one under this policy or an older one of the run.
+// Returns true if the result can be one of this policy or of an older one of the run.
 [[maybe_unused]] bool isOf(const v1::PolicySnapshot& policy, const v1::EpisodeResult& result) {
   const auto entries = static_cast<uint32_t>(policy.logits_size()) * entriesPerLayer(policy);
   return result.policy_version() <= policy.version() &&
@@ -51,7 +52,8 @@ bool areFinite(const google::protobuf::RepeatedField<double>& values) {
          std::isfinite(result.behaviour_log_prob());
 }
 
-// Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
+// Returns each result's baseline (spec.update.baseline). The leave-one-out baseline of a single
+// result is the moving average.
 std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
                               const std::vector<v1::EpisodeResult>& results) {
   double sum = 0;
@@ -74,7 +76,7 @@ std::vector<double> baselines(const v1::Experiment& experiment, const v1::Aggreg
   return values;
 }
 
-// The results of an update, compared with the baseline: all are of one policy.
+// Compares each result of an update with its baseline. Writes the baselines to `baselines_of`.
 std::vector<ComparedResult> compareAll(const v1::Experiment& experiment,
                                        const v1::AggregatorState& state,
                                        const std::vector<v1::EpisodeResult>& results,
@@ -88,8 +90,8 @@ std::vector<ComparedResult> compareAll(const v1::Experiment& experiment,
   return compared;
 }
 
-// Learns from an update's results: state->policy() has its new version and the rest of the one
-// before. Fills record's weights, baselines and gradient norm.
+// Learns from an update's results. Fills record's weights, baselines and gradient norm.
+// Requires: state->policy() has the new version and the content of the version before.
 void learn(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
            v1::AggregatorState* state, v1::IterationRecord* record) {
   record->mutable_weights()->Resize(static_cast<int>(results.size()), 1.0);
@@ -217,7 +219,7 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   return outcome;
 }
 
-// Swapped out, not cleared: what protobuf clears keeps its memory.
+// Swaps instead of clearing: a cleared protobuf field keeps its memory.
 void dropResults(v1::IterationRecord* record) {
   google::protobuf::RepeatedPtrField<v1::EpisodeResult>().Swap(record->mutable_results());
   google::protobuf::RepeatedField<double>().Swap(record->mutable_weights());

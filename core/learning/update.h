@@ -1,10 +1,9 @@
 #pragma once
-// Updates: a pure function of (settings, state, results in order).
+// Updates: a pure function of (settings, state, results in order), so that every published policy
+// can be computed again, bit for bit (core/learning/replay.h). Any thread.
 //
-// Learners differ in what they learn from results: the policy gradient (core/learning/gradient.h)
-// or a surrogate of each total budget (core/learning/budget_learning.h). All else of an update is
-// here. It is free of I/O, so that every published policy can be computed again from the history,
-// bit for bit. Any thread.
+// What is learned from results is elsewhere: by the policy gradient in core/learning/gradient.h, at
+// each total budget in core/learning/budget_learning.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,19 +18,19 @@
 
 namespace allot {
 
-// Version 0: the uniform policy, fresh optimiser; of a fork: what its origin holds (`shape` must
-// be the origin's then).
+// Returns the state of version 0: the uniform policy and a fresh optimiser, or the state of
+// `origin` in a fork, whatever `shape` is.
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 
-// How a fork of `run_id` at `state` begins: its policy, optimiser and moving baseline as they are,
-// counted from version 0; counters at zero.
+// Returns the origin of a fork of `run_id` at `state`. Policy, optimiser, moving baseline and
+// learners stay, with all question sets closed; version, episodes, worker seconds and lag counts
+// start at 0.
 v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state);
 
-// The outcome of one update. `record.results` are the consumed ones, in the given order.
 struct UpdateOutcome {
   v1::AggregatorState state;
-  v1::IterationRecord record;
+  v1::IterationRecord record;  // complete except for committed_unix_ms
 };
 
 // Computes one update.
@@ -39,17 +38,19 @@ struct UpdateOutcome {
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
 
-// Fills in what follows from record.policy and the policy before it: digest, divergence, entropy.
+// Sets policy_sha256, step_kl_nats and entropy_nats from record.policy and the policy before it.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
-// Leaves out what a record holds of each result, and gives its memory back.
+// Removes results, weights and baselines from the record and frees their memory.
 void dropResults(v1::IterationRecord* record);
 
-// True if staleness.mode is drop and the result is too old for an update of `version`.
+// Returns true if staleness.mode is drop and the result is more than maxLag updates older than the
+// policy `version`.
 bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result);
 
-// Classes of AggregatorState.lag_counts: 0, 1, 2, 3-4, 5-8, ..., 129-256, 257 and more.
+// Classes of AggregatorState.lag_counts: 0, 1, 2, 3-4, 5-8, ..., 129-256, 257 and more updates.
 constexpr size_t kLagBuckets = 11;
 size_t lagBucket(uint64_t lag);
+// Returns "2", "3-4" or "257+".
 std::string lagBucketLabel(size_t bucket);
 
 }  // namespace allot

@@ -10,7 +10,7 @@ Measure measureOf(const std::string& word) {
   return fromWord<Measure>(word).value_or(Measure::kAccuracy);
 }
 
-// Whether a method draws at random: what it does with a prompt or in a step is not the same twice.
+// Returns true if a method draws at random.
 bool draws(const kernels::MethodOptions& options) {
   const kernels::MethodTraits& traits = kernels::traitsOf(options.method);
   if (traits.scored_by == kernels::ScoredBy::kFeatures) return true;
@@ -47,16 +47,9 @@ std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
 
 bool learnsByBudgets(const v1::Spec& spec) {
   if (!spec.has_update()) return false;
-  switch (learnerOf(spec.update())) {
-    case Learner::kAdditive:
-      return true;
-    case Learner::kReinforce:
-      return spec.policy().total_budgets_size() > 1 ||
-             spec.rollout().episodes_per_question_set() > 1;
-    case Learner::kSanta:
-      return false;
-  }
-  return false;
+  const Learner learner = learnerOf(spec.update());
+  if (learner != Learner::kReinforce) return learner == Learner::kAdditive;
+  return spec.policy().total_budgets_size() > 1 || spec.rollout().episodes_per_question_set() > 1;
 }
 
 bool takesAllResults(const v1::Update& update) { return learnerOf(update) == Learner::kSanta; }

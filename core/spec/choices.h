@@ -1,9 +1,10 @@
 #pragma once
-// What an experiment chooses by a word: the enums behind spec.update.optimizer and its like.
+// The choices of an experiment that are made by a word: the enums behind spec.update.optimizer and
+// others.
 //
-// The tables of words are the spec's too (core/spec/spec_rules.cpp). An experiment file with
-// another word is refused, and so is a stored run (checkWords in core/spec/spec.h). A missing word
-// has the value that the function names. Pure functions, any thread.
+// The rules of the keys (core/spec/spec_rules.cpp) have the same tables of words. An experiment
+// file with another word is refused, and so is a stored run (checkWords in core/spec/spec.h). Pure
+// functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,7 @@ constexpr std::string_view wordOf(Baseline value) {
   return wordAt(value, {"leave-one-out", "batch-mean", "moving-average"});
 }
 
-// spec.staleness.mode: what is done about results of an older policy.
+// spec.staleness.mode: how results of older policies count.
 enum class StalenessMode { kTruncatedIs, kNone, kDrop };
 constexpr std::string_view wordOf(StalenessMode value) {
   return wordAt(value, {"truncated-is", "none", "drop"});
@@ -43,7 +44,7 @@ constexpr std::string_view wordOf(Granularity value) {
   return wordAt(value, {"layer", "kv-head", "head"});
 }
 
-// spec.policy.zeroReads: what a layer or head gives that has no draws.
+// spec.policy.zeroReads: the output of a layer or head without draws.
 enum class ZeroReadsChoice { kOff, kMeanValue, kWindow };
 constexpr std::string_view wordOf(ZeroReadsChoice value) {
   return wordAt(value, {"off", "mean-value", "window"});
@@ -61,8 +62,8 @@ constexpr std::string_view wordOf(Measure value) {
   return wordAt(value, {"accuracy", "fidelity", "variance"});
 }
 
-// Parameter `agreement` of fidelity: which layers have the method when its next token is compared
-// with dense attention's; the others are dense. kEachLayer: once for each layer, in that one alone.
+// Parameter `agreement` of fidelity: the layers that use the method when its next token is compared
+// with dense attention's. Other layers are dense. kEach: one comparison for each layer alone.
 enum class AgreementLayers { kAll, kLast, kEach };
 constexpr std::string_view wordOf(AgreementLayers value) {
   return wordAt(value, {"all-layers", "last-layer", "each-layer"});
@@ -92,7 +93,7 @@ constexpr std::string_view wordOf(DeviceChoice value) {
   return wordAt(value, {"auto", "cpu", "cuda"});
 }
 
-// spec.task.promptStyle: whose prompts suites gsm8k and mmlu ask with.
+// spec.task.promptStyle: the model family whose prompts suites gsm8k and mmlu use.
 enum class PromptStyle { kLlama, kDeepseek };
 constexpr std::string_view wordOf(PromptStyle value) {
   return wordAt(value, {"llama", "deepseek"});
@@ -102,72 +103,56 @@ constexpr std::string_view wordOf(PromptStyle value) {
 enum class TaskSplit { kTest, kValidation };
 constexpr std::string_view wordOf(TaskSplit value) { return wordAt(value, {"test", "validation"}); }
 
-// Missing: reinforce.
-Learner learnerOf(const v1::Update& update);
-Granularity granularityOf(const v1::Policy& policy);
-ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);
-// The total budgets that schedules are learned for.
+// Return the choices of an experiment. A missing or unknown word gives the value at the line's end.
+
+Learner learnerOf(const v1::Update& update);                  // reinforce
+Optimizer optimizerOf(const v1::Update& update);              // sgd
+Baseline baselineOf(const v1::Update& update);                // moving-average
+StalenessMode modeOf(const v1::Staleness& staleness);         // none
+Granularity granularityOf(const v1::Policy& policy);          // layer
+ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);        // off
+ScheduleKind kindOf(const v1::Schedule& schedule);            // oneHot
+Measure measureOf(const v1::EvaluationUnit& unit);            // accuracy
+KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);  // none
+Protocol protocolOf(const v1::Attention& attention);          // A
+Dtype dtypeOf(const v1::Model& model);                        // float32
+KvDtype kvDtypeOf(const v1::Model& model);                    // bfloat16
+DeviceChoice deviceOf(const v1::Model& model);                // auto
+PromptStyle promptStyleOf(const v1::Task& task);              // llama
+TaskSplit splitOf(const v1::Task& task);                      // test
+std::string prefillOf(const v1::EvaluationUnit& unit);        // dense, if missing
+
+// Returns the total budgets that schedules are learned for: totalBudgets, or else totalBudget.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
-// Whether a policy is learned for each total budget from question sets (core/learning/policy.h);
-// else one policy, by REINFORCE, and each episode has questions of its own.
+// Returns true if a schedule is learned for each total budget, from question sets
+// (core/learning/policy.h). Else one policy is learned by its gradient, or none, and each episode
+// has questions of its own.
 bool learnsByBudgets(const v1::Spec& spec);
-// Whether an update takes all results that are there, once there are episodesPerUpdate (learner
-// santa); else it takes that many.
+// Returns true if an update consumes all results that are there, at least episodesPerUpdate and at
+// most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
 bool takesAllResults(const v1::Update& update);
-// The most that such an update takes.
 inline constexpr uint32_t kMostResults = 10000;
-// Of one question set at one total budget: uniform, the best so far, and two to compare.
+// Least episodes of a question set at one total budget: uniform, the candidate, and two others.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
-// Of evaluation.chunkQuestions: the most, and the tokens that a chunk has by default. Of a model of
-// 8 billion parameters these take 34 GB.
+// Most evaluation.chunkQuestions, and by default most tokens of a chunk of several questions: with
+// a model of 8 billion parameters these take 34 GB.
 inline constexpr uint32_t kMostChunkQuestions = 32;
 inline constexpr uint32_t kChunkTokens = 1 << 18;
-// Of evaluation.repeats.
-inline constexpr uint32_t kMostRepeats = 100;
-// Missing: sgd.
-Optimizer optimizerOf(const v1::Update& update);
-// Missing: moving-average.
-Baseline baselineOf(const v1::Update& update);
-// Missing: none.
-StalenessMode modeOf(const v1::Staleness& staleness);
-// Missing: oneHot.
-ScheduleKind kindOf(const v1::Schedule& schedule);
-// Missing: accuracy. A unit is a worker's and a store's word, so that one of another measure is one
-// of accuracy, too, for those who do not refuse it.
-Measure measureOf(const v1::EvaluationUnit& unit);
-// In the order of the list; their parameters: core/spec/measure_options.h.
+inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats
+// Returns the measures in the order of the list. core/spec/measure_options.h has their parameters.
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
-// Missing, in an experiment that was never completed: the most.
+// Returns evaluation.chunkQuestions; kMostChunkQuestions if that is unset.
 uint32_t chunkQuestions(const v1::Evaluation& evaluation);
-// Missing, in an experiment that was never completed: 1. Never more than kMostRepeats, whatever was
-// stored.
+// Returns evaluation.repeats within 1..kMostRepeats.
 uint32_t repeatsOf(const v1::Evaluation& evaluation);
-// How often cells of this pair of methods are answered: spec.evaluation.repeats times, or once
-// where every answer would be the same. Methods that draw nothing (dense, top-k, quest, those that
-// choose blocks by a threshold) give the same answers at temperature 0. Text that is no method
-// draws.
+// Returns how often cells of this pair of methods are answered: evaluation.repeats times, or once
+// at temperature 0 if neither method draws (as dense, top-k, quest). Text that is no method counts
+// as one that draws.
 uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
-// Missing: dense.
-std::string prefillOf(const v1::EvaluationUnit& unit);
-// The methods of both phases as one name, for tables and figures: "s2anta-sys", or where prompts
-// are not read densely "sale tau=0.01 + s2anta-sys". Figures of the two are not comparable.
+// Return one name for the methods of both phases, for tables and figures: "s2anta-sys", or with
+// another prefill than dense "sale tau=0.01 + s2anta-sys".
 std::string methodsName(const std::string& prefill, const std::string& decode);
-// Of what a unit measures; of what episodes do.
 std::string methodsName(const v1::EvaluationUnit& unit);
 std::string methodsName(const v1::Attention& attention);
-// Missing: none.
-KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);
-// Missing: A.
-Protocol protocolOf(const v1::Attention& attention);
-// Missing: float32.
-Dtype dtypeOf(const v1::Model& model);
-// Missing: bfloat16.
-KvDtype kvDtypeOf(const v1::Model& model);
-// Missing: auto.
-DeviceChoice deviceOf(const v1::Model& model);
-// Missing: llama.
-PromptStyle promptStyleOf(const v1::Task& task);
-// Missing: test.
-TaskSplit splitOf(const v1::Task& task);
 
 }  // namespace allot

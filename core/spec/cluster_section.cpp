@@ -22,7 +22,7 @@ SpecRule row(const char* path, SpecType type, const char* default_value, const c
   rule.path = std::string("spec.cluster.") + path;
   rule.type = type;
   rule.default_value = default_value;
-  // Where a sentence stands for the value, it names another key.
+  // A default that follows from other keys is a sentence that names them.
   if (rule.default_value.find("spec.") != std::string::npos) {
     rule.when_missing = SpecDefault::kDerived;
   }
@@ -38,7 +38,7 @@ SpecRule number(const char* path, const char* default_value, uint64_t high, cons
   return rule;
 }
 
-// A text of which messages say that it may be `allowed`.
+// Makes the rule of a text with this pattern; `allowed` describes it in messages.
 SpecRule shaped(const char* path, const char* default_value, const char* pattern,
                 const char* allowed, const char* meaning) {
   SpecRule rule = row(path, SpecType::kText, default_value, meaning);
@@ -129,16 +129,7 @@ const std::vector<SpecRule>& clusterRules() {
 }
 
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster) {
-  google::protobuf::Message* message = &cluster;
-  size_t from = sizeof("spec.cluster.") - 1;
-  for (size_t dot = rule.path.find('.', from); dot != std::string::npos;
-       dot = rule.path.find('.', from)) {
-    const auto* section =
-        message->GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(from, dot - from));
-    message = message->GetReflection()->MutableMessage(message, section);
-    from = dot + 1;
-  }
-  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(from))};
+  return fieldAt(&cluster, rule.path.substr(sizeof("spec.cluster.") - 1));
 }
 
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place) {

@@ -2,8 +2,8 @@
 // spec.cluster: the settings of an experiment file that matter only in a cluster.
 //
 // `allot run` checks the section and ignores it. The run's store never has it, and it is no part of
-// the experiment's digest: all of it may change at any time. k8s/render reads it. Its keys are rows
-// as those of the experiment are (core/spec/spec_rules.h). Pure functions, any thread.
+// the experiment's digest: all of it may change at any time. Its keys are rows as those of the
+// experiment are (core/spec/spec_rules.h). Pure functions, any thread.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// The rows under spec.cluster; all are live.
+// Returns the rules under spec.cluster. All are live.
 const std::vector<SpecRule>& clusterRules();
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 
@@ -26,24 +26,23 @@ SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 // Requires: the file's keys were checked (checkKeys).
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place);
 
-// An experiment file, or the object that a cluster has of it.
+// An experiment file, or the object of kind Experiment in a cluster.
 struct ExperimentObject {
   v1::Experiment experiment;
   v1::Cluster cluster;
-  std::string name_space;  // metadata.namespace; empty: it says none
+  std::string name_space;  // metadata.namespace; "" if it has none
 };
 
-// As parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
+// Parses as parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
                                                const std::vector<std::string>& overrides = {});
 
 // Returns the fields of metadata that checkKeys() accepts.
 const std::vector<std::string>& metadataKeys();
-// Checks that metadata.namespace is a name, and labels and annotations are maps of strings.
+// Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
-// Returns the value of a quantity: "512Mi" is 536870912. Nothing for another unit or no number.
-// Requires: the text matches kQuantityPattern.
+// Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =

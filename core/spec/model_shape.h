@@ -1,5 +1,5 @@
 #pragma once
-// What of a model's shape schedules depend on: how many entries they have.
+// ModelShape: the numbers of a model that the length of a schedule depends on. Values, any thread.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,13 +10,13 @@
 namespace allot {
 
 struct ModelShape {
-  // A model of `layers` layers with one head each, if heads do not matter.
+  // Converts from a number of layers, for callers to whom heads do not matter.
   // NOLINTNEXTLINE(google-explicit-constructor)
   ModelShape(uint32_t layers_of, uint32_t kv_heads_of = 1, uint32_t heads_of = 1)
       : layers(layers_of), kv_heads(kv_heads_of), heads(heads_of) {}
 
   uint32_t layers;
-  uint32_t kv_heads;  // of a layer
+  uint32_t kv_heads;  // KV heads of a layer
   uint32_t heads;     // query heads of a layer
 };
 
@@ -24,17 +24,13 @@ inline ModelShape shapeOf(const v1::ModelFacts& facts) {
   return {facts.layers(), facts.kv_heads(), facts.heads()};
 }
 
-// Entries that a layer has in the schedules that the experiment learns (spec.policy.granularity).
+// Returns the entries of a layer in the schedules that the experiment learns, by
+// spec.policy.granularity; at least 1.
 inline uint32_t entriesPerLayer(const v1::Policy& policy, const ModelShape& shape) {
-  switch (granularityOf(policy)) {
-    case Granularity::kLayer:
-      return 1;
-    case Granularity::kKvHead:
-      return std::max(1u, shape.kv_heads);  // no model has none, but a store may say so
-    case Granularity::kHead:
-      return std::max(1u, shape.heads);
-  }
-  return 1;
+  const Granularity granularity = granularityOf(policy);
+  if (granularity == Granularity::kLayer) return 1;
+  // 0 in a damaged store.
+  return std::max(1u, granularity == Granularity::kKvHead ? shape.kv_heads : shape.heads);
 }
 
 }  // namespace allot

@@ -8,7 +8,8 @@
 namespace allot {
 namespace {
 
-// JSON is YAML, whose reader refuses what is deep, huge or no text.
+// Returns a member of the profile. A profile is JSON, and is read as YAML because that
+// reader refuses deep and huge texts.
 Result<const YamlValue*> member(const YamlValue& profile, const std::string& key,
                                 YamlValue::Kind kind, const std::string& place) {
   const YamlValue* value = profile.find(key);
@@ -68,11 +69,8 @@ Result<std::vector<std::vector<double>>> readTaus(const YamlValue& list, const s
 
 bool wantsProfile(const std::string& text) {
   kernels::MethodOptions method;
-  // What is no method is refused elsewhere.
-  if (kernels::parseMethod(text, &method, kernels::Phase::kPrefill)) {
-    return false;
-  }
-  return method.profile_tau;
+  // Text that is no method is refused elsewhere.
+  return !kernels::parseMethod(text, &method, kernels::Phase::kPrefill) && method.profile_tau;
 }
 
 }  // namespace

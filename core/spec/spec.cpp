@@ -35,7 +35,7 @@ tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
   return site.refuse("unknown key; known here: " + joined(known));
 }
 
-// Refuses unknown keys in `section` and below.
+// Checks that the rules know the keys in `section`, and in sections below that have rules.
 Status checkKeys(const YamlValue& section, const Site& site) {
   if (section.kind != YamlValue::Kind::kMap) {
     return wrongType(site, section, "a section (keys with values)");
@@ -96,7 +96,7 @@ Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema
   return {};
 }
 
-// How schedules are learned, where the file leaves it open.
+// Sets the keys of learning that the file leaves out.
 Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec& spec) {
   v1::Policy& policy = *spec.mutable_policy();
   if (policy.total_budget() == 0) {
@@ -129,7 +129,7 @@ Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec&
   return {};
 }
 
-// Defaults that follow from other keys.
+// Sets other defaults that follow from keys.
 void deriveDefaults(v1::Spec& spec) {
   deriveTaskDefaults(*spec.mutable_task());
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
@@ -154,11 +154,11 @@ void deriveDefaults(v1::Spec& spec) {
   }
 }
 
-// Rules that join two keys and a method.
+// Checks methods against other keys.
 Status checkMethods(const v1::Spec& spec, const std::string& place) {
   const auto draws = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions parsed;
-    // It has been read before.
+    // Parsing succeeds: readMethod has parsed the text before.
     kernels::parseMethod(text, &parsed, phase);
     return kernels::usesBudget(parsed);
   };
@@ -194,7 +194,7 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   return {};
 }
 
-// Question sets and budgets share the episodes of an update.
+// Checks learner, total budgets and question sets against each other.
 Status checkLearning(const v1::Spec& spec, const std::string& place) {
   if (const auto problem = santaProblem(spec)) {
     return Site{place, problem->path}.refuse(problem->what);
@@ -226,7 +226,7 @@ Status checkLearning(const v1::Spec& spec, const std::string& place) {
       std::to_string(least));
 }
 
-// Rules that join two keys.
+// Checks rules that join keys.
 Status checkTogether(const v1::Spec& spec, const std::string& place) {
   if (const auto problem = taskProblem(spec.task())) {
     return Site{place, problem->path}.refuse(problem->what);
@@ -247,7 +247,7 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
   return checkMethods(spec, place);
 }
 
-// Puts the value of one "spec.a.b=value" into the tree.
+// Sets the key of one "spec.a.b=value" in the tree.
 Status applyOverride(const std::string& text, YamlValue& root) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -266,7 +266,7 @@ Status applyOverride(const std::string& text, YamlValue& root) {
     site = site.under(key);
     if (dot == path.size()) {
       YamlValue value;
-      value.kind = YamlValue::Kind::kScalar;  // nothing after '=' is the empty string
+      value.kind = YamlValue::Kind::kScalar;  // an empty value is the empty string
       if (equals + 1 < text.size()) {
         ALLOT_ASSIGN(value, parseYaml(text.substr(equals + 1), place));
       }
@@ -295,7 +295,7 @@ Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& 
 
 namespace {
 
-// The whole file: what is stored of it, and what is left aside.
+// Parses and checks the whole file, without checkEffects.
 Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& place,
                                    const std::vector<std::string>& overrides, uint32_t schema,
                                    const std::vector<SpecRule>& rules) {

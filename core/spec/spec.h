@@ -1,9 +1,9 @@
 #pragma once
 // The experiment file: YAML text in, a checked v1::Experiment out.
 //
-// Every key that the parser knows is one row of specKeys(): path, type, default, allowed values,
-// meaning. The parser, its error messages and the table of keys all come from those rows, so
-// they cannot drift apart. Pure functions, any thread.
+// specKeys() has a row for each setting under `spec`: path, type, default, allowed values, meaning.
+// The parser, its error messages and these rows follow the rules of core/spec/spec_rules.h. Pure
+// functions, any thread.
 #include <string>
 #include <vector>
 
@@ -17,35 +17,36 @@ namespace allot {
 struct SpecKey {
   std::string path;           // "spec.policy.totalBudget"
   std::string type;           // "integer", "number", "string", "list of integers", ...
-  std::string default_value;  // as YAML; "required" when there is none
+  std::string default_value;  // YAML, "required", or a description if it follows from other keys
   std::string allowed;        // "1..1000000" or "adam, sgd"
-  std::string meaning;        // one sentence
+  std::string meaning;        // one or more sentences
   bool live = false;          // may change while a run goes on (core/spec/spec_change.h)
 };
 
-// All keys under `spec`, in the order of the file.
+// Returns the rows by section; those of spec.cluster come last.
 const std::vector<SpecKey>& specKeys();
 
-// The rows above as a Markdown table (docs/reference/experiment-file.md holds exactly it).
+// Returns the rows as a Markdown table.
 std::string specKeysMarkdown();
 
-// Parses and checks. `place` names the file in errors. `overrides` are "spec.a.b=value" (value is
-// YAML); they replace or add keys before the check. Errors (kUsage) name the place, path, value and
-// what is allowed, e.g. "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
+// Parses and checks a file that a person applies (checkEffects included). `place` names the file in
+// errors. `overrides` are "spec.a.b=value" (value is YAML); they replace or add keys before the
+// check. Errors are kUsage, as in "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
-// The same for a run that exists, maybe of an older build. A key that its build did not know, by
-// the run's `schema`, and that the file leaves out, is not today's default but what that build did.
-// Without checkEffects: it may have been stored with what is refused today.
+// Parses the file of a run that exists. As parseExperiment, but without checkEffects: an older
+// build may have stored what is refused today. A key that the
+// run's `schema` does not know, and that the file leaves out, has SpecRule::before instead of
+// today's default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
                                              uint32_t schema = kSpecSchema,
                                              const std::vector<SpecRule>& rules = specRules());
 
-// The same, and the schema by which the file was read: the run's, unless the file gives a key that
-// a build of that schema does not know. The run is then of this build, which older ones refuse, and
-// its file means what it means to this build.
+// Parses as parseStoredExperiment, by the run's `schema`, unless the file gives a key that this
+// schema does not know another value than SpecRule::before. Then the file is read by the newest
+// schema, and FileOfRun::schema is that.
 struct FileOfRun {
   v1::Experiment experiment;
   uint32_t schema = kSpecSchema;
@@ -54,26 +55,27 @@ Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& pla
                                  const std::vector<std::string>& overrides, uint32_t schema,
                                  const std::vector<SpecRule>& rules = specRules());
 
-// kUsage if a key of the file would silently be without effect: a goal that no evaluation can
-// reach, a chat template that nothing is asked in, an explicit schedule at a sum that is no budget.
-// The sentence names the key and what makes it so. For files that are applied, not for what is
-// stored. `place` as above.
+// Returns kUsage for some keys without effect (a goal that no evaluation can reach, a chat template
+// that no question is asked in, ...), and if the name begins with a digit. A stored experiment need
+// not pass. `place` as in parseExperiment.
 Status checkEffects(const v1::Experiment& experiment, const std::string& place);
 
-// The same of what needs the number of layers: a minPerLayer that leaves nothing to learn, or more
-// than a budget at which the learned schedule is measured. Called before a run begins.
+// Returns kUsage if the experiment learns and minPerLayer in each of `layers` takes all of
+// spec.policy.totalBudget, or more than a budget at which the learned schedule is measured.
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
-// kUsage if a stored experiment chooses by a word that this build does not know, as a newer one's
-// may: what it means here would be another choice. A missing word is allowed.
+// Returns kUsage if a stored experiment chooses by a word that this build does not know, as one of
+// a newer build may. A missing word is allowed.
 Status checkWords(const v1::Experiment& experiment, const std::string& place);
 
-// Checks what needs the model's shape: minPerLayer * layers <= totalBudget, explicit schedules with
-// one entry a layer, oneHot, as many entries as a schedule may have. Called once it is known.
+// Returns kUsage if the experiment does not fit the model: no layers, minPerLayer * layers above a
+// total budget, an explicit schedule without one entry for each layer, oneHot with one layer or a
+// budget below the layers, or more entries by heads than a schedule or a surrogate may have.
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
-// Deterministic bytes of the experiment, and their SHA-256 in hex: equal files, equal digests.
-std::string canonicalBytes(const v1::Experiment& experiment);
+// Returns deterministic bytes of a message: equal files, equal bytes.
+std::string canonicalBytes(const google::protobuf::Message& message);
+// Returns the SHA-256 of canonicalBytes(), in hex.
 std::string specDigest(const v1::Experiment& experiment);
 
 }  // namespace allot

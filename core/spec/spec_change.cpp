@@ -17,7 +17,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Shortest decimal that reads back as the same double.
+// Returns the shortest decimal that reads back as the same double.
 std::string decimalOf(double value) {
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
@@ -33,7 +33,7 @@ std::string scheduleYaml(const v1::Schedule& schedule) {
   return "[" + list + "]";
 }
 
-// In double quotes as YAML and JSON have it; readText lets no control characters in.
+// Returns the text in double quotes as YAML has it. The text has no control characters (readText).
 std::string textYaml(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -86,7 +86,7 @@ bool isOfUpdate(const SpecRule& rule) { return rule.path.starts_with("spec.updat
 
 constexpr char kFork[] = "begin another run from this one with `allot fork`";
 
-// Why a setting that is not live cannot change, and what to do.
+// Returns why a setting that is not live cannot change, and the remedy.
 std::string reasonFor(const std::string& path, const std::string& made) {
   if (path == "metadata.name")
     return "it names the run; give it back its name, or " + std::string(kFork);
@@ -158,7 +158,7 @@ v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment
     if (valueYaml(rule, old_file.spec()) == valueYaml(rule, new_file.spec())) continue;
     const SpecField from = fieldOf(rule, source);
     const SpecField to = fieldOf(rule, *merged.mutable_spec());
-    // The one field, swapped over: any type, repeated or not.
+    // Swapping works for any type, repeated or not.
     to.message->GetReflection()->SwapFields(to.message, from.message, {to.field});
   }
   return merged;
@@ -174,7 +174,7 @@ Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                     "render or apply that again");
   }
   ALLOT_ASSIGN(auto next, parseStoredExperiment(experimentYaml(experiment), kPlace, settings));
-  // A run that was stored with a goal beyond its reach, say, goes on; others get none.
+  // A run that was stored with a key without effect goes on; no other run gets one.
   if (checkEffects(experiment, kPlace)) ALLOT_TRY(checkEffects(next, kPlace));
   return next;
 }

@@ -1,9 +1,9 @@
 #pragma once
-// Changing a run while it goes on: which settings may change, and what a change is.
+// Changes of a run's settings.
 //
-// Live settings (SpecKey::live) may change in a run; every other one shapes results that count.
-// Until there are any, an edited experiment file replaces the run's (Store::replaceRun); from then
-// on a run with another value is another run: `allot fork`. Pure functions, any thread.
+// Live settings (SpecKey::live) may change while a run goes on. Until a result counts, an edited
+// experiment file can change others, too (RunControl::replaceRun). From then on that needs another
+// run: `allot fork`. Pure functions, any thread.
 #include <string>
 #include <vector>
 
@@ -15,38 +15,39 @@ namespace allot {
 
 struct SpecChange {
   std::string path;  // "spec.update.learningRate", "metadata.name"
-  std::string from;  // as YAML
+  std::string from;  // as YAML; of spec.update: "present" or "absent"
   std::string to;
   bool live = false;
 };
 
-// The settings in which the two differ, in the order of the file.
+// Returns the settings in which the two differ: the name, then those of specRules() in their order.
+// If only one has the section spec.update, that is one change, in front of them.
 std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experiment& to);
 
-// kUsage if a run under `from` cannot go on under `to`; the sentence names the setting, the reason
-// and the mend. made: what the run has, "12 episodes and 30 evaluations"; empty: the caller does
-// not know.
+// Returns kUsage if a run under `from` cannot go on under `to`. made: the results of the run, as in
+// "12 episodes and 30 evaluations", for the message; empty if the caller does not know them.
 Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,
                         const std::string& made = "");
 
-// The same refusal where neither value is at hand: of a run that has results.
+// Returns the sentence of that refusal for a run with results, without the two values.
 std::string fixedSentence(const std::string& path);
 
-// The settings of `experiment` that a build of this schema does not know, and by which it would
-// have to do something else than by their absence.
+// Returns the settings of `experiment` that a build of this schema does not know and whose values
+// differ from SpecRule::before.
 std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment,
                                       const std::vector<SpecRule>& rules = specRules());
 
-// `in_force` with those settings replaced in which `new_file` differs from `old_file`: an edited
-// file changes what was edited in it, and takes back nothing that was changed by command.
+// Returns `in_force` with those settings replaced in which `new_file` differs from `old_file`.
+// Others stay, unless the file adds or removes the section spec.update.
 v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment& old_file,
                             const v1::Experiment& new_file);
 
-// `experiment` with "spec.a.b=value" replaced, checked as an experiment file is (kUsage).
+// Returns `experiment` with each "spec.a.b=value" replaced. kUsage for a key of spec.cluster, or if
+// the result is refused (by checkEffects() only if `experiment` passes it).
 Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings);
 
-// The experiment as a file that parses to the same message.
+// Returns the experiment as a file that parses to the same message.
 std::string experimentYaml(const v1::Experiment& experiment);
 
 }  // namespace allot

@@ -1,4 +1,4 @@
-// The part of core/spec that looks at a whole experiment: its layers and its bytes.
+// The part of core/spec that checks whole experiments, and makes their bytes.
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
@@ -20,7 +20,7 @@ bool has(const Values& values, const Value& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// What keeps the accuracy that the goal is compared with from being measured; "" if nothing does.
+// Returns why the accuracy that the goal is compared with is not measured; "" if it is.
 std::string goalLacks(const v1::Spec& spec) {
   const v1::Evaluation& evaluation = spec.evaluation();
   const auto& schedules = evaluation.schedules();
@@ -60,7 +60,7 @@ Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
       "; mend that, or leave the goal empty");
 }
 
-// A template that is named is meant to be used.
+// Checks that a template is used if it is named: auto and none need not be.
 Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
   const std::string& name = spec.model().chat_template();
   if (name.empty() || name == "auto" || name == "none") return {};
@@ -77,7 +77,7 @@ Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
   return {};
 }
 
-// Such a schedule is measured at its own sum, whatever the budgets are.
+// Checks that the sum of each explicit schedule, at which it is measured, is one of the budgets.
 Status checkExplicit(const v1::Evaluation& evaluation, const std::string& place) {
   for (int i = 0; i < evaluation.schedules_size(); ++i) {
     const v1::Schedule& schedule = evaluation.schedules(i);
@@ -96,7 +96,7 @@ Status checkExplicit(const v1::Evaluation& evaluation, const std::string& place)
   return {};
 }
 
-// Answers are written where accuracy is measured.
+// Checks that answers: all has accuracy to measure. The default, wrong, needs none.
 Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) {
   if (keptAnswersOf(evaluation) != KeptAnswers::kAll) return {};
   if (has(measuresOf(evaluation), Measure::kAccuracy)) return {};
@@ -105,7 +105,7 @@ Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) 
                   "accuracy, without which nothing is answered; add it, or remove this key");
 }
 
-// Something has to be answered, and not always alike.
+// Checks that repeats have accuracy to measure, and a method that draws or a temperature.
 Status checkRepeats(const v1::Spec& spec, const std::string& place) {
   const v1::Evaluation& evaluation = spec.evaluation();
   if (repeatsOf(evaluation) == 1) return {};
@@ -126,7 +126,7 @@ Status checkRepeats(const v1::Spec& spec, const std::string& place) {
                   "draws, or remove this key");
 }
 
-// Only what is learned is spread over heads.
+// Checks that a granularity of heads has schedules to learn.
 Status checkGranularity(const v1::Spec& spec, const std::string& place) {
   if (spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
   return badInput(place + ": spec.policy.granularity: " + spec.policy().granularity() +
@@ -141,7 +141,7 @@ Status checkProfileIsUsed(const v1::Spec& spec, const std::string& place) {
                   "spec.attention.prefill or spec.evaluation.prefills, or remove the key");
 }
 
-// What a field of words holds.
+// Returns the texts of a string field, repeated or not.
 std::vector<std::string> wordsIn(const SpecField& at) {
   const auto* reflection = at.message->GetReflection();
   if (!at.field->is_repeated()) return {reflection->GetString(*at.message, at.field)};
@@ -152,13 +152,31 @@ std::vector<std::string> wordsIn(const SpecField& at) {
   return words;
 }
 
-// Names of Services, which a cluster makes of it, begin with a letter before Kubernetes 1.36.
+// Checks that the name begins with no digit: names of Services may not before Kubernetes 1.36.
 Status checkName(const v1::Experiment& experiment, const std::string& place) {
   const std::string& name = experiment.name();
   if (name.empty() || name[0] < '0' || name[0] > '9') return {};
   return badInput(place + ": metadata.name: " + doubleQuoted(name) +
                   " begins with a digit, which names of Services in a cluster must not; begin it "
                   "with a letter");
+}
+
+// Checks the entries of schedules by heads against the limits of results and of the surrogate.
+Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
+  const uint64_t entries = uint64_t{shape.layers} * entriesPerLayer(spec.policy(), shape);
+  const std::string path = "spec.policy.granularity: " + spec.policy().granularity() + ": ";
+  const std::string has = "the model's " + std::to_string(shape.layers) + " layers have " +
+                          std::to_string(entries) + " of them";
+  if (entries > kMaxScheduleEntries) {
+    return badInput(path + has + ", and a schedule has at most " +
+                    std::to_string(kMaxScheduleEntries) + " entries; choose a coarser one");
+  }
+  const Learner learner = learnerOf(spec.update());
+  const bool models = spec.has_update() && learner == Learner::kAdditive;
+  if (!models || entries <= kMaxModelledEntries) return {};
+  return badInput(path + has + ", and spec.update.learner " + std::string(wordOf(learner)) +
+                  " models at most " + std::to_string(kMaxModelledEntries) +
+                  "; choose a coarser one, or another learner");
 }
 
 }  // namespace
@@ -173,6 +191,9 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
       std::erase(words, wordOf(ScheduleKind::kExplicit));
     } else {
       words = wordsIn(fieldOf(rule, spec));
+    }
+    if (rule.type == SpecType::kMeasures) {  // parameters follow the name
+      for (std::string& word : words) word.resize(std::min(word.find(' '), word.size()));
     }
     for (const std::string& word : words) {
       if (word.empty() || has(rule.choices, word)) continue;
@@ -224,24 +245,6 @@ Status checkEffects(const v1::Experiment& experiment, uint32_t layers) {
   return {};
 }
 
-// Schedules by heads are as long as a result may hold, and as a surrogate can learn from.
-Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
-  const uint64_t entries = uint64_t{shape.layers} * entriesPerLayer(spec.policy(), shape);
-  const std::string path = "spec.policy.granularity: " + spec.policy().granularity() + ": ";
-  const std::string has = "the model's " + std::to_string(shape.layers) + " layers have " +
-                          std::to_string(entries) + " of them";
-  if (entries > kMaxScheduleEntries) {
-    return badInput(path + has + ", and a schedule has at most " +
-                    std::to_string(kMaxScheduleEntries) + " entries; choose a coarser one");
-  }
-  const Learner learner = learnerOf(spec.update());
-  const bool models = spec.has_update() && learner == Learner::kAdditive;
-  if (!models || entries <= kMaxModelledEntries) return {};
-  return badInput(path + has + ", and spec.update.learner " + std::string(wordOf(learner)) +
-                  " models at most " + std::to_string(kMaxModelledEntries) +
-                  "; choose a coarser one, or another learner");
-}
-
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape) {
   const v1::Spec& spec = experiment.spec();
   const uint32_t layers = shape.layers;
@@ -277,13 +280,13 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
   return {};
 }
 
-std::string canonicalBytes(const v1::Experiment& experiment) {
+std::string canonicalBytes(const google::protobuf::Message& message) {
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    experiment.SerializeToCodedStream(&coded);
+    message.SerializeToCodedStream(&coded);
   }
   return bytes;
 }

@@ -19,14 +19,8 @@ struct StepDefaults {
 };
 
 StepDefaults stepDefaultsOf(Learner learner) {
-  switch (learner) {
-    case Learner::kAdditive:
-    case Learner::kReinforce:
-      return {};
-    case Learner::kSanta:
-      return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
-  }
-  return {};
+  if (learner != Learner::kSanta) return {};
+  return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
 }
 
 std::string orElse(const std::string& given, std::string_view value) {
@@ -37,7 +31,7 @@ bool hasStyles(const v1::Task& task) { return task.suite() == "gsm8k" || task.su
 
 bool hasSplits(const v1::Task& task) { return task.suite() == "mmlu"; }
 
-// The default where the key means something, and elsewhere the default is as good as nothing.
+// Sets an empty value to its default if the suite uses the key; else clears the default.
 void settle(bool used, const char* usual, std::string* value) {
   if (used && value->empty()) *value = usual;
   if (!used && *value == usual) value->clear();
@@ -177,7 +171,7 @@ void deriveTaskDefaults(v1::Task& task) {
   settle(task.suite() == "jsonl", "prompt", task.mutable_prompt_field());
   settle(task.suite() == "jsonl", "answers", task.mutable_answers_field());
   settle(hasStyles(task), "llama", task.mutable_prompt_style());
-  // Empty is test: runs of builds that knew no splits have nothing there.
+  // An empty split means test.
   if (task.split() == "test") task.clear_split();
 }
 

@@ -1,5 +1,4 @@
-// What the rules say to people: the table of keys, the ranges of messages, and the keys that were
-// probably meant.
+// The texts that people see of the rules: the table of keys, ranges, and keys probably meant.
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -7,6 +6,7 @@
 #include "core/spec/cluster_section.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_rules.h"
+#include "core/words.h"
 
 namespace allot {
 namespace {
@@ -17,39 +17,12 @@ std::string decimal(double value) {
   return std::string(buffer, end.ptr);
 }
 
-const char* typeName(SpecType type) {
-  switch (type) {
-    case SpecType::kInteger:
-      return "integer";
-    case SpecType::kNumber:
-      return "number";
-    case SpecType::kText:
-    case SpecType::kChoice:
-      return "string";
-    case SpecType::kMethod:
-      return "method";
-    case SpecType::kIntegers:
-      return "list of integers";
-    case SpecType::kTexts:
-      return "list of strings";
-    case SpecType::kMeasures:
-      return "list of measures";
-    case SpecType::kSchedules:
-      return "list of schedules";
-    case SpecType::kMethods:
-      return "list of methods";
-    case SpecType::kBoolean:
-      return "boolean";
-    case SpecType::kQuantity:
-      return "quantity";
-    case SpecType::kQuantities:
-      return "section of quantities";
-    case SpecType::kLabels:
-      return "section of labels";
-    case SpecType::kTolerations:
-      return "list of tolerations";
-  }
-  return "";
+std::string typeName(SpecType type) {
+  return std::string(wordAt(
+      type,
+      {"integer", "number", "string", "string", "method", "list of integers", "list of strings",
+       "list of measures", "list of schedules", "list of methods", "boolean", "quantity",
+       "section of quantities", "section of labels", "list of tolerations"}));
 }
 
 std::string allowedText(const SpecRule& rule) {
@@ -165,7 +138,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   size_t best = kFar;
   std::string found;
   for (const std::string& candidate : candidates) {
-    // The lengths alone decide for most words, and keep a hostile one from costing time.
+    // The lengths decide for most words, and keep a hostile one from costing time.
     if (word.size() + kFar <= candidate.size() || candidate.size() + kFar <= word.size()) continue;
     const size_t distance = editDistance(word, candidate);
     if (distance < best && distance < candidate.size()) {
@@ -174,12 +147,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     }
   }
   return found;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace allot

@@ -61,7 +61,7 @@ SpecRule choice(const char* path, const char* default_value, std::vector<std::st
   return rule;
 }
 
-// One of the words of an enum (core/spec/choices.h).
+// Makes the rule of an enum (core/spec/choices.h).
 template <typename Enum>
 SpecRule choice(const char* path, Enum default_value, const char* meaning) {
   return choice(path, wordOf(default_value).data(), wordsOf<Enum>(), meaning);
@@ -72,22 +72,26 @@ SpecRule live(SpecRule rule) {
   return rule;
 }
 
-// A method that prompts are read with.
+// Makes the rule one of a method that reads prompts.
 SpecRule reading(SpecRule rule) {
   rule.phase = kernels::Phase::kPrefill;
   return rule;
 }
 
-// A list of measures, which are choices with parameters.
+// Makes the rule one of a list of measures, which are choices with parameters.
 SpecRule measured(SpecRule rule) {
   rule.type = SpecType::kMeasures;
   return rule;
 }
 
-SpecRule derived(SpecRule rule, SpecType type) {
-  rule.type = type;
+SpecRule derived(SpecRule rule) {
   rule.when_missing = SpecDefault::kDerived;
   return rule;
+}
+
+SpecRule derived(SpecRule rule, SpecType type) {
+  rule.type = type;
+  return derived(std::move(rule));
 }
 
 SpecRule orEmpty(SpecRule rule) {
@@ -95,13 +99,13 @@ SpecRule orEmpty(SpecRule rule) {
   return rule;
 }
 
-// A text of which messages say that it may be `allowed`.
+// Sets the allowed values of a text, for messages.
 SpecRule allowing(const char* allowed, SpecRule rule) {
   rule.allowed = allowed;
   return rule;
 }
 
-// An explicit schedule is written as a list.
+// Returns the schedules that have a name: all except explicit, which is written as a list.
 std::vector<std::string> namedSchedules() {
   std::vector<std::string> names = wordsOf<ScheduleKind>();
   std::erase(names, wordOf(ScheduleKind::kExplicit));
@@ -111,20 +115,18 @@ std::vector<std::string> namedSchedules() {
 std::vector<SpecRule> taskRules() {
   return {
       choice("task.suite", "recall", suiteNames(),
-             "Family of questions: recall and ruler generate long texts whose answers stand in "
-             "the text, the others are read from files. `allot tasks` says what each one is."),
+             "Family of questions: recall and ruler generate long texts whose answers stand in the "
+             "text, the others are read from files. `allot tasks` says what each one is."),
       derived(allowing("tasks of the suite (`allot tasks`)",
                        base("task.tasks", SpecType::kTexts,
                             "required; the only task of spec.task.suite, if it has one",
-                            "Kinds of question asked, in equal shares.")),
-              SpecType::kTexts),
+                            "Kinds of question asked, in equal shares."))),
       integer("task.contextTokens", "512", 16, 1048576,
               "Room for each prompt in tokens (suite ruler: for prompt and answer); more context "
               "means more KV-cache rows to choose from. Prompt and answer must fit the model."),
-      integer(
-          "task.trainQuestions", "256", 0, 1000000,
-          "Questions that episodes learn from, chosen once by the seed. 0, without spec.update: "
-          "none, and all of spec.task.path is for evaluation."),
+      integer("task.trainQuestions", "256", 0, 1000000,
+              "Questions that episodes learn from, chosen once by the seed. 0, without "
+              "spec.update: none, and all of spec.task.path is for evaluation."),
       integer("task.heldOutQuestions", "480", 1, 1000000,
               "Other questions, never learned from, that every reported accuracy is measured on; "
               "480 give a 95 % interval of at most 4.5 points either way."),
@@ -141,36 +143,30 @@ std::vector<SpecRule> taskRules() {
                    "Second file that held-out questions come from, less those that the first has "
                    "too. Empty: the file is split by a hash of each question's text.")),
       derived(orEmpty(allowing("any name", text("task.promptField", "prompt",
-                                                "Suite jsonl: the field with the prompt."))),
-              SpecType::kText),
-      derived(orEmpty(allowing("any name",
-                               text("task.answersField", "answers",
-                                    "Suite jsonl: the field with the answer (a string or a number) "
-                                    "or several (a list of strings)."))),
-              SpecType::kText),
-      derived(orEmpty(choice(
-                  "task.promptStyle", PromptStyle::kLlama,
-                  "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find the answer "
-                  "for Llama (a system prompt, the answer in the last line) or DeepSeek (a "
-                  "sentence at the end, the answer in \\boxed{}).")),
-              SpecType::kChoice),
+                                                "Suite jsonl: the field with the prompt.")))),
+      derived(orEmpty(allowing("any name", text("task.answersField", "answers",
+                                                "Suite jsonl: the field with the answer (a string "
+                                                "or a number) or several (a list of strings).")))),
+      derived(orEmpty(choice("task.promptStyle", PromptStyle::kLlama,
+                             "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find "
+                             "the answer for Llama (a system prompt, the answer in the last line) "
+                             "or DeepSeek (a sentence at the end, the answer in \\boxed{})."))),
       orEmpty(choice("task.grader", "\"\"", graderChoices(),
                      "How an answer is scored; santa: each task as the SANTA paper does. Empty: "
                      "each task's own grader.")),
-      derived(orEmpty(choice("task.split", TaskSplit::kTest,
-                             "Suite mmlu, where spec.task.path is a folder as published: the "
-                             "questions of its folder test, or of val (validation), which the "
-                             "SANTA paper asks.")),
-              SpecType::kChoice),
+      derived(orEmpty(
+          choice("task.split", TaskSplit::kTest,
+                 "Suite mmlu, where spec.task.path is a folder as published: the questions of its "
+                 "folder test, or of val (validation), which the SANTA paper asks."))),
   };
 }
 
 std::vector<SpecRule> runRules() {
   return {
-      integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
-              "Starts every random stream (schedules, questions, draws); the same file with the "
-              "same seed makes the same draws, another seed asks other questions and draws "
-              "independently."),
+      integer(
+          "seed", "1", 0, (uint64_t{1} << 63) - 1,
+          "Starts every random stream (schedules, questions, draws); the same file with the same "
+          "seed makes the same draws, another seed asks other questions and draws independently."),
       integer("repetition", "0", 0, (uint64_t{1} << 63) - 1,
               "Another number draws schedules, the order of questions, reads and tokens anew, over "
               "the same questions; `allot fork` takes one that nobody had. 0: the seed alone says "
@@ -182,10 +178,10 @@ std::vector<SpecRule> runRules() {
       choice("model.dtype", Dtype::kFloat32,
              "Number format of weights and products: bfloat16, on a GPU only, takes half the "
              "memory and is how large models are published."),
-      choice("model.kvDtype", KvDtype::kBFloat16,
-             "Number format of keys and values, which prompts and answers are attended from: "
-             "bfloat16 takes half the memory and a CPU reads it faster, float32 is for the CPU "
-             "alone."),
+      choice(
+          "model.kvDtype", KvDtype::kBFloat16,
+          "Number format of keys and values, which prompts and answers are attended from: bfloat16 "
+          "takes half the memory and a CPU reads it faster, float32 is for the CPU alone."),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
@@ -193,38 +189,36 @@ std::vector<SpecRule> runRules() {
              "Turns and marks that an instruction-tuned model wants a question in: auto executes "
              "the template that the model publishes (a model without one gets none), none asks in "
              "plain text. Suite recall never uses one, and prompts of RULER's files, and of five "
-             "tasks "
-             "of longbench-v1, are asked as they are."),
+             "tasks of longbench-v1, are asked as they are."),
   };
 }
 
-// In what is stored it is the profile itself.
+// The stored experiment has the profile itself in place of the file's name.
 SpecRule profileRule() {
-  SpecRule rule = orEmpty(
-      text("attention.prefillProfile", "\"\"",
-           "File with a threshold for each layer and head, made by `allot calibrate sale`: what "
-           "tau=profile of sale stands for; a relative path starts where you are or in any folder "
-           "above the experiment file."));
+  SpecRule rule =
+      orEmpty(text("attention.prefillProfile", "\"\"",
+                   "File with a threshold for each layer and head, made by `allot calibrate sale`: "
+                   "what tau=profile of sale stands for; a relative path starts where you are or "
+                   "in any folder above the experiment file."));
   rule.most_bytes = kMostProfileText;
   return rule;
 }
 
 std::vector<SpecRule> learningRules() {
   return {
-      reading(
-          base("attention.prefill", SpecType::kMethod, "dense",
-               "How the prompt is read: dense attends to every earlier token, exactly; the "
-               "others choose blocks of keys, or sample each token's attention with its layer's "
-               "draws. `allot methods` says what each one does.")),
+      reading(base("attention.prefill", SpecType::kMethod, "dense",
+                   "How the prompt is read: dense attends to every earlier token, exactly; the "
+                   "others choose blocks of keys, or sample each token's attention with its "
+                   "layer's draws. `allot methods` says what each one does.")),
       profileRule(),
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
-      choice("attention.protocol", Protocol::kA,
-             "What is sampled: A reads the whole prompt as spec.attention.prefill says and samples "
-             "while it writes the answer, B also samples while it reads the question at the "
-             "prompt's end (niah's last sentence, for example). Figures of the two are not "
-             "comparable."),
+      choice(
+          "attention.protocol", Protocol::kA,
+          "What is sampled: A reads the whole prompt as spec.attention.prefill says and samples "
+          "while it writes the answer, B also samples while it reads the question at the prompt's "
+          "end (niah's last sentence, for example). Figures of the two are not comparable."),
       number("generation.temperature", "0", {.high = 10},
              "Divides the logits before a token is drawn; 0 takes the likeliest token. Draws are "
              "seeded by question and episode, whatever else is in the batch."),
@@ -240,8 +234,7 @@ std::vector<SpecRule> learningRules() {
       derived(integer("policy.totalBudget",
                       "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
                       "Reads per head and decoded token, value rows, summed over all layers; the "
-                      "policy learns which layers get them. 8 over 8 layers is one read a layer."),
-              SpecType::kInteger),
+                      "policy learns which layers get them. 8 over 8 layers is one read a layer.")),
       orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
                    "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
                    "together. Empty: spec.policy.totalBudget alone.",
@@ -252,8 +245,8 @@ std::vector<SpecRule> learningRules() {
               "spec.policy.zeroReads says what it then gives."),
       choice("policy.granularity", Granularity::kLayer,
              "What reads are spread over: layers, or the KV heads or query heads of each layer, "
-             "which may differ in what they need. Budgets stay reads per head, in the mean over "
-             "a layer's heads."),
+             "which may differ in what they need. Budgets stay reads per head, in the mean over a "
+             "layer's heads."),
       choice("policy.zeroReads", ZeroReadsChoice::kOff,
              "What a layer or head without reads gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
@@ -270,8 +263,7 @@ std::vector<SpecRule> learningRules() {
                       "for learner reinforce with one budget of layers and for santa",
                       1, 10000,
                       "Episodes in a row that answer the same questions, so that schedules are "
-                      "compared and not questions; they go round the total budgets."),
-              SpecType::kInteger),
+                      "compared and not questions; they go round the total budgets.")),
   };
 }
 
@@ -283,41 +275,36 @@ std::vector<SpecRule> updateRules() {
                      wordsOf<Learner>(),
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
-                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter."),
-              SpecType::kChoice),
-      live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
-                   "Episodes averaged into one policy step; learner santa takes all that are "
-                   "there once they are this many. Leave out the whole section update to "
-                   "learn nothing and only measure the evaluation grid.")),
+                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter.")),
+      live(
+          integer("update.episodesPerUpdate", "10", 2, kMostResults,
+                  "Episodes in one update of the policy; learner santa takes all that have arrived "
+                  "once they are this many. Leave out the whole section update to learn nothing "
+                  "and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
-                     "recent size, sgd takes it as it is. Learner additive has none."),
-              SpecType::kChoice),
+                     "recent size, sgd takes it as it is. Learner additive has none.")),
       derived(live(number("update.learningRate", "0.05; 0.02 where spec.update.learner is santa",
                           {.above_low = true, .high = 10},
-                          "Step size on the layers' logits. Learner additive has none.")),
-              SpecType::kNumber),
-      derived(
-          choice("update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
-                 wordsOf<Baseline>(),
-                 "Reward that an episode is compared with: the mean of the update's other "
-                 "episodes, of all of them, or a moving average of earlier updates. Learners "
-                 "reinforce and santa alone; among the episodes of a question set it is the mean "
-                 "of the others."),
-          SpecType::kChoice),
-      live(number(
-          "update.entropyBonus", "0", {.high = 10},
-          "Reward per nat of policy entropy; above 0 it keeps the policy from settling early. "
-          "Learner reinforce alone.")),
-      derived(live(choice(
-                  "staleness.mode", "truncated-is; none where spec.update.learner is santa",
-                  wordsOf<StalenessMode>(),
-                  "What is done about results of an older policy: truncated-is weights each by how "
-                  "likely the present policy is to draw its schedule, none takes them as fresh, "
-                  "drop refuses those beyond maxLag (biased against what takes long).")),
-              SpecType::kChoice),
+                          "Step size on the layers' logits. Learner additive has none."))),
+      derived(choice(
+          "update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
+          wordsOf<Baseline>(),
+          "Reward that an episode is compared with: the mean of the update's other episodes, "
+          "of all of them, or a moving average of earlier updates. Learner additive has none. "
+          "An episode of a question set is compared with the mean of the set's others.")),
+      live(number("update.entropyBonus", "0", {.high = 10},
+                  "Reward per nat of policy entropy; above 0 it keeps the policy from settling "
+                  "early. Learner reinforce alone.")),
+      derived(live(
+          choice("staleness.mode", "truncated-is; none where spec.update.learner is santa",
+                 wordsOf<StalenessMode>(),
+                 "What is done about results of an older policy. drop refuses those beyond maxLag, "
+                 "which is biased against what takes long. Learner reinforce with truncated-is "
+                 "weights each by the probability of its schedule under the present policy over "
+                 "that under its own; all else takes them as they are."))),
       live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
                   "Largest such weight; higher is less biased and noisier.")),
       live(integer("staleness.maxLag", "4", 0, 1000000,
@@ -327,10 +314,9 @@ std::vector<SpecRule> updateRules() {
 
 std::vector<SpecRule> measuringRules() {
   return {
-      live(integer(
-          "evaluation.everyUpdates", "25", 0, 1000000,
-          "Updates between two measurements of held-out accuracy; 0 measures only before the first "
-          "and after the last.")),
+      live(integer("evaluation.everyUpdates", "25", 0, 1000000,
+                   "Updates between two measurements of held-out accuracy; 0 measures only before "
+                   "the first and after the last.")),
       derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
                       "Total budgets at which each schedule and method is measured: the x axis of "
                       "the accuracy curve."),
@@ -344,50 +330,45 @@ std::vector<SpecRule> measuringRules() {
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
                    "(dense, vattention, bernoulli in front of dense) are measured once, without "
-                   "schedule or budget."),
-              SpecType::kMethods),
+                   "schedule or budget.")),
       derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
-                           "Ways to read the prompts: the whole grid is measured with each.")),
-              SpecType::kMethods),
-      measured(choice(
-          "evaluation.measures", "[accuracy]", wordsOf<Measure>(),
-          "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy grades "
-          "whole answers. fidelity compares every attention output and next token with dense "
-          "attention's from the same state (SANTA paper, Appendix U); agreement=all-layers, "
-          "last-layer (the paper's) or each-layer says which layers have the method when next "
-          "tokens are compared. variance takes replicates=16 outputs of a method at each prompt's "
-          "last position (Appendices D, M and N). questions=64: held-out questions of fidelity and "
-          "variance, which compute everything more than once. tile=32: keys in a tile, where "
-          "errors are told apart by how many tiles hold 90 % of the attention; the paper's Table "
-          "29 has 256.")),
+                           "Ways to read the prompts: the whole grid is measured with each."))),
+      measured(
+          choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
+                 "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy "
+                 "grades whole answers. fidelity compares every attention output and next token "
+                 "with dense attention's from the same state (SANTA paper, Appendix U); "
+                 "agreement=all-layers, last-layer (the paper's) or each-layer says which layers "
+                 "have the method when next tokens are compared. variance takes replicates=16 "
+                 "outputs of a method at each prompt's last position (Appendices D, M and N). "
+                 "questions=64: held-out questions of fidelity and variance, which compute "
+                 "everything more than once. tile=32: keys in a tile, where errors are told apart "
+                 "by how many tiles hold 90 % of the attention; the paper's Table 29 has 256.")),
       derived(integer("evaluation.chunkQuestions",
                       "32; less where spec.task.contextTokens is above 8192, so that a chunk is "
                       "262144 tokens",
                       1, kMostChunkQuestions,
                       "Held-out questions that a worker answers together, by all methods and "
-                      "schedules in a row: their prompts should fit its memory."),
-              SpecType::kInteger),
+                      "schedules in a row: their prompts should fit its memory.")),
       integer("evaluation.repeats", "1", 1, kMostRepeats,
               "How often every cell of the grid is answered, on the same questions with other "
               "draws and, above spec.generation.temperature 0, other tokens. Methods that draw "
               "nothing are measured once at temperature 0, and so is fidelity."),
-      choice(
-          "evaluation.answers", KeptAnswers::kWrong,
-          "Which answers to held-out questions are kept as text, for `allot show question` and "
-          "exports: wrong keeps those that a grader scores below 1. At most 64 KiB for 32 "
-          "questions and 64 MiB in a run of `maxUpdates`, to which `allot extend` adds; what has "
-          "no room is cut short or left out, and counted."),
+      choice("evaluation.answers", KeptAnswers::kWrong,
+             "Which answers to held-out questions are kept as text, for `allot show question` and "
+             "exports: wrong keeps those that a grader scores below 1. At most 64 KiB for 32 "
+             "questions and 64 MiB in a run of `maxUpdates`, to which `allot extend` adds; what "
+             "has no room is cut short or left out, and counted."),
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
-      live(number(
-          "stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
-          "End once episodes and evaluations took this number of worker hours, summed over all "
-          "workers; evaluations that are open then are withdrawn. Empty: never.")),
+      live(number("stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
+                  "End once episodes and evaluations took this number of worker hours, summed over "
+                  "all workers; evaluations that are open then are withdrawn. Empty: never.")),
   };
 }
 
-// A key that came after the first schema: with which one, and what builds did that did not know it.
+// A key that was added after the first schema: SpecRule::since and SpecRule::before.
 struct Added {
   std::string_view path;
   uint32_t since;
@@ -414,17 +395,18 @@ const std::vector<SpecRule>& specRules() {
   return rules;
 }
 
-SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
-  static constexpr size_t kPrefix = sizeof("spec.") - 1;
-  const size_t dot = rule.path.find('.', kPrefix);
-  google::protobuf::Message* message = &spec;
-  if (dot != std::string::npos) {
+SpecField fieldAt(google::protobuf::Message* message, std::string_view path) {
+  for (size_t dot = path.find('.'); dot != path.npos; dot = path.find('.')) {
     const auto* section =
-        spec.GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(kPrefix, dot - kPrefix));
-    message = spec.GetReflection()->MutableMessage(&spec, section);
+        message->GetDescriptor()->FindFieldByCamelcaseName(std::string(path.substr(0, dot)));
+    message = message->GetReflection()->MutableMessage(message, section);
+    path.remove_prefix(dot + 1);
   }
-  const std::string key = rule.path.substr(rule.path.rfind('.') + 1);
-  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(key)};
+  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(std::string(path))};
+}
+
+SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
+  return fieldAt(&spec, rule.path.substr(sizeof("spec.") - 1));
 }
 
 }  // namespace allot

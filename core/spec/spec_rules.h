@@ -1,9 +1,8 @@
 #pragma once
-// The rules behind specKeys(): one row for each key under `spec`, with all that checking it needs.
+// The rules behind specKeys(): a row for each setting under `spec`, with all that its check needs.
 //
-// core/spec/spec.cpp reads experiment files by these rows alone (the proto field of a row is found
-// by its JSON name), and the public SpecKey rows, the Markdown table and the schema that an API
-// server holds experiments to (k8s/render/crd.h) are made from them. Part of core/spec; pure
+// core/spec/spec.cpp reads experiment files by these rows. The rows of SpecKey, the Markdown table
+// and the schema of the API server (k8s/render/crd.h) are made from them. Part of core/spec; pure
 // functions, any thread.
 #include <cstdint>
 #include <optional>
@@ -14,24 +13,26 @@
 #include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/words.h"
 
 namespace allot {
 
+// spec_keys.cpp has a name for each, in this order.
 enum class SpecType {
   kInteger,
   kNumber,
   kText,
   kChoice,
-  kMethod,  // of SpecRule::phase
+  kMethod,
   kIntegers,
   kTexts,
   kMeasures,
   kSchedules,
   kMethods,
-  // Of spec.cluster alone.
+  // In spec.cluster only.
   kBoolean,
   kQuantity,    // "40Gi", "500m"
-  kQuantities,  // by the resource's name
+  kQuantities,  // a section: name of a resource, quantity
   kLabels,
   kTolerations
 };
@@ -39,15 +40,15 @@ enum class SpecType {
 enum class SpecDefault {
   kValue,     // default_value is YAML, read as if it stood in the file
   kRequired,  // the key must be given
-  kDerived,   // follows from other keys; default_value describes it
+  kDerived,   // computed from other keys; default_value describes how
 };
 
-// Numbers from low, which itself may be excluded, to high.
+// The allowed values of a number.
 struct NumberRange {
   double low = 0;
-  bool above_low = false;
+  bool above_low = false;  // low itself is refused
   std::optional<double> high = std::nullopt;
-  bool or_empty = false;  // "" is accepted too and means 0
+  bool or_empty = false;  // "" is accepted and means 0
 };
 
 struct SpecRule {
@@ -59,50 +60,53 @@ struct SpecRule {
   uint64_t high = 0;
   NumberRange number;
   std::vector<std::string> choices;
-  std::string allowed;                             // of a text: what it may be, for messages
-  bool may_be_empty = false;                       // of a text or a choice: "" is a value
+  std::string allowed;                             // of a text: the values, for messages
+  bool may_be_empty = false;                       // of a text or choice: ""; of a list: []
   size_t most_bytes = 4096;                        // of a text
-  std::string pattern;                             // of a text: what it must look like
+  std::string pattern;                             // of a text: regular expression
   kernels::Phase phase = kernels::Phase::kDecode;  // of a method
   std::string meaning;
   bool live = false;  // may change while a run goes on
-  // Which builds know it (core/spec/spec_schema.h), and what those did that did not, as YAML. A key
-  // of a schema after the first needs both.
+  // First schema with this key (core/spec/spec_schema.h). If that is above 1: the value, as YAML,
+  // by which earlier builds acted.
   uint32_t since = 1;
   std::string before;
 };
 
-// The proto field that a rule fills; every rule has one (a test walks them all).
+// The proto field that a rule fills.
 struct SpecField {
   google::protobuf::Message* message;
   const google::protobuf::FieldDescriptor* field;
 };
+// Returns the field with this dotted path of JSON names, and makes the sections that are missing.
+SpecField fieldAt(google::protobuf::Message* message, std::string_view path);
+// Returns the field of a rule in `spec`, and makes its section if it is missing.
 SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
-// Sets it to a value of the rule, given as in a file.
+// Sets `target`, the field of `rule`, to a value that is given as YAML. kUsage if the rule refuses
+// it.
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
-// SpecRule::default_value of a key that must be given.
+// default_value of a rule with SpecDefault::kRequired.
 inline constexpr const char* kRequired = "required";
 
-constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
-constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of layers
-// The surrogate keeps (3 * entries)^2 / 2 numbers with every update.
+constexpr size_t kMaxListEntries = 64;        // of a list or section, except an explicit schedule
+constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of all layers
+// Most entries by heads that a surrogate learns, with (3 * entries)^2 / 2 numbers.
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 
-const std::vector<SpecRule>& specRules();  // of the experiment; spec.cluster's: clusterRules()
+// Returns the rules of all keys except those of spec.cluster (clusterRules).
+const std::vector<SpecRule>& specRules();
 
-// "1..1000000", ">0..10", "adam, sgd": the values of one rule, for messages.
+// Returns the values of a rule for messages: "1..1000000", ">0..10", "adam, sgd".
 std::string rangeText(const SpecRule& rule);
 
-// The keys that may stand under `parent` ("" for the whole file); empty if `parent` is no section.
+// Returns the keys that are accepted under `parent` ("" for the whole file); none if `parent` has
+// none, or any.
 std::vector<std::string> knownKeys(const std::string& parent);
 
-// The candidate that `word` was probably meant to be: edit distance at most 2 and less than the
-// candidate's length; "" if there is none.
+// Returns the candidate with the least edit distance to `word`, which is at most 2 and less than
+// the candidate's length. Returns "" if there is none.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// "a, b, c"
-std::string joined(const std::vector<std::string>& words);
 
 }  // namespace allot

@@ -24,7 +24,7 @@ bool isAbsent(const SpecRule& rule, v1::Spec& spec) {
   return isUnset(fieldOf(rule, spec));
 }
 
-// Returns true if the message, or one in it, holds a field that this build does not know.
+// Returns true if the message, or one in it outside lists, holds a field unknown to this build.
 bool hasUnknownFields(const google::protobuf::Message& message) {
   const auto* reflection = message.GetReflection();
   if (!reflection->GetUnknownFields(message).empty()) return true;
@@ -49,7 +49,7 @@ void complete(v1::Experiment* experiment, const std::vector<SpecRule>& rules) {
   v1::Spec& spec = *experiment->mutable_spec();
   for (const SpecRule& rule : rules) {
     if (rule.since == 1 || !isAbsent(rule, spec)) continue;
-    // A row of the table that cannot be read leaves its key as it is; a test reads them all.
+    // A test reads all rows, so that none fails here.
     (void)readRule(rule, rule.before, fieldOf(rule, spec));
   }
 }

@@ -1,4 +1,3 @@
-// Reads single values of an experiment file into the fields of messages.
 #include "core/spec/spec_values.h"
 
 #include <google/protobuf/descriptor.h>
@@ -21,7 +20,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr size_t kMaxText = 4096;  // of a method or an entry of a list
+constexpr size_t kMaxText = 4096;  // bytes of a method or an entry of a list
 
 // ---- single values ----
 
@@ -87,7 +86,7 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
                      didYouMean(nearest(value.text, choices)));
 }
 
-// Returns the shortest text of the same method: equal methods, equal files.
+// Returns the shortest text of the method, so that equal methods make equal files.
 Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
   ALLOT_ASSIGN(const std::string text, readText(value, site));
   kernels::MethodOptions options;
@@ -234,7 +233,7 @@ Result<v1::Toleration> readToleration(const YamlValue& value, const Site& site) 
 
 // ---- fields ----
 
-// Adds one entry to a repeated field; returns its canonical text, to find repetitions.
+// Adds one entry to a repeated field. Returns a text by which repetitions are found.
 Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const Site& site,
                              const SpecField& target) {
   const auto* reflection = target.message->GetReflection();
@@ -251,7 +250,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
   if (rule.type == SpecType::kMeasures) {
     ALLOT_ASSIGN(const MeasureOptions options, readMeasure(rule, value, site));
     reflection->AddString(target.message, target.field, measureText(options));
-    return std::string(wordOf(options.measure));  // each is taken once
+    return std::string(wordOf(options.measure));  // a measure may be listed once
   }
   if (rule.type == SpecType::kMethods) {
     ALLOT_ASSIGN(const std::string method, readMethod(rule, value, site));

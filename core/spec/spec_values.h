@@ -1,8 +1,6 @@
 #pragma once
-// Reading single values of an experiment file: a value of the YAML tree, by the rule of its key,
-// into the field of a message, or one sentence that names file, key, value and what is allowed.
-//
-// Part of core/spec: spec.cpp reads spec with it, cluster_section.cpp spec.cluster. Pure functions,
+// Reads single values of an experiment file: from the YAML tree, by the rule of the key, into the
+// field of a message. Errors are kUsage and name file and key. Part of core/spec; pure functions,
 // any thread.
 #include <string>
 
@@ -12,7 +10,7 @@
 
 namespace allot {
 
-// Where a value stands, for messages.
+// The site of a value, for messages.
 struct Site {
   std::string place;  // the file
   std::string path;   // "spec.task.tasks[1]"
@@ -26,18 +24,19 @@ struct Site {
   Site at(size_t index) const { return {place, path + "[" + std::to_string(index) + "]"}; }
 };
 
-// " (did you mean x?)"; "" of "".
+// Returns " (did you mean x?)"; "" for "".
 std::string didYouMean(const std::string& candidate);
-// A value for messages: "\"text\"", "a list".
+// Returns a value for messages: "\"text\"", "a list".
 std::string described(const YamlValue& value);
-// `wanted`: "an integer", "a list".
+// Returns the error for a value that is not `wanted` ("an integer", "a list").
 tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted);
 
-// Sets `target`, which is unset, to the value.
+// Sets `target` to the value.
+// Requires: `target` is unset.
 Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
                  const SpecField& target);
 
-// The value at a dotted path; null if a key on the way is missing.
+// Returns the value at a dotted path; null if a key of the path is missing.
 const YamlValue* findPath(const YamlValue& root, const std::string& path);
 
 }  // namespace allot

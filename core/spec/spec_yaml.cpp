@@ -26,7 +26,8 @@ bool isC1Control(std::string_view character) {
          static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
-// Index of the first byte that no text file has; npos if all is well.
+// Returns the index of the first byte that is not UTF-8 or a control character other than tab and
+// line ends; npos if there is none.
 size_t firstOddByte(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);
@@ -38,8 +39,8 @@ size_t firstOddByte(std::string_view text) {
   return std::string_view::npos;
 }
 
-// Builds the tree from yaml-cpp's events; owned by parseYaml for the time of one call. It refuses
-// by throwing, which is the only way to stop yaml-cpp's parser; parseYaml catches.
+// Builds the tree from yaml-cpp's events, in one call of parseYaml. It refuses by an exception,
+// which is the only way to stop yaml-cpp's parser.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlValue takeRoot() { return std::move(root_); }
@@ -59,7 +60,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check(mark, tag, anchor);
-    // yaml-cpp turns some escapes, "\_" for one, into single bytes that are not UTF-8.
+    // yaml-cpp turns some escapes, as "\_", into single bytes that are not UTF-8.
     if (firstOddByte(value) != std::string_view::npos) {
       refuse(mark, doubleQuoted(value) + " has characters that are not text");
     }
@@ -123,7 +124,7 @@ class TreeBuilder final : public YAML::EventHandler {
     const YAML::Mark start = frames_.back().start;
     YamlValue done = std::move(frames_.back().value);
     frames_.pop_back();
-    // Only now: yaml-cpp takes a list that is never closed for a key, and is about to say so.
+    // Not in open(): yaml-cpp reports a list that is never closed as a key, with a better message.
     if (expectsKey()) refuse(start, "a list or section cannot be a key; write a name");
     add(std::move(done));
   }
@@ -145,7 +146,7 @@ class TreeBuilder final : public YAML::EventHandler {
     frames_.back().value.items.push_back(std::move(value));
     frames_.back().has_key = false;
   }
-  // The key being read, with those that it lies under.
+  // Returns the path of the key that is being read.
   std::string path() const {
     std::string path;
     for (const Frame& frame : frames_) {
@@ -189,7 +190,7 @@ Status checkText(const std::string& text, const std::string& place) {
                   " is not text; save the file as UTF-8");
 }
 
-// What most often makes a file no YAML near this line, as the end of the sentence; "": not known.
+// Returns the likely cause of an error near this line, as the end of the sentence; "" if unknown.
 std::string likelyCause(const std::string& text, size_t line) {
   size_t number = 0;
   std::vector<size_t> open;  // lines of brackets that have no end yet

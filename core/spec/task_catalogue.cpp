@@ -7,8 +7,13 @@
 namespace allot {
 namespace {
 
-// RULER's names. Its essays are copyrighted text: what is hidden in them comes from files, and two
-// of these tasks are generated on the noise haystack instead, which their rows say.
+TaskInfo task(std::string_view name, std::string_view meaning, std::string_view grader,
+              uint32_t answer_tokens) {
+  return {name, meaning, grader, "", false, answer_tokens};
+}
+
+// RULER's essays are copyrighted, so that tasks with essays need files. Two of them are generated
+// in noise instead, as their rows say.
 SuiteInfo rulerInfo() {
   constexpr auto kAll = "ruler-all";
   SuiteInfo ruler = {
@@ -46,15 +51,9 @@ SuiteInfo rulerInfo() {
   return ruler;
 }
 
-// LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers: its
-// config/dataset2maxlen.json.
+// LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers are those
+// of its config/dataset2maxlen.json.
 SuiteInfo longbenchV1Info() {
-  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
-                           uint32_t answer_tokens) {
-    TaskInfo info{name, meaning, grader};
-    info.answer_tokens = answer_tokens;
-    return info;
-  };
   return {
       "longbench-v1",
       "LongBench's tasks in English and of code, from a folder with TASK.jsonl as published; "
@@ -79,20 +78,15 @@ SuiteInfo longbenchV1Info() {
             64)}};
 }
 
-// InfiniteBench (Zhang et al. 2024): its tasks in English whose answers are not longer than
-// maxNewTokens may be. Names are those of its files; lengths of answers those of eval_utils.py.
+// InfiniteBench (Zhang et al. 2024): its tasks in English with answers that spec.task.maxNewTokens
+// allows. Names are those of its files, lengths of answers those of its eval_utils.py.
 SuiteInfo infinitebenchInfo() {
-  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
-                           uint32_t answer_tokens) {
-    TaskInfo info{name, meaning, grader};
-    info.answer_tokens = answer_tokens;
-    return info;
-  };
   return {
       "infinitebench",
-      "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), "
-      "from a folder with TASK.jsonl as published; prompts longer than contextTokens lose "
-      "their middle, as there",
+      "InfiniteBench's tasks in English (except Math.Calc, which has answers of 30000 tokens), "
+      "from "
+      "a folder with TASK.jsonl as published; prompts longer than contextTokens lose their middle, "
+      "as there",
       TaskPath::kRequired,
       {task("passkey", "Retrieve.PassKey: a number hidden in noise", "infinitebench-number", 6),
        task("number_string", "Retrieve.Number: a number of repeated digits hidden in noise",
@@ -210,8 +204,7 @@ const std::vector<GraderInfo>& graderCatalogue() {
        "likeness of the first line that is no comment: twice the longest common subsequence of "
        "characters over both lengths, in whole percent"},
       {"longbench-class",
-       "1 over the number of classes that the first line names, if it names the "
-       "right one"},
+       "1 over the number of classes that the first line names, if it names the right one"},
       {"longbench-count", "share of the text's numbers that are the answer"},
       {"longbench-paragraph", "share of the text's numbers that are the right paragraph's"},
       {"infinitebench-number", "the text's first number, as it stands, is the answer"},
@@ -258,7 +251,7 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task) {
     usual.replace(usual.find("llama"), 5, "deepseek");
   }
   if (spec.grader().empty() || spec.grader() == usual) return {usual, other};
-  // Another one than RULER's: RULER's is recorded beside it. Elsewhere there is one way to grade.
+  // Suite ruler records RULER's own grader beside any other one; other suites record one grader.
   const std::string beside = spec.suite() == "ruler" ? usual : "";
   if (spec.grader() == kSantaGraders) return {other.empty() ? usual : other, beside};
   return {spec.grader(), beside};

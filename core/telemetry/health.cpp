@@ -64,7 +64,7 @@ Health::Answer Health::live() const {
   return {false, "the main loop has made no progress for " + seconds(silent)};
 }
 
-// A process that does not ask the store, because an episode takes long, is not unready for that.
+// A process that does not ask the store, because an episode takes long, stays ready.
 Health::Answer Health::readiness() const {
   const std::lock_guard lock(mutex_);
   if (!why_unready_.empty()) return {false, "not ready: " + why_unready_};

@@ -1,9 +1,9 @@
 #pragma once
 // Health: whether a process has started, is alive and is ready, for /startedz, /livez and /readyz.
 //
-// Started: it has loaded what it needs, or waits for other processes. Alive: it makes progress. A
-// Redis that is away makes a process unready, never dead: a restart would only load the model
-// again. Owned by Telemetry; any thread.
+// A process has started once it has loaded what it needs or waits for other processes. It is alive
+// while it makes progress or need not. A store that is away makes a process unready, never dead: a
+// restart would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -14,9 +14,9 @@ namespace allot {
 
 class Health {
  public:
-  // The process counts as stuck after this silence of its main loop.
+  // A process that neither loads nor waits counts as dead after this time without progress().
   static constexpr uint64_t kStuckMs = 120'000;
-  // The process counts as unready after this silence of a store that is being asked.
+  // The process counts as unready after this time without an answer of a store that is asked.
   static constexpr uint64_t kStoreAwayMs = 15'000;
 
   struct Answer {
@@ -24,19 +24,19 @@ class Health {
     std::string sentence;
   };
 
-  // now: monotonic milliseconds. The initial state is loading.
+  // now: returns monotonic milliseconds. The initial state is loading.
   explicit Health(std::function<uint64_t()> now);
 
-  // A long operation runs (a model is loaded): not started and unready. No progress is expected
-  // until the next progress().
+  // Notes a long operation (a model is loaded): not started, unready, and alive without progress().
   void loading(std::string why);
-  // It waits for other processes without limit: started and unready. No progress is expected.
+  // Notes a wait for other processes: started, unready, and alive without progress().
   void waiting(std::string why);
   // Notes a sign of life: a round of the main loop, a decode step.
   void progress();
-  // It can work, as far as that depends on the process itself.
+  // Notes whether the process can work, apart from the store.
   void ready();
   void unready(std::string why);
+  // Note the outcome of a request to the store.
   void storeAnswered();
   void storeDidNotAnswer();
 

@@ -31,11 +31,11 @@ constexpr milliseconds kAcceptPause{100};
 
 class Session;
 
-// What the sessions share; outlives them.
+// Shared by all sessions; outlives them.
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;
-  // The open connections. In front stands the one that has done nothing for the longest time.
+  // The open connections; the front one began, or sent a request, the longest ago.
   std::list<Session*> waiting;
 };
 
@@ -59,7 +59,7 @@ class Session : public std::enable_shared_from_this<Session> {
         place_(shared_.waiting.insert(shared_.waiting.end(), this)) {}
   ~Session() { leave(); }
 
-  // Ends it, whatever it is at. The object goes once its handlers have run.
+  // Closes the connection. The object is destroyed once its pending handlers have run.
   void close() {
     leave();
     stream_.close();
@@ -77,7 +77,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
-  // It did something: others have waited longer.
+  // Notes activity: makes this the last session of `waiting`.
   void goBehind() {
     if (open_) shared_.waiting.splice(shared_.waiting.end(), shared_.waiting, place_);
   }
@@ -104,7 +104,7 @@ class Session : public std::enable_shared_from_this<Session> {
     answer(callHandler(shared_.handler, asked), head, request.keep_alive());
   }
 
-  // A request that could not be read: a sentence where the client is still listening to one.
+  // Answers a request that could not be read, unless the client is gone or too slow.
   void refuse(beast::error_code error) {
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
       return answer(plainText(431, "The request's header is longer than 8 KiB."), false, false);
@@ -147,8 +147,8 @@ class Session : public std::enable_shared_from_this<Session> {
                       });
   }
 
-  // Closing while unread input waits makes the kernel send a reset, which can overtake the answer:
-  // so take the rest of the input for a moment, up to a bound.
+  // Closes after reading the rest of the input, up to a bound. Closing with unread input makes the
+  // kernel send a reset, which can overtake the answer.
   void finish() {
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -212,7 +212,7 @@ class HttpServer::Impl {
                     "): choose another with --port, or another address");
   }
 
-  // The thread takes no signals: they are for the thread that called us.
+  // Starts the thread, with all signals blocked: they are for the thread that called us.
   Status run() {
     accept();
     sigset_t all;
@@ -232,7 +232,7 @@ class HttpServer::Impl {
   uint16_t port() const { return port_; }
 
  private:
-  // An exception (no memory, say) costs the connection in question, never the process.
+  // An exception (no memory, say) ends its connection, never the process.
   void serve() {
     while (!context_.stopped()) {
       try {
@@ -252,7 +252,7 @@ class HttpServer::Impl {
         return;
       }
       accept();
-      // Not the new one: it may be a probe, and one that is not answered ends the process.
+      // The new connection may be a probe, and a probe without an answer ends the process.
       if (shared_.waiting.size() >= kMaxConnections) shared_.waiting.front()->close();
       std::make_shared<Session>(std::move(socket), shared_)->readRequest();
     });

@@ -1,12 +1,11 @@
 #pragma once
-// HttpServer: the small HTTP server of a process (page, run view, metrics, liveness).
+// HttpServer: the small HTTP server of a process (page, metrics, liveness).
 //
 // It is read-only: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline for each
-// request, and at most 64 connections. A new connection replaces the one that has been idle for the
-// longest time. A slow or hostile client therefore costs little for a short time, and cannot keep
-// probes out.
-// Owned by the process's main. It has one thread, on which it calls the handler, one request at a
-// time. The destructor stops and joins that thread.
+// request, and at most 64 connections. One more connection closes the one that began, or sent a
+// request, the longest ago. A slow or hostile client therefore costs little, and cannot keep probes
+// out. Owned by the process's main. The server has one thread, on which it calls the handler, one
+// request at a time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -18,31 +17,32 @@
 namespace allot {
 
 struct HttpRequest {
-  std::string path;    // "/api/run", without the query
+  std::string path;    // "/api/run", without query and fragment, not decoded
   std::string host;    // the Host header; "": none
-  std::string accept;  // the Accept header; "": anything
+  std::string accept;  // the Accept header; "": none
 };
 
 struct HttpReply {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  // Sources that a browser may load for it, as a Content-Security-Policy.
+  // The sources that a browser may load for the body, as directives of a Content-Security-Policy.
   std::string loads = "default-src 'self'";
 };
 
-// Returns a sentence as text/plain; charset=utf-8.
+// Returns a sentence and a newline as text/plain.
 HttpReply plainText(unsigned status, std::string sentence);
 
 class HttpServer {
  public:
-  // Answers one request, on the server's thread. It should return soon, because all other clients
-  // wait. An exception becomes status 500.
+  // Answers one request, on the server's thread. All other clients wait for it. An exception
+  // becomes status 500.
   using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.
   // `timeout` limits the time until a request is read completely, and the time to write the answer.
-  // kUsage if the address is invalid or the port is not available.
+  // kUsage if the address is invalid or the port is not available, kInternal without a thread or
+  // memory.
   static Result<std::unique_ptr<HttpServer>> start(
       const std::string& address, uint16_t port, Handler handler,
       std::chrono::milliseconds timeout = std::chrono::seconds(10));
@@ -51,7 +51,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  uint16_t port() const;
+  uint16_t port() const;  // the port that it listens on
 
  private:
   class Impl;

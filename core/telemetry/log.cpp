@@ -12,10 +12,10 @@
 namespace allot {
 namespace {
 
-// Longer ones are cut: nobody reads on, and a peer's words must not fill a disk.
+// A peer's words must not fill a disk.
 constexpr size_t kLongestMessage = 16 * 1024;
 
-// What every line says beside its message. One a process, as spdlog's default logger.
+// The content of every line beside its message. One for the process.
 struct Context {
   std::mutex mutex;
   LogFormat format = LogFormat::kText;
@@ -27,7 +27,7 @@ Context& context() {
   return context;
 }
 
-// 2026-01-31T12:00:00.123Z
+// Returns "2026-01-31T12:00:00.123Z".
 std::string timeText(spdlog::log_clock::time_point time) {
   const auto since = std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
   const auto seconds = static_cast<std::time_t>(since / 1000);

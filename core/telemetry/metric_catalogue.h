@@ -1,7 +1,6 @@
 #pragma once
-// The catalogue of all metrics that a process of allot exports. `allot metrics` prints it,
-// k8s/README.md has it as a table, and dashboards and alert rules may name no others. Tests check
-// all of them. Pure, any thread.
+// The catalogue of all metrics that a process of allot exports. `allot metrics` prints it;
+// documents, dashboards and alert rules may name no other metrics of allot. Pure, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,11 +13,11 @@ struct MetricInfo {
   std::string_view name;
   MetricKind kind;
   std::string_view process;  // worker, aggregator, or both
-  // Labels beside `experiment` and `run_id`, which every metric has. Never unbounded ones (version,
-  // worker, result).
+  // Labels beside `experiment` and `run_id`, which the registry adds. None may have unbounded
+  // values (a policy's version, worker, result).
   std::vector<std::string_view> labels = {};
   std::string_view help = {};
-  std::vector<double> buckets = {};  // of a histogram, ascending, without +Inf
+  std::vector<double> buckets = {};  // upper bounds of a histogram, ascending, without +Inf
 };
 
 const std::vector<MetricInfo>& metricCatalogue();

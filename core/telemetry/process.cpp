@@ -21,7 +21,7 @@ void writeTermination(std::string_view sentence) {
   const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return;
   size_t size = std::min(sentence.size(), kMostBytes);
-  // Not in the middle of a character.
+  // Cuts before a whole character.
   if (size < sentence.size()) {
     while (size > 0 && (static_cast<unsigned char>(sentence[size]) & 0xc0) == 0x80) --size;
   }

@@ -1,5 +1,6 @@
 #pragma once
-// The frame of a process's main(): options, log, signals, last words. Used only by main().
+// The frame of main() in allot-worker, allot-aggregator and allot-operator: options, log, signals,
+// last words. Any thread may read `draining`.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
@@ -11,16 +12,16 @@
 
 namespace allot {
 
-// Writes the last words of a process, which `kubectl describe pod` shows after its end.
-// Replaces the content of the file that the environment variable ALLOT_TERMINATION_LOG names by the
-// sentence. At most 4 KiB (Kubernetes' limit); best effort.
+// Writes the last words of a process, which `kubectl describe pod` shows after its end. The
+// sentence, cut at 4 KiB (Kubernetes' limit), replaces the content of the file that the environment
+// variable ALLOT_TERMINATION_LOG names. Does nothing without the variable, and ignores errors.
 void writeTermination(std::string_view sentence);
 
-// Ends a main(): returns 0, or the error's exit code after writing its sentence to the log and the
+// Returns the exit code of a main(). Writes the sentence of an error to the log and to the
 // termination file.
 int endProcess(const std::string& program, const Status& done);
 
-// The telemetry options that every process has on its command line.
+// The telemetry options on the command line of these processes.
 struct TelemetryFlags {
   TelemetryOptions options;
   std::string log_format = "text";
@@ -41,12 +42,13 @@ struct TelemetryFlags {
   LogFormat logFormat() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Set by SIGTERM and SIGINT once runProcess() works: end in good order.
+// Set by SIGTERM and SIGINT during the work of runProcess(), which should then end in good order.
 extern std::atomic<bool> draining;
 
 // Does a whole main(): parses the command line into the variables bound to `app` and `telemetry`,
-// then does `work`. Returns the exit code. By then an error, an exception included, is in the log
-// and in the termination file. SIGPIPE is ignored.
+// sets up log and signals (SIGPIPE is ignored), then calls `work`. Returns the exit code. An error
+// or std::exception of `work` is then in the log and in the termination file; a wrong command line
+// is on standard error and in the termination file.
 int runProcess(const std::string& program, CLI::App* app, const TelemetryFlags& telemetry, int argc,
                char** argv, const std::function<Status()>& work);
 

@@ -3,7 +3,6 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -19,16 +18,12 @@ using Labels = std::vector<prometheus::ClientMetric::Label>;
 constexpr std::string_view kOpenMetricsName = "application/openmetrics-text";
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) {
-    text.remove_suffix(1);
-  }
-  return text;
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
-// Takes the part before `separator` off the text.
+// Removes the part up to `separator` from the text, and returns the part without blanks around it.
 std::string_view nextPart(std::string_view* text, char separator) {
   const size_t end = text->find(separator);
   const std::string_view part = trimmed(text->substr(0, end));
@@ -36,7 +31,7 @@ std::string_view nextPart(std::string_view* text, char separator) {
   return part;
 }
 
-// How much the client likes a media type, 0 to 1; the most of its entries.
+// Returns the largest weight (q) that the Accept header gives a media type; 0 if it has none.
 double liking(std::string_view accept, std::string_view wanted) {
   double most = 0;
   while (!accept.empty()) {
@@ -67,8 +62,8 @@ std::string escapedValue(std::string_view text) {
   return out;
 }
 
-// In the shortest digits that are read back the same, and never as an integer: OpenMetrics wants a
-// bucket's bound so.
+// Returns the shortest text that reads back as the same number, with a point or exponent, which
+// OpenMetrics requires of a bucket's bound.
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -104,7 +99,7 @@ void addHistogram(std::string* out, const std::string& name,
   addSample(out, name + "_sum", metric.label, "", number(histogram.sample_sum));
 }
 
-// A counter's family is named without _total, its samples with it.
+// Adds a family. OpenMetrics names a counter's family without _total, and its samples with it.
 void addFamily(std::string* out, const MetricFamily& family) {
   constexpr std::string_view kTotal = "_total";
   std::string name = family.name;
@@ -124,7 +119,7 @@ void addFamily(std::string* out, const MetricFamily& family) {
   }
 }
 
-// The catalogue's entry, if it has one of this kind with these labels.
+// Returns the catalogue's entry. Throws std::logic_error if it has none of this kind and labels.
 const MetricInfo& known(std::string_view name, MetricKind kind,
                         const MetricRegistry::Labels& labels) {
   const MetricInfo* info = findMetric(name);
@@ -145,6 +140,14 @@ const MetricInfo& known(std::string_view name, MetricKind kind,
   throw wrong("its labels are:" + (wanted.empty() ? " none" : wanted));
 }
 
+std::string expositionText(const std::vector<MetricFamily>& families, Exposition format) {
+  if (families.empty()) return "";
+  if (format == Exposition::kPrometheus) return prometheus::TextSerializer().Serialize(families);
+  std::string text;
+  for (const MetricFamily& family : families) addFamily(&text, family);
+  return text + "# EOF\n";
+}
+
 }  // namespace
 
 Exposition expositionFor(std::string_view accept) {
@@ -157,14 +160,6 @@ const char* expositionType(Exposition format) {
   return format == Exposition::kOpenMetrics
              ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
              : "text/plain; version=0.0.4; charset=utf-8";
-}
-
-std::string expositionText(const std::vector<MetricFamily>& families, Exposition format) {
-  if (families.empty()) return "";
-  if (format == Exposition::kPrometheus) return prometheus::TextSerializer().Serialize(families);
-  std::string text;
-  for (const MetricFamily& family : families) addFamily(&text, family);
-  return text + "# EOF\n";
 }
 
 MetricRegistry::MetricRegistry() : registry_(prometheus::Registry::InsertBehavior::Throw) {}
@@ -236,7 +231,7 @@ std::string MetricRegistry::text(Exposition format) const {
   const std::lock_guard lock(mutex_);
   if (experiment_.empty()) return {};
   auto families = registry_.Collect();
-  // In order, and nothing of a family that has no series now.
+  // A family without series is left out.
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
   std::sort(families.begin(), families.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -2,9 +2,9 @@
 // MetricRegistry: the metrics of one process, all from the catalogue. Owned by Telemetry; any
 // thread.
 //
-// It wraps prometheus-cpp's core registry, which would silently accept any name, labels and
-// buckets. A name or a set of labels that is not in the catalogue is a programming error:
-// std::logic_error, which names it. Every series has the labels `experiment` and, once it is known,
+// It wraps prometheus-cpp's core registry, which knows no catalogue. counter(), gauge() and
+// histogram(), and replace() for its samples, throw std::logic_error for a name, kind or set of
+// labels that is not in the catalogue. text() adds the labels `experiment` and, once it is known,
 // `run_id`.
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -22,16 +22,14 @@
 
 namespace allot {
 
-// What a scraper gets: Prometheus's text format 0.0.4, or OpenMetrics 1.0 if it asks for that.
+// Formats for scrapers: Prometheus's text format 0.0.4, and OpenMetrics 1.0.
 enum class Exposition { kPrometheus, kOpenMetrics };
 
-// Chooses the format by the request's Accept header: OpenMetrics if it is named there and not rated
-// below plain text.
+// Returns the format for a request's Accept header: OpenMetrics if the header accepts it by name
+// and does not rate it below text/plain.
 Exposition expositionFor(std::string_view accept);
 // Returns the Content-Type of a format.
 const char* expositionType(Exposition format);
-std::string expositionText(const std::vector<prometheus::MetricFamily>& families,
-                           Exposition format);
 
 class MetricRegistry {
  public:
@@ -45,20 +43,20 @@ class MetricRegistry {
   MetricRegistry(const MetricRegistry&) = delete;
   MetricRegistry& operator=(const MetricRegistry&) = delete;
 
-  // Returns the series of these labels, new at 0 if it did not exist. The reference is valid until
-  // replace() or clear() of that name.
+  // Return the series with these labels; a new one is 0. The reference is valid until replace() or
+  // clear() removes the series.
   prometheus::Counter& counter(std::string_view name, const Labels& labels = {});
   prometheus::Gauge& gauge(std::string_view name, const Labels& labels = {});
   prometheus::Histogram& histogram(std::string_view name, const Labels& labels = {});
 
-  // Replaces all series of a gauge by these.
+  // Sets these series of a gauge, and removes all others of it.
   void replace(std::string_view name, const std::vector<Sample>& samples);
   // Removes all series of a counter or gauge.
   void clear(std::string_view name);
 
   // run_id: "" as long as there is none.
   void setRun(const std::string& experiment, const std::string& run_id);
-  // Returns the exposition. It is empty until the experiment is known, because a series without
+  // Returns all series in a format. Empty until the experiment is known, because a series without
   // that label would be another series.
   std::string text(Exposition format = Exposition::kPrometheus) const;
 

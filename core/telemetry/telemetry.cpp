@@ -6,17 +6,11 @@
 #include <thread>
 #include <utility>
 
+#include "core/clocks.h"
 #include "core/files/files.h"
 
 namespace allot {
 namespace {
-
-template <typename Clock>
-uint64_t msOf() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
-          .count());
-}
 
 HttpReply reply(const Health::Answer& answer) {
   return plainText(answer.good ? 200 : 503, answer.sentence);
@@ -47,11 +41,10 @@ TargetFile::~TargetFile() {
   if (!path_.empty()) std::remove(path_.c_str());
 }
 
-Telemetry::Telemetry() : health_(msOf<std::chrono::steady_clock>) {
+Telemetry::Telemetry() : health_(steadyMs) {
   metrics_.gauge("allot_build_info", {{"version", ALLOT_VERSION}, {"compiler", ALLOT_COMPILER}})
       .Set(1);
-  metrics_.gauge("allot_process_start_timestamp_seconds")
-      .Set(static_cast<double>(msOf<std::chrono::system_clock>()) / 1000);
+  metrics_.gauge("allot_process_start_timestamp_seconds").Set(static_cast<double>(unixMs()) / 1000);
 }
 
 Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryOptions& options,
@@ -99,7 +92,7 @@ HttpReply Telemetry::answer(const HttpRequest& request) {
 void Telemetry::waitForScrape(std::chrono::milliseconds limit) const {
   const auto end = std::chrono::steady_clock::now() + limit;
   const uint64_t before = scrapes_;
-  constexpr auto kStep = std::chrono::milliseconds(50);  // also time for the answer to go out
+  constexpr auto kStep = std::chrono::milliseconds(50);
   while (server_ && scrapes_ == before && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kStep);
   }

@@ -2,7 +2,8 @@
 // Telemetry: the metrics and health of a process, and the server and the target file that publish
 // them. Owned by main(); any thread.
 //
-// It answers /metrics, /startedz, /livez and /readyz. A handler of the process answers other paths.
+// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process, if it has
+// one, answers other paths.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,12 +19,11 @@
 
 namespace allot {
 
-// Tells a Prometheus on this machine the address of a process's metrics. It is a file
-// for Prometheus's file_sd_configs that exists as long as the object. Owned by Telemetry; one
-// thread.
+// A file for Prometheus's file_sd_configs with the address of a process's metrics. The file exists
+// as long as the object. Owned by Telemetry; one thread.
 class TargetFile {
  public:
-  // Writes the file; readers see all of it or nothing. kIo if it cannot be written.
+  // Writes the file as a whole (WholeFile). kIo if it cannot be written.
   static Result<TargetFile> write(const std::string& path, const std::string& address,
                                   uint16_t port);
 
@@ -36,13 +36,14 @@ class TargetFile {
   std::string path_;  // empty: moved from
 };
 
-// Returns HOST:PORT to reach a server that listens on `address`: 127.0.0.1 if that is any address.
+// Returns HOST:PORT to reach a server that listens on `address`: 127.0.0.1 for 0.0.0.0, [::1] for
+// ::.
 std::string reachableAt(const std::string& address, uint16_t port);
 
 struct TelemetryOptions {
   std::string listen = "127.0.0.1";
-  std::optional<uint16_t> port = std::nullopt;  // 0: any; none: no server
-  bool any_port = false;                        // any free port if this one is taken
+  std::optional<uint16_t> port = std::nullopt;  // 0: any free port; none: no server
+  bool any_port = false;                        // use any free port if `port` is not available
   std::string target_file = {};                 // only with a server
 };
 
@@ -51,17 +52,18 @@ class Telemetry {
   // Answers a path.
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
-  // Starts the server. other: answers other paths, on the server's thread. kUsage if the port is
-  // not available, kIo if the target file cannot be written.
+  // Starts the server, if the options have a port. other: answers other paths, on the server's
+  // thread; null: they are 404. Errors are those of HttpServer::start(); kUsage if a target file
+  // lacks a server, kIo if it cannot be written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
                                                   PathHandler other = nullptr);
 
   MetricRegistry& metrics() { return metrics_; }
   Health& health() { return health_; }
-  // Adds run and experiment to every metric and every line of the log.
+  // Sets run and experiment of every metric and of later lines of the log.
   void setRun(const std::string& run_id, const std::string& experiment);
-  // Waits until /metrics has been read once more, so that the last counts are not lost with the
-  // process. Waits at most `limit`, and not at all without a server.
+  // Waits at most `limit` until /metrics has been read once more, so that the last counts are not
+  // lost with the process, and then 50 ms for the answer to be sent. Does nothing without a server.
   void waitForScrape(std::chrono::milliseconds limit) const;
   // Returns "http://127.0.0.1:9464/"; empty without a server.
   const std::string& url() const { return url_; }

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/json_text.h"

@@ -2,12 +2,12 @@
 // Api: a client of the Kubernetes API, JSON in and JSON out.
 //
 // An Api owns one connection, and its calls block. One thread uses it. Reflector and LeaderElection
-// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() may
-// come from any thread.
+// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() and
+// interrupted() are for any thread.
 //
-// Every call ends within its limits. After a 401 it is tried once more with the token that the file
-// has by then. Nothing else is repeated here: the caller decides when to try again. ApiError says
-// how long a server asks clients to wait.
+// Each request ends within its limits, except for the lookup of a name. After a 401 a request is
+// sent once more if the token comes from a file, which is read again. list() begins again after a
+// 410, and Connection resends on a stale connection. Other repetitions are left to the caller.
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ std::string keyOf(const nlohmann::json& object);
 Reply<std::string> pathOf(const Resource& resource, const ObjectName& object = {},
                           const std::string& subresource = {});
 
-// Encodes for a query: all characters except letters, digits and -._~ as %XX.
+// Encodes for a URL: all bytes except letters, digits and -._~ as %XX.
 std::string percentEncoded(std::string_view text);
 
 struct ListOptions {
@@ -94,7 +94,7 @@ class Api {
 
   Reply<nlohmann::json> get(const Resource& resource, const ObjectName& object);
   // Returns all pages. If the server forgets the list between two pages (410) it begins again, at
-  // most three times. `space` "": of all namespaces.
+  // most twice. `space` "": of all namespaces.
   Reply<ObjectList> list(const Resource& resource, const std::string& space,
                          const ListOptions& options = {});
 
@@ -102,9 +102,8 @@ class Api {
   // it applied before and leaves out now are released. Creates the object if there is none.
   Reply<nlohmann::json> apply(const Resource& resource, const nlohmann::json& object,
                               const ApplyOptions& options);
-  // Sets {"status": ...} by a merge patch on /status. It is for servers below 1.22, whose managed
-  // fields of /status are not reliable; on others apply() with subresource "status" does the same.
-  // With a resource_version, a changed object is a 409.
+  // Sets {"status": ...} by a merge patch on /status, also on servers below 1.22, where apply() on
+  // /status is not reliable. With a resource_version, a changed object is a 409.
   Reply<nlohmann::json> patchStatus(const Resource& resource, const ObjectName& object,
                                     const nlohmann::json& status,
                                     const std::string& resource_version = {});
@@ -112,7 +111,8 @@ class Api {
                                    const nlohmann::json& patch,
                                    const std::string& subresource = {});
   Reply<nlohmann::json> create(const Resource& resource, const nlohmann::json& object);
-  // Replaces an object by its resourceVersion: 409 if it has changed since it was read.
+  // Replaces an object by its resourceVersion: "BadRequest" if it has none, 409 if it has changed
+  // since it was read.
   Reply<nlohmann::json> replace(const Resource& resource, const nlohmann::json& object,
                                 const std::string& subresource = {});
   // Removes an object; 404 if it is already gone.

@@ -10,7 +10,7 @@ namespace allot::kube {
 namespace {
 
 constexpr size_t kLongestServerText = 2048;
-// Nobody is believed who asks for more.
+// Seconds; longer waits are cut to this.
 constexpr int64_t kLongestRetryAfter = 300;
 
 }  // namespace

@@ -21,9 +21,10 @@ struct ApiError {
   // limit, no JSON.
   int code = 0;
   // The server's reason ("NotFound", "Conflict", "Expired"), or if code is 0 one of "Unavailable",
-  // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Interrupted".
+  // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Untrusted", "Interrupted". Empty for an
+  // answer that is no Status.
   std::string reason;
-  // One sentence, which names the request.
+  // One sentence.
   std::string message;
   // The time that the server asks clients to wait.
   std::optional<std::chrono::seconds> retry_after;
@@ -36,7 +37,7 @@ struct ApiError {
   bool refused() const { return code == 401 || code == 403; }
   bool interrupted() const { return code == 0 && reason == "Interrupted"; }
 
-  // Converts it for callers that distinguish only core's codes.
+  // Returns kUnavailable for codes 0, 409, 410, 429 and from 500 on; kUsage for others.
   Error error() const;
 };
 
@@ -48,13 +49,13 @@ inline tl::unexpected<ApiError> noAnswer(std::string reason, std::string message
 }
 
 // Converts a Kubernetes Status object. `request` ("GET /api/v1/...") begins the sentence.
-// `http_status` is the code if the object has none.
+// `http_status` is the code if the object has none from 400 to 599.
 ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::string_view request);
 
-// Returns the seconds of a Retry-After header, at most five minutes.
+// Returns the seconds for which a server asks to wait, at most five minutes.
 std::chrono::seconds cappedRetryAfter(int64_t retry_after);
 
-// Returns a server's text for use in a sentence: one line, at most 2048 bytes.
+// Returns a server's text for use in a sentence: one printable line, cut after 2048 bytes.
 std::string serverText(std::string_view text);
 
 // Return a member of a foreign object at any depth; "" and 0 if it is absent or of another type.

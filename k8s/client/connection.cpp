@@ -102,8 +102,8 @@ class Connection::Impl {
   bool interrupted() const { return stopped_; }
 
  private:
-  // On the connection that is there or on a new one; and once more if the former is found closed
-  // before a byte of the answer came.
+  // Runs `exchange` on the open connection, else on a new one. Repeats it on a new one if the open
+  // one broke before a byte of the answer. Does not repeat a POST, nor after the deadline.
   template <typename Exchange>
   Reply<HttpAnswer> retried(const HttpRequest& request, const std::string& token,
                             TimePoint deadline, const Exchange& exchange) {
@@ -137,7 +137,7 @@ class Connection::Impl {
     if (const auto error = send(request, token, head)) return broken(error, request);
     http::response_parser<http::buffer_body> parser;
     parser.header_limit(kMaxHeaderBytes);
-    // Boost 1.74 takes no limit for one that everything exceeds.
+    // In Boost 1.74 every body exceeds an absent limit.
     parser.body_limit(std::numeric_limits<uint64_t>::max());
     const auto error = wait(head, [&](auto done) {
       withStream([&](auto& s) { http::async_read_header(s, buffer_, parser, std::move(done)); });
@@ -192,8 +192,8 @@ class Connection::Impl {
     close();
     const TimePoint deadline = after(limits_.connect);
     tcp::resolver::results_type found;
-    // For an IP address, which is what a pod has, nobody is asked. Looking up a name may take as
-    // long as the system's resolver likes.
+    // An IP address, which a pod has, needs no lookup. A lookup of a name ends when the system's
+    // resolver does.
     tcp::resolver resolver(context_);
     error_code error = wait(deadline, [&](auto done) {
       resolver.async_resolve(access_.host, std::to_string(access_.port),
@@ -218,7 +218,7 @@ class Connection::Impl {
     return {};
   }
 
-  // The files are read now, not once: what has been replaced is taken up.
+  // Reads the files at each connect, since they may have been replaced.
   Reply<void> loadFiles() {
     tls_context_.emplace(ssl::context::tls_client);
     SSL_CTX_set_min_proto_version(tls_context_->native_handle(), TLS1_2_VERSION);
@@ -262,8 +262,8 @@ class Connection::Impl {
                                      ": " + X509_verify_cert_error_string(verdict));
   }
 
-  // Starts an operation and runs it until its handler was called. What is not done by the deadline
-  // ends as a time-out, and the connection with it.
+  // Starts an operation and runs it until its handler was called. An operation that is not done by
+  // the deadline is a time-out, and the connection is closed.
   template <typename Start>
   error_code wait(TimePoint deadline, const Start& start) {
     if (stopped_) return net::error::operation_aborted;
@@ -287,7 +287,8 @@ class Connection::Impl {
     }
   }
 
-  // Nothing may have come since the last answer: not even the news that the server has closed it.
+  // Returns true if nothing has come on the open connection since the last answer, not even its
+  // end.
   bool idleConnectionLives() {
     if (!open_ || buffer_.size() > 0) return false;
     char byte = 0;
@@ -295,7 +296,7 @@ class Connection::Impl {
     return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
   }
 
-  // Ends what goes on; the objects stay until the next connect().
+  // Closes the socket, which ends its operations. The objects stay until the next connect().
   void close() {
     if (socket_) {
       error_code ignored;

@@ -20,7 +20,7 @@ namespace allot::kube {
 
 struct Limits {
   std::chrono::milliseconds connect{5000};  // with lookup and TLS handshake
-  // All of ask(). Of stream() the time until the header, or all of an answer that is not 200.
+  // Of ask(). Of stream() the time until the header, or for all of an answer that is not 200.
   std::chrono::milliseconds request{30000};
   size_t response_bytes = size_t{64} << 20;  // of an answer that is no stream
   size_t line_bytes = size_t{8} << 20;       // of the longest line of a watch; Api enforces it
@@ -48,7 +48,8 @@ class Connection {
 
   // Returns the whole answer, of any status. Connects if needed. If a reused connection ends before
   // a byte of the answer has arrived, the request is sent again on a new one. A POST is not, since
-  // it could take effect twice. stream() does the same.
+  // it could take effect twice. stream() does the same. "BadRequest" for a token without TLS to
+  // another machine, and for certificate files that cannot be used.
   Reply<HttpAnswer> ask(const HttpRequest& request, const std::string& token);
 
   // Sends the request and passes the body of a 200 answer to `take` as it arrives. Returns when the

@@ -39,7 +39,7 @@ std::string nameOfEvent(const EventNote& note) {
   const std::string digest = sha256Hex(
       json::array({idOf(note.regarding), note.reason, note.action, note.warning, note.note})
           .dump(-1, ' ', false, json::error_handler_t::replace));
-  // The cut may end in what no name may end in, but a dot and a digit follow.
+  // No part of a name between dots may end in a dash.
   std::string name = nameOf(note.regarding).name.substr(0, kLongestNamePart);
   while (!name.empty() && (name.back() == '.' || name.back() == '-')) name.pop_back();
   return name + "." + digest.substr(0, kDigits);
@@ -56,7 +56,7 @@ json written(const EventNote& note, const EventSource& source, WallTime wall) {
   return {
       {"apiVersion", eventResource().apiVersion()},
       {"kind", eventResource().kind},
-      // Of what has no namespace, events are where kubectl looks for them.
+      // kubectl looks in `default` for the events of objects without a namespace.
       {"metadata", {{"name", nameOfEvent(note)}, {"namespace", space.empty() ? "default" : space}}},
       {"eventTime", microTime(wall)},
       {"reportingController", source.controller},
@@ -82,7 +82,7 @@ void EventBook::add(TimePoint now, const EventNote& note) {
   kept.reason = cut(note.reason, kLongestWord);
   kept.action = cut(note.action, kLongestWord);
   const auto key = std::make_pair(idOf(note.regarding), kept.reason);
-  // A flood of objects is cut off, not the ones that are known.
+  // A full book ignores new keys.
   if (entries_.size() >= kMostKeys && !entries_.contains(key)) return;
   Entry& entry = entries_[key];
   const bool same = entry.count > 0 && nameOfEvent(entry.waiting) == nameOfEvent(kept);
@@ -124,7 +124,7 @@ void EventRecorder::send() {
       }
       const auto made = api_.create(eventResource(), event);
       if (!made) sent = tl::unexpected<ApiError>(made.error());
-      // We, or who was here before us, have told of it already.
+      // This process or an earlier one has created the event already.
       if (!made && made.error().conflict()) sent = count(due);
     }
     if (!sent) {
@@ -134,7 +134,8 @@ void EventRecorder::send() {
   }
 }
 
-// Servers keep an event for an hour: then it is made anew.
+// Adds to the count of an event. Creates it if the server no longer has it: servers usually keep
+// events for an hour.
 Reply<void> EventRecorder::count(const EventBook::Due& due) {
   const ObjectName name = nameOf(due.event);
   const auto old = api_.get(eventResource(), name);

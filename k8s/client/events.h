@@ -2,10 +2,10 @@
 // EventBook and EventRecorder: events of events.k8s.io/v1 (Kubernetes 1.19 and newer), which
 // `kubectl describe` shows with their object. One thread each.
 //
-// The name of an event follows from object, reason and note. A repeated note is therefore the same
-// event, counted, even after a restart. At most one request a minute is sent for an object and
-// reason. Of notes in between, the newest is kept with their number. EventBook has the rules and is
-// pure; EventRecorder sends.
+// The name of an event follows from its EventNote. A repeated note is therefore the same event,
+// counted, even after a restart. At most one event a minute is sent for an object and reason. Of
+// notes in between, the newest is kept with the number of its repetitions in a row. EventBook has
+// the rules and is pure; EventRecorder sends.
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -36,7 +36,8 @@ const Resource& eventResource();
 
 class EventBook {
  public:
-  // Most objects and reasons that are kept; those silent for an hour are forgotten.
+  // Most pairs of object and reason that are kept. A full book forgets pairs silent for an hour.
+  // While it is full it ignores new ones.
   static constexpr size_t kMostKeys = 4096;
   static constexpr std::chrono::minutes kPause{1};
 
@@ -47,7 +48,7 @@ class EventBook {
   struct Due {
     nlohmann::json event;  // as it would be created
     int64_t count = 1;     // occurrences since it was last sent
-    bool known = false;    // it was sent before: increase its count instead of creating it
+    bool known = false;    // the last one sent was the same: increase its count
   };
   // Returns the events that may be sent now; they count as sent.
   std::vector<Due> due(TimePoint now, WallTime wall);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A record may say anything; nobody is waited for longer.
+// The longest duration, in s, that a record is believed.
 constexpr int64_t kLongestLease = 3600;
 
 using std::chrono::milliseconds;
@@ -190,7 +190,7 @@ bool LeaderElection::turn() {
   return false;
 }
 
-// Reads if the record is not known, and then writes at once if it may.
+// Reads unless it may write, and then writes at once if it may.
 void LeaderElection::attempt() {
   for (int i = 0; i < 2; ++i) {
     Candidate::Step step;

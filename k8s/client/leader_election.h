@@ -4,7 +4,8 @@
 //
 // Its owner passes two callbacks, each called at most once, on that thread: `won`, and `lost`.
 // After `lost` the process must end (exit code 75) because another one may already lead. The
-// destructor releases the lease. leads(), holder() and problem() are for any thread.
+// destructor releases the lease if this process leads. leads(), holder() and problem() are for any
+// thread.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -35,21 +36,21 @@ const Resource& leaseResource();
 // LeaderElection sends the requests and reports their outcome. One thread.
 //
 // The record is changed by compare and swap on its resourceVersion. Another holder's lease is over
-// when our steady clock says so, counted from the last change of the record that we saw. Times in
-// the record are ignored, because clocks differ. A lease is no fence: a former leader may write
-// once more after it has lost. The store's epoch rejects that write.
+// when our steady clock says so, counted from the last change of the record that we saw. Timestamps
+// in the record are ignored, because clocks differ. A lease is no fence: a former leader may write
+// once more after it has lost.
 class Candidate {
  public:
   // identity: unique to this process, a pod's name and something random.
   Candidate(ObjectName lease, std::string identity, LeaseTimes times);
 
   struct Step {
-    enum class What { kRead, kCreate, kReplace, kNothing };
-    What what = What::kNothing;
+    enum class What { kRead, kCreate, kReplace };
+    What what = What::kRead;
     nlohmann::json object = {};  // to be written
   };
-  // Returns the next step: read the record if it is unknown, write it if we may acquire or renew
-  // the lease, nothing if another candidate leads.
+  // Returns the next step: write the record if it is known and we may acquire or renew the lease,
+  // else read it.
   Step next(TimePoint now, WallTime wall) const;
 
   // Notes the record as read; nullopt: there is none.
@@ -60,7 +61,8 @@ class Candidate {
   // Notes a conflict or another failure: the record must be read again.
   void failed() { known_ = false; }
 
-  // Returns true until the renew deadline after the last renewal.
+  // Returns true until the renew deadline after the last renewal, unless another holder was read
+  // since.
   bool leads(TimePoint now) const;
   // Returns true if it has led and no longer does: the process must end.
   bool lost(TimePoint now) const;
@@ -99,7 +101,7 @@ struct ElectionOptions {
   // Unique to this process; "": the host's name, which is the pod's, and random digits.
   std::string identity = {};
   LeaseTimes times = {};
-  // Of each request. Two requests fit into the renew deadline.
+  // Of each request. By default two requests fit into the renew deadline.
   Limits limits = {.connect = std::chrono::milliseconds(2000),
                    .request = std::chrono::milliseconds(4000)};
   Clock clock = steadyClock();
@@ -122,7 +124,7 @@ class LeaderElection {
 
   // Starts the thread. Called once.
   void start();
-  // Makes one attempt; false once the lease is lost. For tests, which own the clock.
+  // Makes one attempt; false once the lease is lost. Public for tests, which own the clock.
   // Requires: start() was not called.
   bool turn();
 

@@ -41,7 +41,7 @@ class WatchLines {
   // resourceVersion).
   Reply<void> feed(std::string_view bytes, const std::function<void(WatchEvent)>& take);
 
-  // Returns true if the stream ended inside a line: the connection was cut.
+  // Returns true within a line: if the stream ends here, the connection was cut.
   bool insideLine() const { return !line_.empty(); }
 
  private:
@@ -55,8 +55,9 @@ class WatchLines {
 using Random = std::function<double()>;
 Random systemRandom();
 
-// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is
-// extended at random by up to its half, so that many clients do not return at once.
+// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is then
+// extended at random by up to its half, to 45 s at most, so that many clients do not return at
+// once.
 class BackOff {
  public:
   explicit BackOff(Random random) : random_(std::move(random)) {}
@@ -86,12 +87,14 @@ class ListWatch {
 
   void listed(std::string resource_version);
   void listFailed(TimePoint now, const ApiError& error);
-  // Notes an event of a watch; a bookmark only changes the resourceVersion.
+  // Notes an event or a bookmark of a watch: keeps its resourceVersion, and ends the row of failed
+  // watches.
   void saw(const WatchEvent& event);
-  // Notes the end of a watch. ended: no error if the server ended it in good order.
+  // Notes the end of a watch. ended: no error if the server ended it in good order; that is a
+  // failure, too, within a second and without an event.
   void watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended);
 
-  // Returns the failures in a row, of lists or of watches.
+  // Returns the failures in a row: of lists, plus of watches.
   int failures() const { return list_failures_ + watch_failures_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace allot::kube {
 namespace {
 
-// Who set which field takes as much room as the fields, and nobody here asks.
+// managedFields takes as much room as the fields, and is not used here.
 Object kept(nlohmann::json object) {
   if (object.contains("metadata")) object["metadata"].erase("managedFields");
   return std::make_shared<const nlohmann::json>(std::move(object));

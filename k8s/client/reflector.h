@@ -2,8 +2,9 @@
 // Reflector: keeps an ObjectCache equal to the API server's objects of one kind, by list and watch.
 //
 // It has its own thread and connection; the destructor ends both, even in the middle of a watch.
-// `changed` is called on that thread with the key of each new, different or removed object. It
-// should put the key into a queue and return. objects(), counts() and problem() are for any thread.
+// `changed` is called on that thread, with the key of each object that a list shows to be new,
+// different or gone. It is also called for the object of each event. It should put the key into a
+// queue and return. objects(), counts() and problem() are for any thread.
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -38,7 +39,7 @@ class ObjectCache {
   // Replaces everything by a list, in one step. Returns the keys of new, different and removed
   // objects.
   std::vector<std::string> replaceAll(std::vector<nlohmann::json> items);
-  // Applies an event. Returns the key; "" for a bookmark, which has no object.
+  // Applies an event. Returns the key; "" for a bookmark, and for an object without a name.
   std::string apply(WatchEvent event);
 
  private:
@@ -75,7 +76,7 @@ class Reflector {
 
   // Starts the thread. Called once.
   void start();
-  // Does the next step and returns. For tests, which own the clock.
+  // Does the next step and returns. Public for tests, which own the clock.
   // Requires: start() was not called.
   ListWatch::Step turn();
 

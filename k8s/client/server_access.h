@@ -46,16 +46,16 @@ struct ServerAccess {
 // kUsage, with an example of a valid one.
 Result<ServerAccess> accessOf(const std::string& url);
 
-// A token. A bound token lives an hour, and its file is renewed before. It is therefore read again
-// once it is older than a minute.
+// A token. A bound token usually lives an hour, and its file is renewed before. It is therefore
+// read again once it is older than a minute.
 class Token {
  public:
   static constexpr std::chrono::seconds kFresh{60};
 
   Token(const ServerAccess& access, Clock clock);
 
-  // Returns the token; "" if there is none. kUsage if the file cannot be read or has no token; a
-  // token that was read before then stays in force.
+  // Returns the token; "" if there is none. If the file cannot be read or has no token, returns the
+  // token that was read before, or kUsage if there is none.
   Result<std::string> get();
   // Notes that the server refused the token: the next get() reads the file.
   void forget() { fresh_ = false; }
@@ -82,7 +82,7 @@ inline constexpr const char* kServiceAccountFolder =
 
 // Returns the access of a pod: the address from KUBERNETES_SERVICE_HOST and
 // KUBERNETES_SERVICE_PORT; ca.crt, token and namespace from the folder. kUsage, one sentence, if
-// one of them is missing.
+// one of them except the namespace is missing or the port is none.
 Result<ServerAccess> inCluster(const Environment& environment = processEnvironment(),
                                const std::string& folder = kServiceAccountFolder);
 

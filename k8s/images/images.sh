@@ -2,8 +2,9 @@
 # Makes the container images from the programs of a finished build; `./run images` calls it.
 #   images.sh build NAME...          NAME: worker, aggregator, redis, operator, worker-cuda
 #   images.sh push REGISTRY [BUILDAH OPTION...]
-# An image is a program, the shared libraries that it loads, and a handful of files in /etc: all of
-# them Debian's, gathered from this machine. Nothing is downloaded and no daemon runs.
+# An image is programs, the shared libraries that they load, and a handful of files in /etc. They
+# are gathered from this machine; workers also get a model. Nothing is downloaded and no daemon
+# runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export STORAGE_DRIVER=vfs

@@ -32,7 +32,7 @@ constexpr milliseconds kLongestTurn{5'000};
 constexpr milliseconds kFirstPause{1'000};
 constexpr milliseconds kLongestPause{300'000};
 
-// Those that k8s/render makes objects of.
+// Returns the resource of an object; nothing for a kind that an operator does not apply.
 std::optional<Resource> resourceOf(const json& object) {
   static const std::map<std::string, std::string> plurals = {
       {"Deployment", "deployments"},
@@ -58,7 +58,7 @@ std::string experimentOf(const json& object) {
          kube::textAt(object, {"metadata", "labels", kLabel});
 }
 
-// Of what its file says: another object of the same name is another experiment.
+// Returns a text that changes with the spec (generation), and with the object (uid) of that name.
 std::string versionOf(const json& object) {
   return kube::textAt(object, {"metadata", "uid"}) + " " +
          std::to_string(kube::numberAt(object, {"metadata", "generation"})) + " ";
@@ -66,13 +66,12 @@ std::string versionOf(const json& object) {
 
 size_t hashOf(const std::string& text) { return std::hash<std::string>()(text); }
 
-// A namespace that is being deleted takes nothing new; its cause NamespaceTerminating, which
-// servers have since 1.17, is no more telling than their sentence.
+// Returns true if the object was refused because its namespace is being deleted.
 bool saysThatTheNamespaceEnds(const kube::ApiError& error) {
   return error.code == 403 && error.message.find("being terminated") != std::string::npos;
 }
 
-// Those of these members that there are.
+// Returns the members with these names that there are.
 json only(const json& object, std::initializer_list<const char*> names) {
   json kept = json::object();
   for (const char* const name : names) {
@@ -88,7 +87,8 @@ json onlyOfEach(const json& list, std::initializer_list<const char*> names) {
   return kept;
 }
 
-// What of a pod or a workload is looked at: the rest, of hundreds of pods, would only take memory.
+// Returns the members of a pod or a workload that are read. The others of hundreds of pods would
+// take memory.
 json slim(const json& object) {
   json kept = only(object, {"apiVersion", "kind"});
   kept["metadata"] = only(object.at("metadata"),
@@ -178,7 +178,7 @@ void Controller::turn(milliseconds wait) {
   events_.send();
 }
 
-// Both or neither: with pods of now and workloads of before nothing would fit.
+// Lists workloads and pods. Replaces both or neither, since they must fit together.
 void Controller::list() {
   std::map<std::string, std::vector<json>> workloads, pods;
   std::vector<std::string> spaces = options_.namespaces;
@@ -218,7 +218,8 @@ Observed Controller::observe(const kube::Object& object) {
   return observed;
 }
 
-// One of another experiment that had the name is none: it goes with that.
+// Returns the export Job that this object owns. One of an earlier experiment of the same name is
+// none.
 std::optional<json> Controller::exportJob(const json& object) {
   const ObjectName name = kube::nameOf(object);
   auto job = api_.get(kJobs, {name.space, exportJobName(name.name)});
@@ -240,7 +241,7 @@ void Controller::reconcile(const std::string& key) {
   const TimePoint now = options_.clock();
   const auto [found, is_new] = memories_.try_emplace(key);
   Memory& memory = found->second;
-  // Not all of them again at once.
+  // Spreads over apply_again when experiments are applied again.
   if (is_new) memory.applied_at = now + options_.apply_again * (hashOf(key) % 100) / 100;
   // The next listing comes back to it; an edit is worth a try at once.
   if (now < memory.not_before && memory.made_of.starts_with(versionOf(*object))) return;
@@ -259,7 +260,7 @@ void Controller::reconcile(const std::string& key) {
   std::optional<std::string> trouble = carryOut(todo, observed, &memory);
   if (!trouble && !made && made.error().code != ErrorCode::kUsage) trouble = made.error().message;
   if (!trouble) {
-    // Said once more, now that it is over.
+    // Another look writes the status without the trouble.
     if (!memory.trouble.empty()) enqueue(key);
     memory.trouble.clear();
     memory.back_off = milliseconds(0);
@@ -272,7 +273,7 @@ void Controller::reconcile(const std::string& key) {
   memory.not_before = now + memory.back_off;
 }
 
-// kUsage: the file cannot be run, which its status says; others are troubles of ours.
+// If the file cannot be run, judgement->refused says why. Other errors: there are no accounts.
 Status Controller::make(const Observed& observed, Memory* memory, Judgement* judgement) {
   const json& object = observed.object;
   const std::string version = versionOf(object);
@@ -311,8 +312,8 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
   return {};
 }
 
-// Returns the accounts of the existing Secret, or new ones. Existing ones are never replaced: Redis
-// and its clients know them.
+// Returns the accounts of the existing Secret, or new ones. Existing passwords are never replaced:
+// Redis and its clients know them.
 Result<TextMap> Controller::accounts(const Observed& observed) {
   const ObjectName name = kube::nameOf(observed.object);
   const auto secret = api_.get(kSecrets, {name.space, accountsName(name.name)});
@@ -332,9 +333,10 @@ std::optional<std::string> Controller::apply(const json& object, Memory* memory)
     return std::nullopt;
   }
   memory->space_ends |= saysThatTheNamespaceEnds(applied.error());
-  // No Job can change, to write to another claim for one: the next one is made at the next look.
+  // A Job cannot change, for example to another claim. It is removed, and made again at the next
+  // look.
   if (resource->kind == kJobs.kind && applied.error().invalid()) {
-    // Where there is none, the refusal is about something else.
+    // If there is no Job to remove, the refusal has another cause.
     if (api_.remove(*resource, kube::nameOf(object))) return std::nullopt;
   }
   return applied.error().message;
@@ -344,7 +346,7 @@ std::optional<std::string> Controller::hold(const json& object, const std::strin
                                             const json& finalizers) {
   const json patch = {{"metadata", {{"finalizers", finalizers}, {"resourceVersion", version}}}};
   const auto written = api_.mergePatch(kExperiments, kube::nameOf(object), patch);
-  // What has changed is seen soon, and decided on anew.
+  // A changed object comes back into the queue.
   if (written || written.error().conflict() || written.error().notFound()) return std::nullopt;
   return written.error().message;
 }
@@ -358,7 +360,7 @@ std::optional<std::string> Controller::carryOut(const Plan& todo, const Observed
   const std::string version = kube::textAt(observed.object, {"metadata", "resourceVersion"});
   const bool leaves = isLeaving(observed.object);
   if (todo.finalizers && !leaves) keepFirst(hold(observed.object, version, *todo.finalizers));
-  // The rest goes on: a volume that cannot grow keeps nobody from scaling.
+  // A failure does not stop the rest: workers scale though a volume cannot grow.
   for (const json& object : todo.apply) keepFirst(apply(object, memory));
   bool tell = true;
   if (todo.status) {

@@ -1,12 +1,12 @@
 #pragma once
-// Controller: keeps what runs experiments as the Experiments of a cluster say.
+// Controller: makes the objects that run experiments agree with the Experiments of a cluster.
 //
-// Experiments are watched (k8s/client/reflector.h); what belongs to them is listed every ten
-// seconds, which misses nothing; and aggregators that are ready are asked how their runs are. Each
-// experiment is looked at when it changes and at each listing: plan() decides, the controller
-// carries it out. One that could not be carried out waits, longer each time, and holds up no other.
-// Its owner calls turn() in a loop, on one thread, while it leads. No turn is long, however many
-// experiments there are, so that who has lost the lease stops soon.
+// Experiments are watched (k8s/client/reflector.h); their workloads and pods are listed every ten
+// seconds; and aggregators that are ready are asked how their runs are. Each experiment is looked
+// at when it changes and at each listing: plan() decides, the controller carries it out. After a
+// failure an experiment waits, from 1 s to 300 s or until its spec changes, and delays no other.
+// The owner calls turn() in a loop, on one thread, while it leads. A turn begins no further
+// experiment after 5 s, so that a process without the lease stops soon.
 #include <deque>
 #include <functional>
 #include <map>
@@ -28,7 +28,8 @@ struct ControllerOptions {
   std::string tag;
   std::string instance;  // of this process, for events
   std::chrono::milliseconds look_every{10'000};
-  // Objects that nobody lists are applied again after so long, in case somebody changed them.
+  // All objects are applied again after this time: changes by others of objects that are not listed
+  // are not seen.
   std::chrono::milliseconds apply_again{600'000};
   kube::Clock clock = kube::steadyClock();
   std::function<uint64_t()> unix_ms;
@@ -46,18 +47,18 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // Waits up to `wait` for changed Experiments, unless some are queued already. Lists the objects
-  // if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the others
-  // stay queued for the next turn.
+  // Waits up to `wait` for changed Experiments, unless some are queued already. Lists workloads and
+  // pods if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the
+  // others stay queued for the next turn.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {
     uint64_t experiments = 0;
     uint64_t reconciles = 0;
-    uint64_t failures = 0;
+    uint64_t failures = 0;  // of listings and of experiments
   };
   Counts counts() const { return counts_; }
-  // Why experiments cannot be read; "" while they can.
+  // Returns why Experiments cannot be read; "" while they can.
   std::string problem() const;
 
  private:
@@ -66,7 +67,7 @@ class Controller {
     AppliedObjects applied;
     kube::TimePoint applied_at{};
     std::optional<TextMap> accounts;
-    // Objects made of this, and not made again while it stays.
+    // `made` was made of this, and is made again when this changes.
     std::string made_of;
     Result<ExperimentObject> parsed = ExperimentObject();
     MadeObjects made;
@@ -83,10 +84,11 @@ class Controller {
   Status make(const Observed& observed, Memory* memory, Judgement* judgement);
   Result<TextMap> accounts(const Observed& observed);
   std::optional<nlohmann::json> exportJob(const nlohmann::json& object);
-  // nullopt: all of it is done; else why not.
+  // Returns the first failure; nullopt if there is none.
   std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
   std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
-  // metadata.finalizers, if the object is still that version.
+  // Writes metadata.finalizers. Returns why that failed; nothing also if the object has changed or
+  // is gone.
   std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
                                   const nlohmann::json& finalizers);
   void enqueue(const std::string& key);
@@ -103,7 +105,7 @@ class Controller {
   std::condition_variable wake_;
   std::set<std::string> queue_;
 
-  // Due, the longest first, and no key twice.
+  // Keys to reconcile, the longest waiting first, and no key twice.
   std::deque<std::string> backlog_;
   std::set<std::string> in_backlog_;
 
@@ -111,7 +113,7 @@ class Controller {
   std::map<std::string, std::vector<nlohmann::json>> workloads_;
   std::map<std::string, std::vector<nlohmann::json>> pods_;
   std::optional<kube::TimePoint> listed_at_;
-  bool listed_ = false;  // once at least: before, nothing is known of anybody's pods
+  bool listed_ = false;  // at least once
   std::map<std::string, Memory> memories_;
   Counts counts_;
 };

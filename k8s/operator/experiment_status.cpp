@@ -16,7 +16,7 @@ using kube::serverText;
 using kube::textAt;
 using nlohmann::json;
 
-// A container that cannot begin.
+// Reasons for which a container cannot begin.
 const std::set<std::string> kImageReasons = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName",
                                              "ErrImageNeverPull"};
 const std::set<std::string> kConfigReasons = {"CreateContainerConfigError", "CreateContainerError",
@@ -28,7 +28,7 @@ bool isOf(const json& pod, const std::string& component) {
   return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
 }
 
-// Returns true if the pod ends, or if only its record is left, as of an evicted pod.
+// Returns true if the pod is being deleted, has succeeded or has failed, as an evicted pod.
 bool isOver(const json& pod) {
   const std::string phase = textAt(pod, {"status", "phase"});
   return memberAt(pod, {"metadata", "deletionTimestamp"}) != nullptr || phase == "Succeeded" ||
@@ -41,14 +41,15 @@ const json& listAt(const json& object, std::initializer_list<const char*> path) 
   return found != nullptr && found->is_array() ? *found : none;
 }
 
-// "WorkerFailed" of component worker.
+// Returns "WorkerFailed" for component worker.
 std::string failedReason(const std::string& component) {
   std::string reason = component + "Failed";
   reason[0] = static_cast<char>(reason[0] - 'a' + 'A');
   return reason;
 }
 
-// How a container ended that has to be mended by a person; it is started again and again meanwhile.
+// Returns how a container last ended, if that was with an error; "" once it has run for
+// kStaleSeconds again.
 std::string endedWith(const json& container, uint64_t now_unix_ms) {
   const int64_t running = unixSeconds(textAt(container, {"state", "running", "startedAt"}));
   const int64_t now = static_cast<int64_t>(now_unix_ms / 1000);
@@ -108,7 +109,7 @@ std::string timeText(uint64_t unix_ms) {
 
 json orNull(std::string text) { return text.empty() ? json() : json(serverText(text)); }
 
-// Of a member that is a string, or a number that is printed as it stands.
+// Returns a member that is a string, or another one as JSON text; null if it is empty or absent.
 json textOrNull(const json& object, std::initializer_list<const char*> path) {
   const json* const found = memberAt(object, path);
   if (found == nullptr) return nullptr;
@@ -126,8 +127,7 @@ struct Verdict {
   std::string message;
 };
 
-// A condition as it was, if it says the same of the same; else with the time of now where its
-// status is another one.
+// Returns a condition. Its lastTransitionTime stays the old one while its status does.
 json conditionFrom(const std::string& type, const Verdict& verdict, const Observed& observed) {
   const std::string status = verdict.holds ? "True" : "False";
   const json& object = observed.object;
@@ -160,7 +160,8 @@ Verdict storeReady(const Observed& observed, const Judgement& judgement) {
   return {false, "Starting", "Redis is not ready yet"};
 }
 
-// Whatever keeps pods from running; the store's and the aggregator's first, since workers wait.
+// Returns what keeps pods from running, of the store first, then of the aggregator: workers wait
+// for both.
 PodTrouble firstTrouble(const Observed& observed) {
   for (const char* const component : {kStore, kAggregator, kWorker}) {
     PodTrouble trouble = troubleOf(observed.pods, component, observed.now_unix_ms);
@@ -203,7 +204,7 @@ Verdict degraded(const Judgement& judgement) {
   return {false, "AsWanted", "the cluster has taken every object"};
 }
 
-// "[0.6700, 0.7500]" of a list of two texts.
+// Returns "[0.6700, 0.7500]" for a list of these two strings; null for another form.
 json intervalOrNull(const json& object, std::initializer_list<const char*> path) {
   const json* const found = memberAt(object, path);
   if (found == nullptr || !found->is_array()) return nullptr;
@@ -225,7 +226,7 @@ json bestOf(const json& told) {
           {"version", numberAt(*best, {"version"})}};
 }
 
-// What the aggregator tells of the run.
+// Sets what the aggregator reports of the run.
 void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* status) {
   const std::string run = textAt(told, {"run_id"});
   (*status)["runId"] = orNull(run);
@@ -238,7 +239,7 @@ void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* s
   const int64_t version = numberAt(told, {"version"});
   (*status)["progress"] =
       most > 0 ? json(std::to_string(version) + "/" + std::to_string(most)) : json();
-  // Fixed from the first result on, and for as long as it is the same run.
+  // Set when the first result counts, and kept while the run is the same.
   const bool counts = numberAt(told, {"episodes"}) > 0 || (*status)["best"].is_object();
   const std::string started =
       textAt(before, {"runId"}) == run ? textAt(before, {"startedAt"}) : std::string();
@@ -248,7 +249,7 @@ void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* s
   (*status)["finishedAt"] = timeOrNull(numberAt(told, {"finished_unix_ms"}));
 }
 
-// What was told last stays while nobody tells.
+// Keeps what was reported last, while no aggregator answers.
 void keepRun(const json& before, json* status) {
   for (const char* const field : {"runId", "state", "reward", "lag", "workerHours", "best",
                                   "progress", "startedAt", "finishedAt"}) {

@@ -9,60 +9,61 @@
 
 namespace allot {
 
-// Why pods of an experiment do not run, as their status says it. Pure; any thread.
+// Why pods of an experiment do not run, by their status.
 struct PodTrouble {
   std::string reason;   // "WorkerFailed", "ImagePullBackOff", "Unschedulable"; "": there is none
   std::string message;  // one sentence, cut and free of control characters
 };
 
-// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store,
-// export): one that ended because of its input, then images that cannot be had, then pods without a
-// node, then those that are queued. Pods of which only the record is left are skipped.
-// What a container that has been running again for half a minute ended with before is no news.
+// Returns the gravest trouble of a component's pods (label app.kubernetes.io/component: worker,
+// aggregator, store, export): a container that ended with an error, then one that cannot begin
+// (image, configuration), then a pod without a node, then a queued one. Pods that are over or being
+// deleted are skipped. An error no longer counts once the container is ready, or has run for 30 s.
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);
 
-// Of "2026-01-31T12:00:00Z"; 0 if it is no time.
+// Returns the Unix time in s of "2026-01-31T12:00:00Z"; 0 if `time` does not begin like that.
 int64_t unixSeconds(const std::string& time);
 
-// Why there are no pods where there are to be some: a quota, or an admission that refuses them. A
-// Deployment says so; of a StatefulSet only events do.
+// Returns why pods cannot be created: a quota, or an admission that refuses them. Only a Deployment
+// has a condition for it.
 PodTrouble creationTroubleOf(const std::vector<nlohmann::json>& workloads);
 
-// Pods of a component, and those of them that are ready.
+// Pods of a component that have not succeeded or failed. Those being deleted count, but not as
+// ready.
 struct PodCounts {
   int64_t pods = 0;
   int64_t ready = 0;
 };
 PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& component);
 
-// What is seen of an experiment, all of it written by others and therefore unchecked.
+// What is seen of an experiment. It is written by others and therefore unchecked.
 struct Observed {
   nlohmann::json object;                       // with its status as it is
   std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
-  std::optional<nlohmann::json> export_job = {};  // looked for while it is being deleted
+  std::optional<nlohmann::json> export_job = {};  // looked for while a deleted one is held
   uint64_t now_unix_ms = 0;
 };
 
 struct Judgement {
   std::string refused = {};  // why its file cannot be run; "": it can
-  std::string trouble = {};  // why the cluster does not take an object of it; "": it does
-  uint32_t workers = 0;      // that there are to be
+  std::string trouble = {};  // why an object of it could not be made or applied; "": none
+  uint32_t workers = 0;      // that are wanted
   bool suspended = false;
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
-// Whether its run has ended, as far as anybody has told: what whenFinished: release waits for.
+// Returns true if the run is finished, by its aggregator or else by the last status.
 bool isComplete(const Observed& observed);
 
-// The whole status, ready for a merge patch: what is not known is null. Equal to the one that is
-// there (withoutNulls) if nothing has changed: conditions keep their times.
+// Returns the whole status, for a merge patch: unknown values are null. Without nulls it equals the
+// present one if nothing has changed, since conditions keep their times.
 nlohmann::json statusOf(const Observed& observed, const Judgement& judgement);
 nlohmann::json withoutNulls(const nlohmann::json& value);
 
-// Of a status; nullptr if it is not there.
+// Returns the condition of this type in a status; nullptr if there is none.
 const nlohmann::json* conditionOf(const nlohmann::json& status, const std::string& type);
 
 }  // namespace allot

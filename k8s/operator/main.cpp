@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/build.h"
+#include "core/clocks.h"
 #include "core/telemetry/process.h"
 #include "core/telemetry/telemetry.h"
 #include "k8s/client/leader_election.h"
@@ -35,11 +36,6 @@ struct Options {
   TelemetryFlags telemetry{.options = {.port = 9464}};
 };
 
-uint64_t unixMs() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(since).count());
-}
-
 Result<kube::ServerAccess> accessOf(const Options& options) {
   if (options.api.empty()) return kube::inCluster();
   ALLOT_ASSIGN(kube::ServerAccess access, kube::accessOf(options.api));
@@ -55,7 +51,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// The document of /api/status, by the aggregator's Service, or where --status-url says.
+// Returns the document of /api/status, from the address by --status-url; nothing without an answer.
 std::optional<nlohmann::json> ask(const std::string& url, const std::string& space,
                                   const std::string& name) {
   const auto access = kube::accessOf(replaced(replaced(url, "{name}", name), "{namespace}", space));
@@ -106,13 +102,13 @@ Status lead(const Options& options, const kube::ServerAccess& access, Telemetry*
       spdlog::info("leads as {}", elected->identity());
       controller = std::make_unique<Controller>(access, controlling);
     }
-    // Who has lost the lease writes no more, though it was told only later.
+    // leads() is false before `lost` is set: nothing is written in between.
     if (elected->leads()) controller->turn(kTurn);
     if (const std::string why = controller->problem(); why != told) {
       if (!why.empty()) spdlog::error("{}", why);
       told = why;
     }
-    // Of an operator the API server is the store.
+    // The API server has the part of the store in the health of an operator.
     if (told.empty()) {
       telemetry->health().storeAnswered();
       telemetry->health().ready();

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr char kPasswordEnd[] = ".password";
 
-// What a file would say: neither what only a cluster knows nor what it adds.
+// Returns the object as an experiment file, without spec.cluster and what the server adds.
 std::string fileOf(const json& object) {
   json spec = object.value("spec", json::object());
   spec.erase("cluster");
@@ -48,7 +48,7 @@ std::optional<std::string> fromBase64(const std::string& text) {
   return bytes;
 }
 
-// "x:1:187: ..." of a reader of files: an object has no lines.
+// Turns "x:1:187: ..." of the reader of files into "x: ...": an object has no lines.
 void withoutColumn(const std::string& place, std::string* sentence) {
   const std::string start = place + ":1:";
   if (!sentence->starts_with(start)) return;
@@ -85,8 +85,8 @@ const json* liveOf(const Observed& observed, const MadeObject& object) {
   return nullptr;
 }
 
-// Of workloads it is seen whether they are still what was applied; the rest is applied again now
-// and then by the controller, which then forgets what it applied.
+// Returns true if the object is as it was applied, as far as that is observed: of workloads and the
+// Job. The controller applies the others again now and then, by forgetting what it applied.
 bool isApplied(const Observed& observed, const MadeObject& object, const AppliedObjects& applied) {
   const auto before = applied.find(object.key);
   if (before == applied.end() || before->second.digest != object.digest) return false;
@@ -107,7 +107,7 @@ std::string messageOf(const json& status, const char* type) {
   return condition == nullptr ? "" : textAt(*condition, {"message"});
 }
 
-// An event for what has changed for people, and no other.
+// Returns events for the changes that people should hear of.
 std::vector<Notice> eventsOf(const json& before, const json& after) {
   std::vector<Notice> events;
   for (const char* const type : {"Accepted", "Progressing", "Degraded", "Exported"}) {
@@ -230,7 +230,7 @@ Plan plan(const Observed& observed, const Judgement& judgement, const MadeObject
   Plan plan;
   const json& experiment = observed.object;
   const bool held = isHeld(experiment);
-  // What is being deleted takes what it owns along; to apply it would begin it anew.
+  // The objects of a deleted experiment are deleted with it; applying would create them again.
   if (isLeaving(experiment) && !held) return plan;
   const json before = experiment.value("status", json::object());
   json after = statusOf(observed, judgement);
@@ -241,7 +241,7 @@ Plan plan(const Observed& observed, const Judgement& judgement, const MadeObject
     if (step.lost) plan.events.push_back({true, "NotExported", step.message});
     return plan;
   }
-  // One that cannot be run has nothing to export, unless it could once.
+  // An experiment that is refused is held only if it was held before.
   const bool hold = !resultsClaim(experiment).empty() && (held || judgement.refused.empty());
   if (hold != held) plan.finalizers = finalizersOf(experiment, hold);
   for (const MadeObject& object : made) {

@@ -1,7 +1,6 @@
 #pragma once
-// plan(): what to do about one Experiment now. Everything is decided here, from what is seen and
-// what was applied before; the controller carries it out. So from any state, after any order of
-// edits, kills and lost answers, the same end is reached. Pure; any thread.
+// plan(): what to do about one Experiment now. It is decided from what is seen and what was applied
+// before; the controller carries it out. Pure; any thread.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,26 +17,28 @@ namespace allot {
 inline constexpr char kExperimentGroup[] = "allot.dev";
 inline constexpr char kExperimentVersion[] = "v1alpha1";
 
-// As `allot run` reads the file: kUsage with the same sentence.
+// Reads the object as `allot run` reads a file. kUsage with the same sentence, without line and
+// column.
 Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 
 struct ObjectOptions {
   std::string registry =
       {};                // of images, where the experiment names none; "": manifests' own default
-  std::string tag = {};  // "": the default, too
+  std::string tag = {};  // as above; "": this version
   uint32_t workers = 1;
   bool exports = false;  // with the Job that exports the run
 };
 
-// In the order in which they are to be applied, each owned by the experiment, so that all of it
-// goes when it does; the claim of the store's volume, which the StatefulSet makes, stays.
+// Returns the objects in the order in which they are to be applied. The experiment owns each, so
+// that they are deleted with it. The claim of the store's volume, which the StatefulSet makes,
+// stays.
 Result<KubeObjects> objectsOf(const nlohmann::json& object, const ExperimentObject& experiment,
                               const TextMap& accounts, const ObjectOptions& options);
 
-// "NAME-accounts": the Secret that holds them.
+// Returns "NAME-accounts", the name of the Secret with the accounts.
 std::string accountsName(const std::string& experiment);
-// The passwords of such a Secret as files with the users of this build, which may allow more than
-// an older one's. kData if it is no such Secret.
+// Returns the files of the accounts: the Secret's passwords, and the users of this build, which may
+// allow more than an older build's. kData if a password is missing.
 Result<TextMap> accountsOf(const nlohmann::json& secret);
 
 // An object as it was applied last: what was sent, and the generation that the answer had. Of a
@@ -76,12 +77,12 @@ struct Plan {
   std::vector<Notice> events;
 };
 
-// How many workers there are to be: none while it is suspended, ended and its workers released, or
-// being deleted.
+// Returns the number of wanted workers: 0 if the experiment is suspended or being deleted, or is
+// finished with whenFinished: release.
 uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed);
 
-// made: the experiment's objects (objectsOf), empty where its file cannot be run; of one that is
-// being deleted the Job that exports it is among them, and applied once its time has come.
+// Returns what to do. made: the packed objects of objectsOf(), empty if the file cannot be run. The
+// Job among them is applied only when exportStep() says so.
 Plan plan(const Observed& observed, const Judgement& judgement, const MadeObjects& made,
           const AppliedObjects& applied);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "k8s/client/api_error.h"
-#include "k8s/operator/experiment_status.h"
 
 namespace allot {
 namespace {
@@ -16,7 +15,7 @@ using nlohmann::json;
 constexpr char kFinalizer[] = "allot.dev/results";
 constexpr char kForeground[] = "foregroundDeletion";  // the garbage collector's
 constexpr char kExport[] = "export";                  // component of the Job's pods
-// Workers push what they hold within their grace of two minutes; a pod of a lost node never goes.
+// Workers push what they hold within their grace of two minutes; a pod of a lost node may stay.
 constexpr int64_t kWorkersSeconds = 300;
 constexpr int64_t kLongestSeconds = 24 * 3600;
 
@@ -40,7 +39,7 @@ bool hasPods(const Observed& observed, const std::string& component) {
   });
 }
 
-// Nothing counts, as somebody has told, or nobody could since there is no store.
+// Returns true if no result counts yet: the aggregator answers so, or there is no store.
 bool neverBegan(const Observed& observed, const json& status) {
   if (!textAt(status, {"startedAt"}).empty()) return false;
   return observed.told.has_value() || !hasPods(observed, "store");
@@ -57,7 +56,7 @@ ExportStep letGo(const Observed& observed, std::string reason, const std::string
                      name + "-redis-0"};
 }
 
-// Who holds it up, or nobody: then the Job is to run.
+// Returns the step in which the Job runs, with its trouble if it has one.
 ExportStep jobStep(const Observed& observed, const std::string& claim) {
   const std::string job = exportJobName(textAt(observed.object, {"metadata", "name"}));
   ExportStep step{.next = ExportStep::Next::kRunJob,

@@ -1,8 +1,8 @@
 #pragma once
-// The results of an experiment that is being deleted. Where spec.cluster.results names a claim, a
-// finalizer holds the experiment until a Job (k8s/base/export.yaml) has exported the run to it.
-// Nobody is held for nothing: what never began, what nobody can export any more, and what could not
-// be exported within a day goes, and an event says so. Pure; any thread.
+// The results of an experiment that is being deleted. If spec.cluster.results names a claim, a
+// finalizer holds the experiment until a Job (k8s/base/export.yaml) has exported the run to the
+// claim. An experiment that never began, cannot be exported any more, or was not exported within a
+// day is let go; an event reports what is lost. Pure; any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -10,12 +10,13 @@
 
 namespace allot {
 
-// The claim as the object has it, though its file may not be one that can be run; "": none.
+// Returns the name of the claim in spec.cluster.results, also of a file that cannot be run; "":
+// none.
 std::string resultsClaim(const nlohmann::json& object);
 
-bool isLeaving(const nlohmann::json& object);  // somebody has deleted it
+bool isLeaving(const nlohmann::json& object);  // it is being deleted
 bool isHeld(const nlohmann::json& object);     // by our finalizer
-// metadata.finalizers with ours or without it, and all others as they are.
+// Returns metadata.finalizers with ours or, unless `held`, without; the others as they are.
 nlohmann::json finalizersOf(const nlohmann::json& object, bool held);
 
 std::string exportJobName(const std::string& experiment);
@@ -29,13 +30,13 @@ struct ExportStep {
   };
   Next next = Next::kNothing;
   bool exported = false;
-  bool lost = false;  // there was something to export, and it is let go without
-  // What condition Exported says.
+  bool lost = false;  // let go without an export of its results
+  // Of condition Exported.
   std::string reason;
   std::string message;
 };
 
-// status: as statusOf has begun to make it, with what is known of the run.
+// Returns the step. status: that of statusOf(); its conditions are not read.
 ExportStep exportStep(const Observed& observed, const Judgement& judgement,
                       const nlohmann::json& status);
 

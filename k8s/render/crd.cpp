@@ -55,7 +55,7 @@ json measureSchema(const SpecRule& rule) {
 
 json integerSchema(const SpecRule& rule) {
   json schema = {{"type", "integer"}, {"format", "int64"}, {"minimum", rule.low}};
-  // Beyond that a server reads it as a number that is not exact; the format is limit enough.
+  // A server reads larger bounds as inexact numbers; the format is limit enough.
   if (rule.high <= kExactInJson) schema["maximum"] = rule.high;
   return schema;
 }
@@ -121,7 +121,7 @@ json typeSchema(const SpecRule& rule) {
   return {};
 }
 
-// Where the key of a rule belongs: the properties of its section, which is made.
+// Returns the properties of the section of a key, which is made if it is not there.
 json& propertiesFor(const std::string& path, json& spec) {
   json* section = &spec;
   size_t from = sizeof("spec.") - 1;
@@ -153,7 +153,7 @@ json specSchema() {
 
 // ---- keys that cannot change ----
 
-// A YAML value of the table as CEL; "" if it is none that CEL has.
+// Returns the default of a rule as a value of CEL.
 std::string celValue(const SpecRule& rule) {
   std::string text = rule.default_value;
   if (rule.type == SpecType::kInteger) return text;
@@ -167,7 +167,7 @@ std::string celValue(const SpecRule& rule) {
   return "'" + text + "'";
 }
 
-// "has(self.spec.a) && has(self.spec.a.b)" for spec.a.b
+// Returns "has(self.spec.a) && has(self.spec.a.b)" for spec.a.b.
 std::string celHas(const std::string& object, const std::string& path) {
   std::string text;
   for (size_t dot = path.find('.', sizeof("spec.") - 1); dot != std::string::npos;
@@ -184,7 +184,7 @@ std::string celOf(const SpecRule& rule, const std::string& object) {
          " : " + celValue(rule) + ")";
 }
 
-// Whether the value of `rule` is the same in self and oldSelf.
+// Returns the expression that the value of `rule` is the same in self and oldSelf.
 std::string celSame(const SpecRule& rule) {
   if (rule.when_missing == SpecDefault::kValue) {
     return celOf(rule, "self") + " == " + celOf(rule, "oldSelf");

@@ -3,8 +3,8 @@
 // (core/spec/spec_rules.h).
 //
 // What the schema says is what the parser of experiment files says, as far as a schema can: numbers
-// and schedules are left to the operator, since no structural type has both 0.05 and "0.05". Keys
-// that are not live cannot change once status.startedAt is there; the rules that say so need
+// and schedules are left to the operator, since no structural type has both 0.05 and "0.05". Rules
+// keep other keys that are not live from changing once status.startedAt is there. They need
 // Kubernetes 1.25, and a server before 1.23 refuses to read them. Pure functions, any thread.
 #include <nlohmann/json_fwd.hpp>
 

@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "core/digest.h"
-#include "core/spec/cluster_section.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 #include "k8s/render/yaml_text.h"
@@ -28,7 +27,7 @@ bool has(const google::protobuf::RepeatedPtrField<v1::KeyValue>& entries, const 
                      [&](const v1::KeyValue& entry) { return entry.key() == key; });
 }
 
-// Where only one of request and limit is given, the other follows it.
+// A given request raises a lower limit; without one, a given limit lowers a higher request.
 void applyResources(const v1::Resources& given, json* resources) {
   json& requests = (*resources)["requests"];
   json& limits = (*resources)["limits"];
@@ -56,8 +55,9 @@ json tolerationOf(const v1::Toleration& given) {
   return toleration;
 }
 
-// Workers with a GPU each. They decode on it if their image was built with a LibTorch that has
-// CUDA; with Debian's LibTorch they decode on the CPU (spec.model.device: cuda refuses that).
+// Gives each worker `gpus` GPUs. Workers decode on them if their image was built with a LibTorch
+// that has CUDA; with Debian's LibTorch they decode on the CPU (spec.model.device: cuda refuses
+// that).
 void applyGpus(uint32_t gpus, json* worker) {
   json& spec = (*worker)["spec"];
   spec["strategy"]["rollingUpdate"]["maxSurge"] = 0;  // an update needs no GPU beside those in use
@@ -82,8 +82,8 @@ void setVariable(const std::string& name, const std::string& value, json* contai
   }
 }
 
-// The claim with models and data, and the memory that a model of 7 or 8 billion parameters takes.
-// With GPUs, KV_MEMORY_MIB is the GPU's memory.
+// Mounts the claim with models and data, and asks for the memory of a model of 7 or 8 billion
+// parameters. With GPUs, KV_MEMORY_MIB is the GPU's memory.
 void applyModels(const v1::ClusterModels& models, json* pod) {
   mountClaim("models", models.claim(), models.mount_path(), pod);
   json& container = (*pod)["containers"][0];
@@ -157,7 +157,7 @@ Status checkComponents(const RenderOptions& options) {
   return {};
 }
 
-// The labels of all objects, of their pods and in their selectors.
+// Returns the labels that all objects and their pods have.
 TextMap labelsFor(const std::string& experiment) {
   return {{"allot.dev/experiment", experiment},
           {"app.kubernetes.io/instance", experiment},
@@ -272,7 +272,7 @@ void placeIn(const std::string& name_space, KubeObjects* objects) {
   }
 }
 
-// What others refer to comes first.
+// Sorts objects, those that others refer to first.
 void sortByKind(KubeObjects* objects) {
   static constexpr std::array<std::string_view, 10> order = {
       "Namespace", "NetworkPolicy",         "ServiceAccount", "ConfigMap",  "Secret",
@@ -299,8 +299,7 @@ void mountFetchedModel(const std::string& experiment, KubeObjects* objects) {
 
 json& workloadOf(const char* component, KubeObjects* objects) {
   for (json& object : *objects) {
-    const bool runs = object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
-    if (runs && object.at("metadata").at("labels").value(kComponent, "") == component) {
+    if (runs(object) && object.at("metadata").at("labels").value(kComponent, "") == component) {
       return object;
     }
   }

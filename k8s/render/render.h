@@ -36,7 +36,7 @@ struct RenderOptions {
   std::string name_space;  // of the objects; empty: they have none, and kubectl's holds
   std::string registry;    // empty: spec.cluster.image.registry
   std::string tag;         // empty: spec.cluster.image.tag, or the version
-  std::vector<std::string> components;  // in this order
+  std::vector<std::string> components;  // repetitions are ignored
   AccountsSecret accounts = AccountsSecret::kStamped;
   // With the Job that exports the run to the claim of spec.cluster.results.
   bool exports = false;
@@ -57,16 +57,17 @@ Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const T
 // Returns the bytes as the data of a Secret has them.
 std::string toBase64(const std::string& bytes);
 
-// Returns the files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
+// Returns files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();
 
-// Adds what the section asks for to the objects of k8s/base.
+// Adds what the section asks for, except images, to the objects of k8s/base.
 void applyCluster(const v1::Cluster& cluster, KubeObjects* objects);
 
 // Mounts the claim that the component smollm2 fetches its model into, with the memory for it.
 void mountFetchedModel(const std::string& experiment, KubeObjects* objects);
 
-// Returns the Deployment or StatefulSet of worker, aggregator or store.
+// Returns the Deployment or StatefulSet of worker, aggregator or store. Throws std::logic_error if
+// there is none.
 nlohmann::json& workloadOf(const char* component, KubeObjects* objects);
 
 }  // namespace allot

@@ -27,7 +27,8 @@ bool isKeyword(std::string word) {
   return false;
 }
 
-// Whether it can stand there as it is: letters and what cannot be mistaken for a mark.
+// Returns true if the text needs no quotes: letters, and characters that no reader takes for
+// syntax.
 bool isPlain(const std::string& text) {
   if (text.empty() || text.size() > 120 || isKeyword(text)) return false;
   const char first = text[0];
@@ -74,7 +75,7 @@ void writeBlock(const std::string& text, const std::string& indent, std::string*
   }
 }
 
-// The value after "key:" or "-"; `indent` is that of the key's children.
+// Writes the value after "key:" or "-". indent: that of the key's children.
 void write(const json& value, const std::string& indent, bool in_list, std::string* out) {
   const bool filled = value.is_structured() && !value.empty();
   if (!filled) {
@@ -104,7 +105,7 @@ void write(const json& value, const std::string& indent, bool in_list, std::stri
   }
 }
 
-// A plain scalar as YAML 1.1 has it: 0440 is octal.
+// Returns the value of a plain scalar, as YAML 1.1 has it for the files of k8s/: 0440 is octal.
 json plainValue(const std::string& text) {
   if (text.empty() || text == "~" || text == "null") return nullptr;
   if (text == "true") return true;

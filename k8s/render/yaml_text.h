@@ -1,22 +1,23 @@
 #pragma once
 // Kubernetes objects as YAML text, and back.
 //
-// Writing: two spaces, keys in alphabetical order, long texts as blocks; what it writes means the
-// same to YAML 1.1 (kubectl) and 1.2. Reading: for the files of k8s/, which are compiled in; it
-// knows quoted from plain values, which the reader of experiment files (core/spec/spec_yaml.h) need
-// not, and trusts its input. Pure functions, any thread.
+// Writing: two spaces, keys in alphabetical order, most texts of several lines as blocks. What it
+// writes means the same to YAML 1.1 (kubectl) and 1.2. Reading: for the files of k8s/, which are
+// compiled in. It knows quoted from plain values, which the reader of experiment files
+// (core/spec/spec_yaml.h) need not, and trusts its input. Pure functions, any thread.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 namespace allot {
 
-// One document, ends with a line break.
+// Returns one document, with a final line break.
 std::string yamlText(const nlohmann::json& value);
-// Several, each after "---".
+// Returns several documents, each after "---".
 std::string yamlText(const std::vector<nlohmann::json>& documents);
 
-// The documents of a text that are not empty. Throws YAML::Exception where the text is no YAML.
+// Returns the documents of a text that are not empty. Throws YAML::Exception if the text is no
+// YAML.
 std::vector<nlohmann::json> yamlObjects(const std::string& text);
 
 }  // namespace allot

@@ -15,26 +15,26 @@ constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int kCannotWrite = 74;
 
-// One decode step of one attention layer: beside LibTorch's, or beside peers.
+// Measure one decode step of one attention layer, beside LibTorch's or beside peers.
 int decodeOnCpu(int argc, char** argv);
 int decodeOnGpu(int argc, char** argv);
-// A prompt in one attention layer.
+// Measures a prompt in one attention layer, beside peers.
 int prefillOnGpu(int argc, char** argv);
 // Returns why no GPU can be used, or nothing.
 std::optional<std::string> whyNoGpu();
 
-// Prints the sentence, and returns the code.
+// Prints the sentence to stderr. Returns the code.
 inline int refuse(const std::string& sentence, int code = kUsage) {
   std::fprintf(stderr, "allot-bench: %s\n", sentence.c_str());
   return code;
 }
 
-// Shows what is being done, where somebody looks.
+// Replaces the last line of stderr with the text, if stderr is a terminal.
 inline void progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
 }
 
-// Writes what --json asks for. Returns the exit code.
+// Writes the document to the path; nothing if that is empty. Returns the exit code.
 inline int writeJson(const std::string& path, const nlohmann::json& document) {
   if (path.empty()) return 0;
   std::ofstream file(path);

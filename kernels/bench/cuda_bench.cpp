@@ -73,7 +73,7 @@ void measureDevice(CudaTimer* timer, cudaStream_t stream, CudaDevice* device) {
   device->empty_graph_ms = refusal ? 0 : timing.median;
 }
 
-// Where peaked scores come from, on the device.
+// The source of peaked scores, on the device.
 struct Peaked {
   ScoreSource source;
   std::string text;
@@ -137,12 +137,12 @@ class Bench {
     measureDevice(&timer_, stream_, &device_);
     progress("");
     printDevice(options_, device_);
-    for (const int rows : options_.rows) {
-      for (const int keys : options_.keys) printFloors(options_, device_, {rows, keys});
-    }
+    for (const Shape shape : shapesOf(options_)) printFloors(options_, device_, shape);
   }
 
   nlohmann::json json() const {
+    const nlohmann::json texts = peerTexts();
+    const std::string not_asked = "left out (--peers)";
     return {{"device", deviceJson(device_)},
             {"heads", options_.heads},
             {"kvHeads", options_.kv_heads},
@@ -153,9 +153,9 @@ class Bench {
             {"budgetsBy", options_.budgets_by},
             {"warmUp", options_.warm_up},
             {"peaked", peaked_text_},
-            {"sdpa", peerText("torch")},
-            {"flashInfer", peerText("flashinfer")},
-            {"peers", peerTexts()},
+            {"sdpa", texts.value("torch", not_asked)},
+            {"flashInfer", texts.value("flashinfer", not_asked)},
+            {"peers", texts},
             {"leftOut", left_out_},
             {"shapes", reports_}};
   }
@@ -164,13 +164,6 @@ class Bench {
   static std::string textOf(const Peer& peer) {
     return peer.version().empty() ? "left out, " + peer.absence() : peer.version();
   }
-  std::string peerText(const std::string& name) const {
-    for (const auto& peer : peers_) {
-      if (peer->label() == name) return textOf(*peer);
-    }
-    return "left out (--peers)";
-  }
-
   nlohmann::json peerTexts() const {
     nlohmann::json texts = nlohmann::json::object();
     for (const auto& peer : peers_) texts[peer->label()] = textOf(*peer);
@@ -182,7 +175,7 @@ class Bench {
     std::printf("left out: %s\n", sentence.c_str());
   }
 
-  // What is measured; says what is not.
+  // Lists the shapes to measure. Reports what is left out.
   void plan() {
     for (const std::string& text : options_.methods) {
       kernels::MethodOptions method;
@@ -192,20 +185,18 @@ class Bench {
         refused_.push_back(text);
       }
     }
-    for (const int rows : options_.rows) {
-      for (const int keys : options_.keys) {
-        const double gib = cacheBytes(options_, rows, keys) / kGib;
-        if (gib > options_.memory_gib) {
-          char sentence[160];
-          std::snprintf(sentence, sizeof sentence,
-                        "%d rows of %d keys: their caches take %.0f GiB, --memory-gib is %.0f",
-                        rows, keys, gib, options_.memory_gib);
-          leaveOut(sentence);
-          continue;
-        }
-        shapes_.push_back({rows, keys});
-        figures_ += cases(keys).size() * options_.scores.size();
+    for (const Shape shape : shapesOf(options_)) {
+      const double gib = cacheBytes(options_, shape.rows, shape.keys) / kGib;
+      if (gib > options_.memory_gib) {
+        char sentence[160];
+        std::snprintf(sentence, sizeof sentence,
+                      "%d rows of %d keys: their caches take %.0f GiB, --memory-gib is %.0f",
+                      shape.rows, shape.keys, gib, options_.memory_gib);
+        leaveOut(sentence);
+        continue;
       }
+      shapes_.push_back(shape);
+      figures_ += cases(shape.keys).size() * options_.scores.size();
     }
     if (isatty(STDERR_FILENO)) {
       std::fprintf(stderr, "%zu figures of %zu shapes\n", figures_, shapes_.size());
@@ -255,7 +246,7 @@ class Bench {
                  (one.budget ? " S=" + std::to_string(*one.budget) : ""));
         bench.measure(one);
         ++done_;
-        // Between our own figures: right behind the first dense one.
+        // Between our own figures: right behind the first one.
         if (report.peers.empty()) askPeers(shape, &report);
       }
     }
@@ -283,7 +274,7 @@ class Bench {
   nlohmann::json reports_ = nlohmann::json::array();
 };
 
-// The recording of the source tree, where this was built.
+// Returns the recording in the source tree that this was built from, "" if that is not there.
 std::string builtInStates() {
   const std::string path = ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin";
   return access(path.c_str(), R_OK) == 0 ? path : "";
@@ -291,10 +282,8 @@ std::string builtInStates() {
 
 bool tryPeersOf(const CudaOptions& options) {
   std::vector<PeerQuestion> questions;
-  for (const int rows : options.rows) {
-    for (const int keys : options.keys) {
-      questions.push_back(questionOf(options, {rows, keys}, int64_t{256} << 20));
-    }
+  for (const Shape shape : shapesOf(options)) {
+    questions.push_back(questionOf(options, shape, int64_t{256} << 20));
   }
   return tryPeers(options.peers, options.python, questions);
 }
@@ -310,9 +299,7 @@ int decodeOnGpu(int argc, char** argv) {
   if (options.try_peers) return tryPeersOf(options) ? 0 : kUnavailable;
   const auto absent = cuda::unavailable();
   if (options.two_floors && absent) {
-    for (const int rows : options.rows) {
-      for (const int keys : options.keys) printFloors(options, {}, {rows, keys});
-    }
+    for (const Shape shape : shapesOf(options)) printFloors(options, {}, shape);
     return 0;
   }
   if (absent) return refuse(*absent, kUnavailable);

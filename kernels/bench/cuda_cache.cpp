@@ -11,7 +11,7 @@
 namespace allot::bench {
 namespace {
 
-// Of one append, all sequences together: 256 MiB of keys and values for Llama-8B's shapes.
+// Positions of one append, all sequences together: 256 MiB of keys and values for Llama-8B.
 constexpr int kAppendPositions = 32768;
 constexpr int kAppendSequences = 64;
 
@@ -84,7 +84,7 @@ void ShapeBench::measure(const Case& what) {
   figure.bytes =
       dense ? report_.dense_bytes : static_cast<double>(sums.key_bytes + sums.value_bytes);
   figure.draws = static_cast<double>(sums.draws) / report_.shape.rows / options_.heads;
-  // Without statistics: what is timed is what is compared.
+  // Again without statistics, as the step is timed.
   if (!leaveOut(name, check(what, nullptr, &out))) return;
   compare(out, &figure);
   if (!leaveOut(name, time(what, &figure))) return;
@@ -217,7 +217,7 @@ bool CudaCache::allocatePool() {
 }
 
 void CudaCache::makeTables() {
-  std::vector<int32_t> tables(static_cast<size_t>(kv_.pages));
+  std::vector<int32_t> tables(kv_.pages);
   std::iota(tables.begin(), tables.end(), 0);
   std::mt19937_64 random(options_.seed);
   std::shuffle(tables.begin(), tables.end(), random);
@@ -267,7 +267,7 @@ std::optional<std::string> CudaCache::fill(const ScoreSource& source) {
   keys.need(bytes);
   values.need(bytes);
   starts.need(batch * sizeof(int32_t));
-  // An append needs no more of it than that it is there.
+  // appendKv() needs a workspace.
   kernels::cuda::Workspace workspace;
   if (auto refusal = workspace.plan(
           {}, kv_,

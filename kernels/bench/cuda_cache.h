@@ -1,10 +1,9 @@
 #pragma once
 // CudaCache: the sequences that a shape is measured on, and ShapeBench, which measures on them.
 //
-// The sequences are a pool of pages on the GPU with the keys' 4-bit shadow
-// and, if a method reads them, their bounds; page tables in random order; and the inputs of a step.
-// The library's own append writes the pool. Steps take the copies of the batch in turn, so that no
-// step finds its keys in the L2 cache. Owned by one thread, on one stream.
+// The sequences are a pool of pages on the GPU with the keys' 4-bit shadow and, if a method reads
+// them, bounds; page tables in random order; and the inputs of a step. appendKv() writes the pool.
+// Steps take the copies of the batch in turn, against the L2 cache. Owned by one thread.
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +20,14 @@ namespace allot::bench {
 
 class CudaCache {
  public:
-  // Returns null if there is too little memory.
+  // Returns null if there is too little memory for the pool.
   static std::unique_ptr<CudaCache> make(const CudaOptions& options, Shape shape, int copies,
                                          cudaStream_t stream);
 
-  // Writes keys whose scores are drawn from `source`, and values. Returns the library's refusal.
+  // Writes keys whose scores are drawn from `source`, and values. Returns nothing or a refusal.
   [[nodiscard]] std::optional<std::string> fill(const ScoreSource& source);
 
-  // Sets the inputs to the next copy's page table and to `step`, by two small launches.
+  // Sets the inputs to the next copy's page table and to `step`. Queues work and does not wait.
   void turn(uint32_t step);
   // Goes back to the first copy.
   void rewind() { next_ = 0; }
@@ -58,17 +57,17 @@ class CudaCache {
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
 };
 
-// ShapeBench measures one shape: its own caches, every distribution of scores and every method.
-// Owned by one thread.
+// Measures one shape: every distribution of scores and every method. Owned by one thread.
 class ShapeBench {
  public:
   ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
              std::unique_ptr<CudaCache> cache, cudaStream_t stream);
 
-  // Fills the cache. Returns false if that is refused, and notes it in the report.
+  // Fills the cache and computes dense attention, which errors are against. Returns false if that
+  // is refused, and notes it in the report.
   bool fill(const std::string& scores, const ScoreSource& source);
 
-  // Measures reading the keys and values page by page.
+  // Measures reading the keys and values page by page, for the report.
   void readPages();
 
   // Measures one case and adds its figures to the report.
@@ -78,7 +77,8 @@ class ShapeBench {
   // Returns true if there is no refusal; else notes it in the report.
   bool leaveOut(const std::string& name, const std::optional<std::string>& refusal);
   kernels::cuda::StepBounds bounds(const Case& what, bool statistics) const;
-  // Runs step 0 on the first copy. Returns its statistics and its output, if wanted.
+  // Runs step 0 on the first copy. Writes its statistics and its output, unless null. Returns
+  // nothing, or the refusal.
   std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
                                    std::vector<float>* out);
   std::optional<std::string> time(const Case& what, Figure* figure);

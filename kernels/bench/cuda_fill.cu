@@ -19,7 +19,7 @@ __device__ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In (0, 1).
+// In (0, 1]: the largest number rounds to 1.
 __device__ float uniform(uint32_t bits) {
   return (static_cast<float>(bits >> 8) + 0.5f) * 5.9604645e-8f;
 }
@@ -38,7 +38,7 @@ __device__ float warpSum(float x) {
   return x;
 }
 
-// One score of a query head.
+// Returns one score of a query head.
 __device__ float drawScore(const ScoreSource& source, uint64_t head, uint64_t bits) {
   if (source.profiles == 0) return source.deviation * normalPair(bits).x;
   const int profile = static_cast<int>(mix(head) % static_cast<uint64_t>(source.profiles));
@@ -108,7 +108,7 @@ __global__ void fillNormalKernel(float* to, size_t count, uint64_t seed) {
 
 constexpr int kColumns = 401;
 
-// A channel of the query or key of a head at a position.
+// Returns a channel of the query or key of a KV head at a position.
 __device__ float promptChannel(const PromptFill& fill, int position, int kv_head, int channel,
                                uint64_t noise, bool column) {
   const uint64_t of_head = mix(fill.seed * 31 + static_cast<uint64_t>(kv_head));

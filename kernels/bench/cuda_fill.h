@@ -1,5 +1,5 @@
 #pragma once
-// The benchmark's own kernels: they write keys with given scores, and surround a timed step. All
+// The benchmark's own kernels: they write keys with given scores, and run around a timed step. All
 // pointers are device memory. The functions launch on the stream and do not wait; any thread.
 #include <cuda_runtime_api.h>
 
@@ -39,8 +39,8 @@ struct FillInputs {
 void fillKeys(const FillInputs& in, cudaStream_t stream);
 
 // A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores have three parts:
-// neighbours by rotating channels, which fall slowly with the distance; one key in 401 that all
-// queries attend to; and normal numbers. Their strengths depend on the head, as in models.
+// neighbours by rotating channels, which fall slowly with the distance; about one key in 401
+// that all queries attend to; and normal noise. The first two have strengths by KV head.
 struct PromptFill {
   void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
   void* values = nullptr;    // [pages, kv_heads, page_size, head_dim], normal, variance 1
@@ -64,8 +64,8 @@ void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream);
 // Keeps the stream busy while the host queues the timed work.
 void delay(int microseconds, cudaStream_t stream);
 
-// Reads `bytes` bytes, four loads of a thread at a time. `sum` keeps the compiler from removing
-// them.
+// Reads `bytes` bytes, a multiple of 16, four loads of a thread at a time. `sum`, one number, keeps
+// the compiler from removing them.
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
 // Pages of keys and values, with elements of two bytes.

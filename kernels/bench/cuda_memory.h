@@ -1,6 +1,6 @@
 #pragma once
-// Device memory of allot-bench's GPU part; the program ends on an error of CUDA. Owned by one
-// thread.
+// Device memory of allot-bench's GPU part. need(), upload() and download() end the program on an
+// error of CUDA. Owned by one thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>

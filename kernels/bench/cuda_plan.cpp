@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/bench/benches.h"
@@ -14,7 +13,7 @@ namespace {
 using kernels::ChosenBy;
 using kernels::traitsOf;
 
-// Below it a graph replay is mostly its launches.
+// Shorter graph replays are mostly launches.
 constexpr double kShortMilliseconds = 0.012;
 
 const char* const kFooter =
@@ -111,7 +110,7 @@ void addOptions(CLI::App* app, CudaOptions* options) {
   app->add_option("--json", options->json, "Write the figures to this file");
 }
 
-// Nothing if the options fit together.
+// Returns nothing if the options fit together, else one sentence.
 std::optional<std::string> clash(const CudaOptions& options) {
   if (options.heads % options.kv_heads != 0 || options.group() > 16) {
     return "--heads must be a multiple of --kv-heads, at most 16 times as many";
@@ -138,7 +137,7 @@ struct Reads {
   double bounds = 0;      // numbers of all pages
 };
 
-// Values that a head reads, of n: nothing where the numbers do not say.
+// Returns how many of n values a head reads; nothing if that does not follow from the numbers.
 std::optional<double> valuesRead(const kernels::MethodOptions& method, double n, double budget) {
   switch (traitsOf(method.method).chosen_by) {
     case ChosenBy::kAll:
@@ -156,7 +155,7 @@ std::optional<double> valuesRead(const kernels::MethodOptions& method, double n,
       const int keys = static_cast<int>(n);
       const double fixed = std::min<double>(n, sinkKeys(method, keys) + localKeys(method, keys));
       const double heavy = method.heavy * (n - fixed);
-      // As many rows as it may sample: independent numbers of mean zero ask for all of them.
+      // The largest sample: independent values of mean zero, as the benchmark's, need it.
       const double tail = n - fixed - heavy;
       const double pilot = method.pilot * tail;
       const double most = method.max_budget > 0 ? std::min<double>(tail, method.max_budget) : tail;
@@ -208,18 +207,18 @@ std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
   return std::nullopt;
 }
 
+std::vector<Shape> shapesOf(const CudaOptions& options) {
+  std::vector<Shape> shapes;
+  for (const int rows : options.rows) {
+    for (const int keys : options.keys) shapes.push_back({rows, keys});
+  }
+  return shapes;
+}
+
 PeerQuestion questionOf(const CudaOptions& options, Shape shape, int64_t flush_bytes) {
-  PeerQuestion question;
-  question.rows = shape.rows;
-  question.keys = shape.keys;
-  question.heads = options.heads;
-  question.kv_heads = options.kv_heads;
-  question.dim = options.head_dim;
-  question.page_size = options.page_size;
+  PeerQuestion question = questionOf(options, PeerQuestion::Phase::kDecode, shape.rows, shape.keys);
   question.element = options.element;
   question.flush_bytes = flush_bytes;
-  question.warm_up = options.warm_up;
-  question.samples = options.samples;
   return question;
 }
 
@@ -249,14 +248,14 @@ std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case
   const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
   const auto reads = readsOf(what.method, n, what.budget.value_or(0), dim);
   if (!reads) return std::nullopt;
-  // One KV head of one row.
+  // For one KV head of one row.
   const double keys = reads->keys ? n : std::min(n, group * reads->drawn_keys);
   const double values = std::min(n, group * reads->values);
   Floor floor;
   floor.bytes = (keys + values) * dim * element;
   if (reads->shadow) floor.bytes += n * (dim * reads->bits / 8 + sizeof(float));
   floor.bytes += reads->bounds * element;
-  // Its query heads.
+  // For the KV head's query heads.
   const bool whole = reads->keys || reads->shadow;
   const double scored = (whole ? n : 0) + (reads->keys ? 0 : reads->drawn_keys);
   floor.multiply_adds = group * ((scored + reads->values) * dim + reads->bounds);
@@ -285,7 +284,7 @@ double cacheBytes(const CudaOptions& options, int sequences, int keys) {
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {
   double least = INFINITY;
   for (const Case& one : casesOf(options, shape.keys)) {
-    // Draws that meet may read less, never less than the keys.
+    // Draws of equal keys read fewer values; one draw is the least.
     Case keys_alone = one;
     if (one.budget) keys_alone.budget = 1;
     if (const auto floor = floorOf(options, shape, keys_alone)) {

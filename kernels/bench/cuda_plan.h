@@ -1,6 +1,6 @@
 #pragma once
-// What allot-bench's GPU part measures: options, the grid of cases, and for each case the fewest
-// bytes and operations, which its times are compared with. Pure functions, any thread; no CUDA.
+// What allot-bench's GPU part measures: options, the grid of cases, and the fewest bytes and
+// operations of a case. Pure functions, except parseOptions(), which prints; any thread; no CUDA.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace allot::bench {
 
-struct CudaOptions {
+struct CudaOptions : LayerOptions {
   std::vector<int> rows = {1, 4, 16, 64};
   std::vector<int> keys = {4096, 8192, 32768, 131072};
   std::vector<uint32_t> budgets = {64, 128, 256, 2048};
@@ -29,22 +29,12 @@ struct CudaOptions {
                                       "adaptive-denominator scores=q4 maxBudget=1024",
                                       "bernoulli meanGroupQuery=true",
                                       "skip-softmax"};
-  // Whose the budgets are: one a row; one a head, all equal; or one a head, with the heads of every
-  // second KV head silent.
+  // row: one budget a row; head: one a head, all equal; half: one a head, 0 for the heads of every
+  // second KV head.
   std::string budgets_by = "row";
-  int heads = 32;
-  int kv_heads = 8;
-  int head_dim = 128;
-  int page_size = 16;
   std::string element = "bf16";
   double memory_gib = 100;
-  int warm_up = 10;
-  int samples = 40;
-  uint64_t seed = 1;
   std::string states;  // recorded attention states; "": none
-  std::string python = "python3";
-  std::vector<std::string> peers = {"torch"};  // as Peer names them
-  bool try_peers = false;
   bool two_floors = false;
   std::string json;
 
@@ -62,6 +52,8 @@ struct Shape {
   int rows = 0;
   int keys = 0;
 };
+// Returns the shapes of --rows and --keys.
+std::vector<Shape> shapesOf(const CudaOptions& options);
 
 // Returns the question about a shape for a peer. flush_bytes: bytes to read between two uses of a
 // key.
@@ -74,35 +66,33 @@ struct Case {
   std::optional<uint32_t> budget;  // none: the method ignores it
 };
 
-// Returns the cases at a length, dense first. Omits cases that would repeat another: budgets of
-// methods that ignore them, budgets that reach all keys, and all but the largest budget of
-// s2anta-flash with less than one draw a tile.
+// Returns the cases at a length, dense first. Omits budgets of methods that ignore them, budgets
+// that reach all keys, and for s2anta-flash all budgets but the largest of the options.
 std::vector<Case> casesOf(const CudaOptions& options, int keys);
 
 // The least work of a step, whatever the implementation.
 struct Floor {
-  double bytes = 0;          // of keys, shadows and values, read once a KV head
+  double bytes = 0;          // of keys, shadows, bounds and values, read once a KV head
   double multiply_adds = 0;  // of queries with keys and of weights with values
   double exponentials = 0;
 };
 
-// Returns the floor of a case. Draws count as if all were of different keys; vattention counts
-// without the keys that it samples beyond the pilot. Returns nothing for methods whose reads do not
-// follow from the sizes.
+// Returns the floor of a case. Draws count as if all were of different keys. vattention and
+// adaptive-denominator count as if they sampled the whole tail, or maxBudget keys of it. Returns
+// nothing for methods whose reads do not follow from the sizes.
 std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what);
 
-// Returns true if a case reads bounds. Other caches are made without, so that figures do not
-// include them.
+// Returns true if one of the methods reads bounds; caches have them only then.
 bool readsBounds(const CudaOptions& options);
 
-// Returns the device memory of a cache of `sequences` sequences with its 4-bit shadow.
+// Returns the bytes of a cache of `sequences` sequences, 4-bit shadow included.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);
 
-// Returns how many copies of a shape's sequences steps take in turn, at least 1. Four times the L2
-// cache is then read between two uses of a key, also in the case that reads least.
+// Returns how many copies of a shape's sequences steps take in turn, at least 1. Even the case with
+// the least known floor then reads four times the L2 cache between two uses of a key.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
-// Returns the splits of a step.
+// Returns the splits of kSplitKeys keys of all rows and KV heads.
 int64_t splitsOf(const CudaOptions& options, Shape shape);
 
 // Order statistics of times in milliseconds, without interpolation: the median of an even number is

@@ -7,19 +7,19 @@
 namespace allot::bench {
 namespace {
 
-// Multiply-adds of a multiprocessor and clock on its tensor cores (16-bit floats), as NVIDIA
-// publishes them: nominal, to compare with, not to reach.
+// Returns the multiply-adds of a multiprocessor's tensor cores in one clock (16-bit floats), as
+// NVIDIA publishes them: nominal, to compare with, not to reach.
 double tensorRate(int compute_capability) {
   if (compute_capability >= 90) return 2048;
   if (compute_capability == 80) return 1024;
   return 512;
 }
-// Exponentials of a multiprocessor and clock.
+// Exponentials of a multiprocessor in one clock.
 constexpr double kExponentialRate = 16;
 
 constexpr int kFigureWidth = 8;
 
-// "-" for what is not known.
+// Returns the number as text, "-" if it is not finite.
 std::string number(double value, int digits) {
   if (!std::isfinite(value)) return "-";
   char text[64];
@@ -31,7 +31,7 @@ std::string budgetText(const std::optional<uint32_t>& budget) {
   return budget ? std::to_string(*budget) : "-";
 }
 
-// xSDPA and xFI, and what else was asked.
+// Returns the labels of the peers' columns: torch and flashinfer always, then the others asked.
 std::vector<std::string> columnsOf(const nlohmann::json& peers) {
   std::vector<std::string> labels = {"torch", "flashinfer"};
   for (const auto& [label, answer] : peers.items()) {

@@ -30,10 +30,10 @@ struct Figure {
   std::string method;
   std::optional<uint32_t> budget;
   Timing timing;
-  double bytes = 0;        // a step's floor
-  double draws = 0;        // a head
+  double bytes = 0;        // of a step, as it counts its reads; dense: the floor's
+  double draws = 0;        // a head, on average
   double error = 0;        // |out - dense| / |dense|, mean over rows and heads
-  double value_error = 0;  // |out - dense| in units of a value row, root of the mean square
+  double value_error = 0;  // root mean square of out - dense; values have variance 1
   size_t workspace_bytes = 0;
 };
 
@@ -43,7 +43,7 @@ struct ShapeReport {
   double dense_bytes = 0;
   double pages_ms = 0;  // time to read keys and values page by page; 0: not measured
   int copies = 1;
-  double flush_bytes = 0;                           // other memory read before each step
+  double flush_bytes = 0;                           // of other memory, read before each step
   nlohmann::json peers = nlohmann::json::object();  // Peer::ask()'s answers by label
   std::vector<Figure> figures;
   std::vector<std::string> left_out;  // sentences

@@ -1,8 +1,5 @@
 #include "kernels/bench/cuda_timer.h"
 
-#include <utility>
-#include <vector>
-
 #include "kernels/bench/cuda_fill.h"
 
 namespace allot::bench {

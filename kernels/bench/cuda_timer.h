@@ -17,13 +17,13 @@ class CudaTimer {
   CudaTimer& operator=(const CudaTimer&) = delete;
 
   // Captures the launches of `launch` and times their replays. `prepare` runs before each replay
-  // and is not timed. Returns the refusal of `launch`, or why it cannot be captured.
+  // and is not timed. Returns nothing, the refusal of `launch`, or why capturing failed.
   using Launch = std::function<std::optional<std::string>()>;
   [[nodiscard]] std::optional<std::string> time(const Launch& launch,
                                                 const std::function<void()>& prepare,
                                                 Timing* timing);
 
-  // Sets how many bytes of other memory are read before each step; 0: none.
+  // Sets how many bytes of other memory are read before each run; 0: none.
   void flush(size_t bytes);
 
   // Return GB/s of a copy within the device (bytes read and written), and of reading alone.
@@ -31,7 +31,7 @@ class CudaTimer {
   double readBandwidth();
 
  private:
-  // Return the time of `work` on the stream, once and over many runs.
+  // Return the milliseconds of one run of `work` on the stream, and the figures of all samples.
   double once(const std::function<void()>& work, const std::function<void()>& prepare);
   Timing repeat(const std::function<void()>& work, const std::function<void()>& prepare);
 

@@ -65,14 +65,14 @@ double median(std::vector<double> list) {
   return list[list.size() / 2];
 }
 
-// Seconds so far: of this thread's processor time, or of the clock on the wall.
+// Returns seconds of this thread's processor time, or of the monotonic clock.
 double secondsNow(bool processor_time) {
   timespec now;
   clock_gettime(processor_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// At least ten samples after two that are not counted, for about `seconds`.
+// Measures the step for about options.seconds: 10 to 1000 samples after two that are not counted.
 template <typename Step>
 void measure(const Options& options, Step step, Line* line) {
   std::vector<double> samples;
@@ -96,7 +96,7 @@ std::string load() {
   return one + " " + five;
 }
 
-// "s2anta-flash @2048": a method and its own budget.
+// Cuts the budget off a text such as "s2anta-flash @2048". Returns that budget, or the options'.
 uint32_t splitBudget(const Options& options, std::string* method) {
   const size_t at = method->find(" @");
   if (at == std::string::npos) return options.budget;
@@ -249,7 +249,7 @@ class Table {
   std::vector<Line> lines_, all_ways_;
 };
 
-// What memory gives to one thread that does nothing else.
+// Measures how fast one thread reads memory and does nothing else, in GB/s.
 nlohmann::json readFloors(const Options& options, int n, RotatingCache* cache) {
   nlohmann::json floors;
   const std::pair<RotatingCache::Read, const char*> kinds[] = {
@@ -271,7 +271,7 @@ nlohmann::json readFloors(const Options& options, int n, RotatingCache* cache) {
   return floors;
 }
 
-// What shadows and bounds add to appending keys, microseconds a position of all KV heads.
+// Measures appends alone, with each shadow and with bounds, in microseconds a position.
 nlohmann::json appendCosts(const Options& options) {
   constexpr int32_t kCount = 1024, kStart = 0;
   RotatingCache cache(kCount, options.page_size, 1, 1);

@@ -21,7 +21,7 @@ namespace allot::bench {
 
 namespace {
 
-// [heads, queries or keys, head dimension] each; LibTorch 2 made it public.
+// All are [heads, queries or keys, head dimension]. LibTorch 2 made the function public.
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values) {
 #if TORCH_VERSION_MAJOR >= 2
   return at::scaled_dot_product_attention(queries, keys, values);

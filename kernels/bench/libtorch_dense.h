@@ -1,5 +1,5 @@
 #pragma once
-// Dense decode attention with LibTorch, for comparison: the only file of kernels/ that needs
+// Dense decode attention with LibTorch, for comparison: the only unit of kernels/ that needs
 // LibTorch. Owned by one thread.
 #include <memory>
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace allot::bench {
 
-// The shapes and the rotating layers of RotatingCache.
+// Dense attention with the shapes of RotatingCache. Steps take the layers in turn.
 class LibTorchDense {
  public:
   // Makes keys and values [KV heads, n, head_dim], contiguous: LibTorch has no pages.
   LibTorchDense(int n, bool bfloat16, int layers);
   ~LibTorchDense();
 
-  // Returns the names of the ways to write the step; all give the same numbers.
+  // Returns the names of the ways to write the step; outputs differ by rounding alone.
   static const std::vector<std::string>& ways();
-  // Runs one step over the next layer. Returns its first output.
+  // Runs one step over the next layer for queries [kHeads, kHeadDim]. Returns out[0].
   float step(size_t way, const float* queries);
 
-  // Sets the threads of later steps.
+  // Sets the threads of later steps of the process.
   static void setThreads(int threads);
   static std::string version();
 

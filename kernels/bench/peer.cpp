@@ -35,7 +35,7 @@ std::string textOf(const std::string& path) {
   return text.str();
 }
 
-// What a peer said, as part of a sentence.
+// Returns a peer's text for a sentence: blanks for control characters, kMostQuoted at most.
 std::string oneLine(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
@@ -53,7 +53,7 @@ std::string dumped(const json& said) {
   return oneLine(said.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-// In the child: never returns.
+// Turns the child process into the program.
 [[noreturn]] void become(const std::string& program, std::vector<std::string> arguments, int in,
                          int out) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -102,6 +102,19 @@ json checkAnswer(const json& said) {
 
 }  // namespace
 
+PeerQuestion questionOf(const LayerOptions& options, PeerQuestion::Phase phase, int rows,
+                        int keys) {
+  return {.phase = phase,
+          .rows = rows,
+          .keys = keys,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .dim = options.head_dim,
+          .page_size = options.page_size,
+          .warm_up = options.warm_up,
+          .samples = options.samples};
+}
+
 std::string peerLabel(const std::string& name) {
   return name.find('/') == std::string::npos && !isPython(name)
              ? name
@@ -141,7 +154,7 @@ Peer::Peer(const std::string& name, const std::string& python, PeerLimits limits
 Peer::~Peer() { stop(); }
 
 void Peer::start(const std::string& program, const std::vector<std::string>& arguments) {
-  signal(SIGPIPE, SIG_IGN);  // it may end while it is written to
+  signal(SIGPIPE, SIG_IGN);  // the peer may end while a question is written
   program_ = program;
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0) {
@@ -162,7 +175,7 @@ void Peer::start(const std::string& program, const std::vector<std::string>& arg
   from_ = from[0];
 }
 
-// The first line: its version, or why it cannot.
+// Reads the first line: the peer's version, or why it cannot be asked.
 void Peer::greet() {
   const json hello = next(limits_.start);
   if (absence_.empty()) {
@@ -185,7 +198,7 @@ std::string Peer::stop() {
   close(to_);
   close(from_);
   int status = 0;
-  // Its output has ended or it is to go: a moment for one that ends by itself.
+  // Waits up to half a second for a process that ends by itself.
   for (int i = 0; i < 50 && waitpid(pid_, &status, WNOHANG) == 0; ++i) usleep(10'000);
   if (waitpid(pid_, nullptr, WNOHANG) == 0) {
     kill(pid_, SIGKILL);
@@ -217,7 +230,7 @@ json Peer::next(std::chrono::seconds within) {
   const auto until = Clock::now() + within;
   const auto give_up = [this](const std::string& why) {
     absence_ = why;
-    // Of a peer that says what is no JSON, this is the way to find it.
+    // Helps the author of a peer that writes no JSON.
     if (!unread_.empty()) absence_ += "; its last line was no JSON object: " + oneLine(unread_);
     return json::object();
   };

@@ -11,6 +11,16 @@
 
 namespace allot::bench {
 
+// The options of every part that measures on a GPU: the layer, the samples and the peers.
+struct LayerOptions {
+  int heads = 32, kv_heads = 8, head_dim = 128, page_size = 16;
+  int warm_up = 10, samples = 40;
+  uint64_t seed = 1;
+  std::string python = "python3";
+  std::vector<std::string> peers = {"torch"};  // as Peer names them
+  bool try_peers = false;
+};
+
 // One layer's attention to time: a decode step of a batch, or a whole prompt.
 struct PeerQuestion {
   enum class Phase { kDecode, kPrefill };
@@ -22,8 +32,10 @@ struct PeerQuestion {
   int64_t flush_bytes = 0;  // bytes to read between two uses of a key
   int warm_up = 0, samples = 1;
 };
+// Returns a question about rows of this layer with `keys` keys each.
+PeerQuestion questionOf(const LayerOptions& options, PeerQuestion::Phase phase, int rows, int keys);
 
-// Time limits.
+// Time limits: of the first line, and of an answer.
 struct PeerLimits {
   std::chrono::seconds start{180};
   std::chrono::seconds answer{300};  // FlashInfer compiles its kernels at the first question
@@ -31,8 +43,9 @@ struct PeerLimits {
 
 class Peer {
  public:
-  // Starts the process and waits until it is ready or has said why not. `name` is torch,
-  // flashinfer, or the path of a program; `python` runs a path that ends with .py, through peer.py.
+  // Starts the process and waits for its first line, for limits.start at most. `name` is torch,
+  // flashinfer, or the path of a program; `python` runs the first two, and a path that ends with
+  // .py, through peer.py.
   Peer(const std::string& name, const std::string& python, PeerLimits limits = {});
   ~Peer();
   Peer(const Peer&) = delete;
@@ -51,9 +64,9 @@ class Peer {
  private:
   void start(const std::string& program, const std::vector<std::string>& arguments);
   void greet();
-  // Returns the next line that is a JSON object; sets absence_ if there is none in time.
+  // Returns the next line that is a JSON object. If there is none, sets absence_ and returns {}.
   nlohmann::json next(std::chrono::seconds within);
-  // Stops the process. Returns how it ended, if it ended by itself.
+  // Stops the process. Returns how it ended, "" if it was stopped or ended with 0.
   std::string stop();
 
   std::string label_, program_;
@@ -65,7 +78,7 @@ class Peer {
 
 // Returns torch, flashinfer, or the file's name without its extension.
 std::string peerLabel(const std::string& name);
-// Returns "" if each peer could be started; else one sentence.
+// Returns "" if labels differ and each name is built in or can be run; else one sentence.
 std::string wrongPeers(const std::vector<std::string>& names);
 
 // Asks each peer each question and prints the answers, for authors of a peer. Needs no GPU itself.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,34 +26,16 @@ using kernels::Method;
 using kernels::MethodOptions;
 using Refusal = std::optional<std::string>;
 
-struct Options {
+struct Options : LayerOptions {
+  Options() { warm_up = 1, samples = 5; }
   std::vector<int> keys = {8192, 32768, 131072};
   std::vector<std::string> methods = {"sample-attention", "sale", "skip-softmax", "sampled-blocks"};
   double density = 0.25;
-  int heads = 32;
-  int kv_heads = 8;
-  int head_dim = 128;
-  int page_size = 16;
   int chunk = 4096;
-  int warm_up = 1;
-  int samples = 5;
-  uint64_t seed = 1;
-  std::string python = "python3";
-  std::vector<std::string> peers = {"torch"};
-  bool try_peers = false;
 };
 
 PeerQuestion questionOf(const Options& options, int keys) {
-  PeerQuestion question;
-  question.phase = PeerQuestion::Phase::kPrefill;
-  question.keys = keys;
-  question.heads = options.heads;
-  question.kv_heads = options.kv_heads;
-  question.dim = options.head_dim;
-  question.page_size = options.page_size;
-  question.warm_up = options.warm_up;
-  question.samples = options.samples;
-  return question;
+  return questionOf(options, PeerQuestion::Phase::kPrefill, 1, keys);
 }
 
 // One layer's prompt on the device, and how it is read.
@@ -68,8 +51,8 @@ class Layer {
     queries_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     out_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
     statistics_.need(sizeof(kernels::PrefillStatistics));
-    std::vector<int32_t> table(static_cast<size_t>(pages));
-    for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
+    std::vector<int32_t> table(pages);
+    std::iota(table.begin(), table.end(), 0);
     table_.upload(table);
     kv_ = {.element = kernels::Element::kBFloat16,
            .keys = keys_memory_.as<void>(),
@@ -101,7 +84,7 @@ class Layer {
   }
 
   enum class Parts { kAll, kSelection };
-  // The whole prompt, chunk by chunk.
+  // Launches the whole prompt, chunk by chunk.
   Refusal read(Parts parts, bool statistics, uint32_t budget) {
     for (int first = 0; first < keys_; first += chunk_) {
       kernels::PrefillInputs in = inputs(first, std::min(chunk_, keys_ - first));
@@ -171,7 +154,7 @@ class Layer {
   cuda::PrefillWorkspace workspace_;
 };
 
-// A method whose strength is not set yet: 0 reads least, 1 reads all.
+// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 most.
 MethodOptions atStrength(const MethodOptions& of, double strength, int keys, uint32_t* budget) {
   MethodOptions method = of;
   switch (method.method) {
@@ -236,7 +219,7 @@ class Bench {
   }
 
  private:
-  // 4 operations for each channel of each pair that causality leaves.
+  // Returns 4 operations for each channel of each pair that causality leaves.
   double denseOperations() const {
     return 4.0 * options_.head_dim * options_.heads * 0.5 * keys_ * (keys_ + 1.0);
   }
@@ -290,7 +273,7 @@ class Bench {
     uint32_t budget = 0;
     kernels::PrefillStatistics read;
     MethodOptions method = of;
-    // The strongest that reads no more than was asked for.
+    // Bisects for the largest strength that reads no more than --density.
     for (int i = 0; i < 10; ++i) {
       const double middle = i == 9 ? low : (low + high) / 2;
       method = atStrength(of, middle, keys_, &budget);

@@ -12,7 +12,8 @@ namespace allot::bench {
 // The shapes of one attention layer of Llama-3.1-8B.
 constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128, kModelLayers = 32;
 
-// Memory in huge pages, if the system has them: a step reads hundreds of megabytes.
+// Zeroed memory in huge pages, if the system has them: a step reads hundreds of megabytes. The
+// program ends if there is too little memory.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -30,18 +31,18 @@ class Memory {
 class RotatingCache {
  public:
   // Makes `layers` bfloat16 caches of n keys each, with shadows of 3, 4 and 8 bits and bounds. All
-  // have the same normal numbers. Pages are in random order.
+  // have the same normal numbers and one page table, in random order.
   RotatingCache(int n, int page_size, int layers, uint64_t seed);
 
   // Returns the next layer's cache.
   const kernels::PagedKv& next() { return layers_[turn_++ % layers_.size()]; }
   const std::vector<int32_t>& pageTable() const { return table_; }
 
-  // Reads all keys, or all 4-bit codes, of the next layer, for the floors of a step: head by head
-  // in the order of the page table, or in the order of memory. Returns a sum.
+  // Reads the next layer's keys in the order of memory, or its keys or 4-bit codes head by head in
+  // the order of the page table. Returns a sum, which keeps the compiler from removing the reads.
   enum class Read { kKeysAsTheyLie, kKeys, kCodes };
   uint64_t read(Read what);
-  size_t bytesOf(Read what) const;
+  size_t bytesOf(Read what) const;  // that read() reads
 
  private:
   // Returns the bytes of one KV head of one page.
@@ -56,7 +57,7 @@ class RotatingCache {
   size_t turn_ = 0;
 };
 
-// Writes `count` normal numbers: slices of one list from random places.
+// Writes `count` normal numbers of variance 1: slices of one list from random places.
 void fillNormal(float* to, size_t count, uint64_t seed);
 
 }  // namespace allot::bench

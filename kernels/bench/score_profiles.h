@@ -20,7 +20,8 @@ ScoreProfiles readScoreProfiles(const std::string& path);
 
 // Computes the dual basis of q within its span: q_i . dual_h is 1 if i = h, else 0. For any vector
 // n, the key n + sum_h (t_h - q_h . n) dual_h has the dot product t_h with each query q_h.
-// q, dual: [group, dim]. Requires: the q_h are linearly independent.
+// q, dual: [group, dim].
+// Requires: the q_h are linearly independent.
 void dualBasis(const float* q, int group, int dim, float* dual);
 
 }  // namespace allot::bench

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention on decode shapes (peer.py).
+"""PyTorch's scaled_dot_product_attention (peer.py).
 
 A way is a backend and how the heads of a group come to it: "gqa", queries [rows, heads, 1, dim] with
 enable_gqa; "grouped", the same product with a group's heads as the queries of one KV head,

@@ -1,7 +1,6 @@
 #include "kernels/cpu/adaptive.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -24,7 +23,7 @@ class Adaptive {
     for (int i = 0; i < sampled; ++i) out_.add(sampledKey(i), score(sampledKey(i)), 1);
     weigh(sampled);
     out_.draws = out_.rows.size();
-    // Scores that came from a shadow: every key that was used is one more exact key.
+    // With a shadow's scores every key that is used is then read exactly.
     if (!exactScores()) out_.key_rows = out_.rows.size() + extra_keys_;
     out_.finite_population =
         tail() > 0 ? static_cast<float>(1.0 - static_cast<double>(sampled) / tail()) : 0.0f;
@@ -35,7 +34,7 @@ class Adaptive {
   float score(int j) const { return exactScores() ? head_.scores[j] : head_.exactScore(j); }
   int tail() const { return static_cast<int>(out_.order.size()); }
 
-  // I_f to rows, with its scores in place of weights; the tail to order.
+  // Puts I_f into rows, with scores in place of weights, and the tail into order.
   void split() {
     out_.order.clear();
     const int keys = head_.keys();
@@ -58,7 +57,7 @@ class Adaptive {
     }
     const int heavy = shareOf(options_.heavy, static_cast<int>(ranked.size()));
     float least = std::numeric_limits<float>::infinity();
-    size_t ties = 0;  // keys as heavy as the least heavy that are to be taken
+    size_t ties = 0;  // keys with the score `least` that are still to be taken
     if (heavy > 0) {
       const auto last = ranked.begin() + heavy - 1;
       std::nth_element(ranked.begin(), last, ranked.end(), std::greater<>());
@@ -78,7 +77,7 @@ class Adaptive {
     }
   }
 
-  // Rows of the tail to sample.
+  // Returns b, the number of tail keys to sample. Draws the pilot, if one is needed.
   int budget() {
     const int n_s = tail();
     const int most = options_.max_budget == 0
@@ -92,16 +91,16 @@ class Adaptive {
     return limitedRows(wanted, pilots, most);
   }
 
-  // Takes a sample of the tail, uniform without replacement: the `count` keys with the smallest
-  // words, where every key has a word of its own. Words that are equal (of n keys one pair in
-  // 2^33 / n^2 samples) leave the older key first.
+  // Draws a sample of the tail, uniform without replacement: the `count` keys with the smallest
+  // random words, where every key has a word of its own. Of keys with equal words (one pair in
+  // 2^33 / n^2 samples of n keys) the older one goes first. sampledKey() returns the sample.
   void sample(int count, uint32_t first_block) {
     std::vector<uint64_t>& words = out_.thresholds;
     if (count == tail()) {
       words.assign(out_.order.begin(), out_.order.end());
       return;
     }
-    // Nearly always the words wanted are below this: six deviations more than their share.
+    // The words wanted are nearly always below this limit: their share and six standard deviations.
     const double share = static_cast<double>(count) / tail();
     const double below = share + 6 * std::sqrt(share / tail());
     keysBelow(below < 1 ? static_cast<uint64_t>(below * 0x1p32) : kAllWords, first_block);
@@ -109,7 +108,7 @@ class Adaptive {
     if (count > 0) std::nth_element(words.begin(), words.begin() + count - 1, words.end());
   }
 
-  // Of the tail's keys those whose words are below `limit`, behind their words.
+  // Writes word << 32 | key to thresholds for the tail's keys whose words are below `limit`.
   void keysBelow(uint64_t limit, uint32_t first_block) {
     std::vector<uint64_t>& words = out_.thresholds;
     words.clear();
@@ -161,7 +160,7 @@ class Adaptive {
     return estimateOf(sums, rule_.uses_values);
   }
 
-  // So that pilots which the final sample has, too, are not counted twice.
+  // Marks the pilots in bits, so that pilots which the final sample draws again count once.
   void markPilots(int pilots) {
     out_.bits.assign(static_cast<size_t>(head_.n) / 64 + 1, 0);
     for (int i = 0; i < pilots; ++i) out_.bits[sampledKey(i) / 64] |= bit(sampledKey(i));
@@ -169,8 +168,8 @@ class Adaptive {
   }
   static uint64_t bit(int j) { return uint64_t{1} << (j % 64); }
 
-  // Scores to weights, now that the largest one read is known: a tail key may exceed all that a
-  // shadow called heavy.
+  // Turns scores into weights, now that the largest score read is known: with a shadow's ranks, a
+  // tail key may exceed all heavy ones.
   void weigh(int sampled) {
     if (out_.rows.empty()) return;
     const double top = *std::max_element(out_.weights.begin(), out_.weights.end());
@@ -207,8 +206,8 @@ void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selec
 
 double normalUpperQuantile(double tail) {
   if (tail > 0.5) return -normalUpperQuantile(1 - tail);
-  // Newton's method for log P(Z > z) = log tail. The left side is concave and falls: from above the
-  // root, where P(Z > z) <= exp(-z^2 / 2) / 2 says to start, every step goes down and none beyond.
+  // Newton's method for log P(Z > z) = log tail. The left side is concave and falls, so that steps
+  // from above the root never pass it. P(Z > z) <= exp(-z^2 / 2) / 2 gives the start.
   const double target = std::log(tail);
   double z = std::sqrt(-2 * std::log(2 * tail));
   for (int step = 0; step < 50; ++step) {

@@ -5,15 +5,16 @@
 //
 // Keys that are not masked are split into
 //   I_f   always read: the first `sink`, the last `local`, and of the keys between them the
-//         ceil(heavy * count) with the largest scores. Keys are ranked by q.k, or by the score of
-//         their shadow if the options name one; ties go to the older key. Shares are rounded up;
-//         the authors' public code rounds sink and local down.
+//         ceil(heavy * count) with the largest scores. Keys are ranked by their scores, from the
+//         shadow if the options name one; ties go to the older key. Shares are rounded up; the
+//         authors' public code rounds sink and local down.
 //   tail  the other n_s keys
-// s_j is the exact score of key j, v_j its value, and m the largest score that was read. With
-// e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample:
-//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys estimates D = sum e_j over all keys and the
-//      standard deviation of e_j over the tail. If the rule uses values, it also estimates
-//      N = sum r_j and the standard deviation of r_j.
+// s_j is the exact score of key j, v_j its value, and m the largest score of I_f and of the step's
+// sample. With e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a
+// sample:
+//   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys of the tail estimates D = sum e_j over all
+//      keys and the standard deviation of e_j over the tail. If the rule uses values, it also
+//      estimates N = sum r_j and the standard deviation of r_j.
 //   2. A BudgetRule computes b from these. b is at least b0 and at most n_s. maxBudget, unless it
 //      is 0, limits b even below b0.
 //   3. A new sample of b keys, uniform without replacement, gives
@@ -22,7 +23,7 @@
 // The sample is new because b depends on the pilot. If the pilot misses the large keys, b is too
 // small; a sample that contained this pilot would also have too small sums. Given b, the sums of a
 // new sample are unbiased. If b = n_s, every key is read and o^ is exact. No pilot is drawn if b0
-// is at least n_s or maxBudget: b is then the smaller of these two.
+// is at least the largest possible b, which is n_s or a smaller maxBudget above 0: b is then that.
 //
 // Why a pilot has at least 32 keys: keys that a pilot misses do not raise b. A set of keys that
 // makes up a share f of the tail is missed with probability (1 - f)^b0 or less. vattention was

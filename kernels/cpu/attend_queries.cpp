@@ -1,4 +1,4 @@
-// A prompt's queries as rows of decode steps.
+// attendQueries(): a prompt's queries as rows of decode steps.
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -11,10 +11,11 @@
 namespace allot::kernels {
 namespace {
 
-// The positions that share what they read, and so are computed at once.
+// The positions of one block: one decode step computes them, and their reads are counted together.
 constexpr int kRowsAtOnce = KeyBlocks{}.query_block;
 
-// Adds the bytes that the positions first..end - 1 read, `value_rows` as decode marked it.
+// Adds the bytes that the positions first..end - 1 read together; value_rows [heads, words] has the
+// value rows that a step for them marked.
 void addBytes(const MethodOptions& method, const PagedKv& kv, const PrefillInputs& in, int first,
               int end, const std::vector<uint64_t>& value_rows, RowStatistics* statistics) {
   const auto row_bytes = static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element);
@@ -56,7 +57,7 @@ class MeansAlong {
       addValues(kv, pages, head, 0, first, sumsOf(head));
   }
 
-  // Those of the next `count` positions, [count, kv_heads, head_dim].
+  // Writes the means of the next `count` positions, [count, kv_heads, head_dim].
   void next(int count, std::vector<float>* means) {
     means->clear();
     for (int i = 0; i < count; ++i, ++position_) {
@@ -101,14 +102,12 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
     table.clear();
     lengths.clear();
     step_names.clear();
+    budgets.clear();
     for (int r = 0; r < rows; ++r) {
       const int position = in.first + from + r;
       table.insert(table.end(), in.page_table, in.page_table + in.max_pages);
       lengths.push_back(position + 1);
       step_names.push_back(kPromptBit | static_cast<uint32_t>(position));
-    }
-    budgets.clear();
-    for (int r = 0; r < rows; ++r) {
       if (draws.budgets) {
         budgets.insert(budgets.end(), draws.budgets, draws.budgets + in.heads);
       } else {

@@ -9,8 +9,7 @@
 namespace allot::kernels {
 namespace {
 
-// The random words of one draw set, any of them in any order; neighbours cost one Philox call for
-// four.
+// Random access to the words of one set of draws. Four neighbours cost one Philox call.
 class Words {
  public:
   Words(uint64_t seed, uint32_t sequence, uint32_t step, uint32_t stream, uint32_t first_block)
@@ -32,12 +31,12 @@ class Words {
   std::array<uint32_t, 4> words_{};
 };
 
-// n_i for a feature hit with probability p.
+// Draws n_i of a feature that is hit with probability p.
 //
-// Stratified: stratum b of [0, 1) is [b / B, (b + 1) / B). All strata below floor(B p) lie under p
-// and count whatever their u_b; all above the one that holds p lie over it and do not. Only that
-// one, b = floor(B p), is undecided: it counts if u_b < B p - floor(B p). So one uniform number a
-// feature gives the same distribution as B of them.
+// Stratified: stratum b of [0, 1) is [b / B, (b + 1) / B). Strata b < floor(B p) lie under p and
+// count, whatever their u_b; strata b > floor(B p) lie above p and do not. Stratum floor(B p)
+// counts if its u_b < B p - floor(B p). One uniform number a feature therefore gives the same
+// distribution as B of them.
 uint32_t hits(const MethodOptions& options, double p, uint32_t feature, Words* words) {
   const uint32_t samples = options.feature_samples;
   if (!options.iid_features) {

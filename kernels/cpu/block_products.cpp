@@ -45,24 +45,17 @@ ALLOT_INLINE void addTiles(const float* left, int64_t left_stride, const float* 
   }
 }
 
-ALLOT_CLONES
-void addWideTiles(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
-                  int depth, int rows, int lanes, float* sums, int64_t sums_stride) {
-  addTiles<Float16>(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
-}
-ALLOT_CLONES
-void addNarrowTiles(const float* left, int64_t left_stride, const float* right,
-                    int64_t right_stride, int depth, int rows, int lanes, float* sums,
-                    int64_t sums_stride) {
-  addTiles<Float8>(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
-}
-
 }  // namespace
 
+ALLOT_CLONES
 void addProducts(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
                  int depth, int rows, int lanes, float* sums, int64_t sums_stride) {
-  const auto add = hasWideVectors() ? addWideTiles : addNarrowTiles;
-  add(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
+  if (hasWideVectors()) {
+    addTiles<Float16>(left, left_stride, right, right_stride, depth, rows, lanes, sums,
+                      sums_stride);
+  } else {
+    addTiles<Float8>(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
+  }
 }
 
 }  // namespace allot::kernels

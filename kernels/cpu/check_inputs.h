@@ -7,7 +7,7 @@
 
 namespace allot::kernels {
 
-// Returns nothing, or one sentence that names the tensor and the entry that is refused.
+// Returns nothing, or one sentence that says what is refused.
 std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
                                        const DecodeInputs& in);
 

@@ -20,15 +20,18 @@ namespace allot::kernels {
 
 void noSelect(const Head& /*head*/, Selection* /*selection*/) {}
 
-namespace {
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 #define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
                      promise, gpu, select, reads)                                             \
   select,
-constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+SelectFunction selectOf(Method method) {
+  static constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+  return kSelect[static_cast<size_t>(method)];
+}
 #undef ALLOT_SELECT
+
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // One thread's scratch, for one KV head of one row at a time.
 struct Scratch {
@@ -51,8 +54,8 @@ struct Scratch {
 struct DecodeWorkspace::Impl {
   explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
 
-  // Room for such a row? Each size that a row takes is compared: of two plans the larger sizes
-  // are kept, which need not be one row's.
+  // Returns true if there is room for such a row. Sizes are compared one by one: each is the
+  // largest of all plans.
   bool holds(int length, int group, int head_dim) const {
     const Scratch& s = scratch.front();
     const auto keys = static_cast<size_t>(paddedLength(length));
@@ -127,7 +130,7 @@ namespace {
 
 // What is done for one query head.
 enum class Way {
-  kSilent,  // nothing is read
+  kSilent,  // no key and no value is read
   kScored,  // scores alone, for the log-sum
   kWindow,  // budget 0: exact attention to the newest keys
   kExact,
@@ -139,12 +142,12 @@ struct Heads {
   int begin, end;
   Way way;
   int first;
-  int base;  // of the block that `first` is in; what lies before is not defined
+  int base;  // first key of first's block of kBlock; what lies before is not defined
   int count() const { return end - begin; }
 };
 
-// The work of one item: one KV head of one row. Neighbouring heads of one Way are processed
-// together, so that their keys and values are read once. No bit depends on the other heads.
+// The work of one item: one KV head of one row. Neighbouring query heads of one Way are processed
+// together. No output bit depends on the other heads.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -156,14 +159,14 @@ class GroupRun {
     stride_ = paddedLength(n_);
     first_head_ = kv_head * group_;
     const Method chooser = options.method == Method::kBernoulli ? options.values : options.method;
-    select_ = kSelect[static_cast<size_t>(chooser)];
+    select_ = selectOf(chooser);
     draws_ = traitsOf(chooser).draws;
     exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
   }
 
-  // False if a score is not finite.
+  // Returns false if a score is not finite.
   bool run() {
-    GroupCounts counts(kv_, first_, n_, s_.group_rows.data());
+    GroupCounts counts(kv_, in_, out_, row_, kv_head_, s_.group_rows.data());
     if (options_.method == Method::kBernoulli) drawFeatures(counts);
     for (int begin = 0, end = 0; begin < group_; begin = end) {
       const Way way = wayOf(begin);
@@ -172,7 +175,7 @@ class GroupRun {
           way == Way::kWindow ? std::max(first_, n_ - in_.zero_budget_window) : first_;
       if (!runHeads({begin, end, way, first, first / kBlock * kBlock}, counts)) return false;
     }
-    counts.finish(out_, in_, row_, kv_head_);
+    counts.finish();
     return true;
   }
 
@@ -205,7 +208,6 @@ class GroupRun {
     const uint32_t budget = budgetOf(g);
     if (budget == 0 && in_.zero_budget_window > 0) return Way::kWindow;
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
-    // Enough budget for every key is exact attention, without estimates on the way.
     const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
     return select_ == noSelect || enough ? Way::kExact : Way::kSampled;
   }
@@ -238,10 +240,11 @@ class GroupRun {
       const int64_t at = (static_cast<int64_t>(row_) * kv_.kv_heads + kv_head_) * kv_.head_dim;
       std::copy_n(in_.zero_budget_values + at, kv_.head_dim, output(g));
     }
-    counts.silent(out_, in_, row_, first_head_ + g);
+    counts.silent(first_head_ + g);
   }
 
-  // Bernoulli's queries, and the key bytes of the features that heads with scores read together.
+  // Draws bernoulli's queries, and counts the key bytes of the features that heads with estimated
+  // scores read together.
   void drawFeatures(GroupCounts& counts) {
     int scored = 0;
     for (int g = 0; g < group_; ++g) scored += hasEstimates(g) ? 1 : 0;
@@ -264,7 +267,8 @@ class GroupRun {
     return features;
   }
 
-  // The score stage: the heads' scores, and the key bytes that it reads once for all of them.
+  // Runs the score stage: computes the heads' scores, and counts the keys or shadows that it reads
+  // once for all of them. Returns false if a score is not finite.
   bool scoreKeys(const Heads& heads, GroupCounts& counts) {
     const bool replaced = heads.way == Way::kSampled;
     if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
@@ -278,7 +282,7 @@ class GroupRun {
       counts.readStage(headStageBytes(heads.begin, heads));
     } else {
       exactScores(keys, asked, heads.count(), in_.scale, to, stride_);
-      counts.readKeys(out_, heads.first);
+      counts.readKeys(heads.first);
     }
     for (int g = heads.begin; g < heads.end; ++g) {
       if (!finishScores(scores(g), n_, bias(), heads.first)) return false;
@@ -286,7 +290,7 @@ class GroupRun {
     return true;
   }
 
-  // Key bytes of the score stage for one head.
+  // Returns the key bytes of the score stage, if head g were alone.
   uint64_t headStageBytes(int g, const Heads& heads) const {
     const auto keys = static_cast<uint64_t>(n_ - heads.first);
     if (estimated(heads.way)) return keys * s_.features[g] * bytesOf(kv_.element);
@@ -314,8 +318,7 @@ class GroupRun {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
       scaleRow(output(g), kv_.head_dim, total > 0 ? static_cast<float>(1.0 / total) : 0.0f);
-      counts.exact(out_, in_, row_, first_head_ + g, first, headStageBytes(g, heads),
-                   !estimated(heads.way));
+      counts.exact(first_head_ + g, first, headStageBytes(g, heads), !estimated(heads.way));
     }
   }
 
@@ -349,12 +352,12 @@ class GroupRun {
     return head;
   }
 
-  // False if a score that the method read by itself is not finite.
+  // Returns false if the method's log-sum is NaN or +inf.
   bool chosenValues(int g, const Heads& heads, GroupCounts& counts) {
     const Head at = head(g, heads.base);
     if (at.scores && at.weight_total == 0) {
       setLse(g, kMinusInfinity);
-      counts.silent(out_, in_, row_, first_head_ + g);
+      counts.silent(first_head_ + g);
       return true;
     }
     Selection& chosen = s_.selection;
@@ -378,8 +381,7 @@ class GroupRun {
     setLse(g, chosen.sets_lse ? chosen.lse
                               : at.top + static_cast<float>(std::log(at.exp_weight_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
-    counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g, heads),
-                  error_known, output(g));
+    counts.chosen(first_head_ + g, at, chosen, headStageBytes(g, heads), error_known, output(g));
     return true;
   }
 
@@ -394,10 +396,6 @@ class GroupRun {
   Draws draws_ = Draws::kNone;   // that select_ promises
   bool exact_from_all_ = false;  // a budget for every key is exact attention
 };
-
-}  // namespace
-
-namespace {
 
 std::optional<std::string> beyondPlan(const PagedKv& kv, const DecodeInputs& in,
                                       const DecodeWorkspace::Impl& space) {
@@ -426,7 +424,7 @@ std::optional<std::string> decodeAttention(const MethodOptions& method, const Pa
     scratch.sampling_seconds = 0;
   }
   auto body = [&](int thread, int item) {
-    Scratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    Scratch& scratch = space.scratch[thread];
     GroupRun run(method, kv, in, out, &scratch, item / kv.kv_heads, item % kv.kv_heads);
     if (!run.run() && (scratch.failed_item < 0 || item < scratch.failed_item)) {
       scratch.failed_item = item;

@@ -21,10 +21,9 @@ struct PanelTask {
   int lanes;  // outputs of the panels that there are; the last panel may be filled up
 };
 
-// Rows rows of the task, `first` the first of them. Each output is one chain of fused multiply-adds
-// over k, so that it does not depend on Rows, Panels or the vectors' width. The weights of a model
-// are not in the nearer caches when a step comes back to them: meanwhile the next panels, which
-// begin where these end, are brought there.
+// Computes rows first .. first + Rows - 1 of the task. Each output is one chain of multiply-adds
+// over k, so that it does not depend on Rows, Panels or the vectors' width. A model's weights have
+// left the nearer caches when the next step needs them, so that the next panels are prefetched.
 template <typename Vector, int Panels, int Rows>
 ALLOT_INLINE void panelTile(const PanelTask& task, int first) {
   constexpr int kWidth = kLanesOf<Vector>, kVectors = kLanes / kWidth;
@@ -59,7 +58,7 @@ ALLOT_INLINE void panelTile(const PanelTask& task, int first) {
   }
 }
 
-// The tile of `rows` rows, at most Rows.
+// Computes `rows` rows, at most Rows, from row `first` on.
 template <typename Vector, int Panels, int Rows>
 ALLOT_INLINE void tileOf(const PanelTask& task, int first, int rows) {
   if constexpr (Rows > 1) {
@@ -68,8 +67,8 @@ ALLOT_INLINE void tileOf(const PanelTask& task, int first, int rows) {
   panelTile<Vector, Panels, Rows>(task, first);
 }
 
-// In as few tiles as leave all sums in registers, about equally large: a small one at the end would
-// wait for its few sums.
+// Computes all rows in the fewest tiles of at most Rows rows, whose sums fit the registers. Tiles
+// are about equally large, since a small one at the end would wait for its few sums.
 template <typename Vector, int Panels, int Rows>
 ALLOT_INLINE void panelRows(const PanelTask& task) {
   for (int first = 0; first < task.rows;) {
@@ -80,8 +79,8 @@ ALLOT_INLINE void panelRows(const PanelTask& task) {
   }
 }
 
-// One scalar of x serves two panels: loads bind, not multiply-adds. Of fewer than kFewestRows the
-// sums wait for weights, which come sooner by one stream than by two. Vectors of half the width
+// Loads are the limit, so that one scalar of x serves two panels. With fewer than kFewestRows rows
+// the sums wait for weights, which one stream brings sooner than two. Vectors of half the width
 // leave too few registers for two panels.
 constexpr int kFewestRows = 9;
 ALLOT_CLONES
@@ -144,7 +143,7 @@ void gatedSilu(const float* gate_up, int rows, int width, float* out) {
     int i = 0;
     for (; i + kLanes <= width; i += kLanes) {
       const Float16 gate = load(gate_up + i);
-      // Below -87 the gate is 0 to float precision; above 88 expOf(-gate) is 0 as it should be.
+      // expOf() takes at most 88. A gate below -87 gives next to 0 with the exponential of 87, too.
       const Float16 floored = gate < -87.0f ? Float16{} - 87.0f : gate;
       at(out + i) = gate / (1.0f + expOf(Float16{} - floored)) * load(gate_up + width + i);
     }
@@ -158,11 +157,17 @@ ALLOT_CLONES
 void applyRope(float* x, int heads, int head_dim, const float* cosines, const float* sines) {
   const int half = head_dim / 2;
   for (int h = 0; h < heads; ++h, x += head_dim) {
-    for (int i = 0; i < half; i += kLanes) {
+    int i = 0;
+    for (; i + kLanes <= half; i += kLanes) {
       const Float16 first = load(x + i), second = load(x + half + i);
       const Float16 c = load(cosines + i), s = load(sines + i);
       at(x + i) = first * c - second * s;
       at(x + half + i) = second * c + first * s;
+    }
+    for (; i < half; ++i) {
+      const float first = x[i], second = x[half + i];
+      x[i] = first * cosines[i] - second * sines[i];
+      x[half + i] = second * cosines[i] + first * sines[i];
     }
   }
 }

@@ -3,8 +3,17 @@
 namespace allot::kernels {
 namespace {
 
-// total < 2^62 and offsets below 2^24 S need more than 64 bits on the way.
+// A total below 2^62 times 2^24 needs more than 64 bits.
 __extension__ using Wide = unsigned __int128;
+
+// Adds key j if thresholds from *next on are below its prefix sum, and moves *next behind them.
+void addKey(int j, uint64_t prefix, const uint64_t* thresholds, uint32_t count,
+            float weight_per_draw, uint32_t* next, Selection* selection) {
+  const uint32_t first = *next;
+  while (*next < count && thresholds[*next] < prefix) ++*next;
+  const uint32_t draws = *next - first;
+  if (draws > 0) selection->add(j, static_cast<float>(draws) * weight_per_draw, draws);
+}
 
 }  // namespace
 
@@ -39,11 +48,7 @@ void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, floa
       uint64_t reached = prefix;
       for (int j = block * kBlock; next < count && thresholds[next] < end; ++j) {
         reached += head.weights[j];
-        const uint32_t first = next;
-        while (next < count && thresholds[next] < reached) ++next;
-        if (next > first) {
-          selection->add(j, static_cast<float>(next - first) * weight_per_draw, next - first);
-        }
+        addKey(j, reached, thresholds, count, weight_per_draw, &next, selection);
       }
     }
     prefix = end;
@@ -57,11 +62,7 @@ void addDrawsWithin(const Head& head, int first, int last, const uint64_t* thres
   uint32_t next = 0;
   for (int j = first; j < last && next < count; ++j) {
     reached += head.weights[j];
-    const uint32_t before = next;
-    while (next < count && thresholds[next] < reached) ++next;
-    if (next > before) {
-      selection->add(j, static_cast<float>(next - before) * weight_per_draw, next - before);
-    }
+    addKey(j, reached, thresholds, count, weight_per_draw, &next, selection);
   }
   selection->draws += count;
 }

@@ -8,16 +8,17 @@
 
 namespace allot::kernels {
 
-// Writes thresholds [samples] of systematic sampling, ascending. The counts of draws are
-// floor(S P_j / total + u) - floor(S P_{j-1} / total + u), in exact arithmetic.
+// Writes thresholds [samples] of systematic sampling, ascending. With S = samples and u = offset /
+// 2^24, key j has floor(S P_j / total + u) - floor(S P_{j-1} / total + u) draws, in exact
+// arithmetic. Requires: total and samples are above 0.
 void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds);
 
 // Adds the rows that `count` ascending thresholds select, each with weight_per_draw times its
-// draws. Thresholds count from the head's first key.
+// draws, and `count` to selection->draws. Prefix sums begin at the head's first key.
 void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
               Selection* selection);
 
-// Does the same among keys first..last-1; thresholds count from key `first`.
+// Does the same among keys first..last-1. Prefix sums begin at key `first`.
 void addDrawsWithin(const Head& head, int first, int last, const uint64_t* thresholds,
                     uint32_t count, float weight_per_draw, Selection* selection);
 

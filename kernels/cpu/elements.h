@@ -19,7 +19,7 @@ ALLOT_INLINE Float16 loadElements(const uint16_t* at) {
   return floats;
 }
 
-// Eight elements, for processors with narrow vectors.
+// Loads of eight elements, for processors without registers of 64 bytes.
 typedef uint16_t Half8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t Word8 __attribute__((vector_size(32)));
 ALLOT_INLINE Float8 loadEight(const float* at) { return loadAs<Float8>(at); }
@@ -31,8 +31,9 @@ ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
 }
 
 // Pages are scattered in memory, and the processor's own prefetching stops at the end of a page.
-// Loops over keys or values therefore prefetch the rows that they reach kAhead rows later, a few
-// lines at a time: many at once would only fill the processor's queue of requests.
+// Decode loops over consecutive keys or values therefore prefetch the rows that they reach kAhead
+// rows later, a few cache lines at a time: many at once would only fill the processor's queue of
+// requests.
 constexpr int kAhead = 32;
 // Prefetches `bytes` bytes.
 ALLOT_INLINE void fetch(const void* from, size_t bytes) {

@@ -7,7 +7,7 @@
 namespace allot::kernels {
 namespace {
 
-// The order of sums is that of key_scores.cpp: the same score to the bit.
+// Adds in the order of key_scores.cpp, so that scores are equal to the bit.
 template <typename T>
 ALLOT_INLINE float dotAs(const float* query, const void* key, int head_dim) {
   const T* row = static_cast<const T*>(key);
@@ -17,13 +17,9 @@ ALLOT_INLINE float dotAs(const float* query, const void* key, int head_dim) {
 }
 
 ALLOT_CLONES
-float dotFloat(const float* query, const void* key, int head_dim) {
-  return dotAs<float>(query, key, head_dim);
-}
-
-ALLOT_CLONES
-float dotHalf(const float* query, const void* key, int head_dim) {
-  return dotAs<uint16_t>(query, key, head_dim);
+float dot(Element element, const float* query, const void* key, int head_dim) {
+  return element == Element::kFloat32 ? dotAs<float>(query, key, head_dim)
+                                      : dotAs<uint16_t>(query, key, head_dim);
 }
 
 template <typename T>
@@ -44,8 +40,7 @@ double distanceAs(const void* value, const float* centre, int head_dim) {
 
 float Head::exactScore(int j) const {
   const void* key = rowAddress(*kv, kv->keys, pages, kv_head, j);
-  const auto dot = kv->element == Element::kFloat32 ? dotFloat : dotHalf;
-  const float score = scale * dot(query, key, kv->head_dim);
+  const float score = scale * dot(kv->element, query, key, kv->head_dim);
   return bias ? score + bias[j] : score;
 }
 

@@ -8,8 +8,8 @@
 namespace allot::kernels {
 namespace {
 
-// Lane i of the result is sum(v[i]), with the additions of `sum` in the same order: sixteen sums
-// for about the price of three.
+// Returns sum(v[i]) in lane i, with the additions of sum() in the same order: sixteen sums for
+// about the price of three. Overwrites v.
 ALLOT_INLINE Float16 sums(Float16* v) {
   for (int i = 0; i < 8; ++i) {
     const Float16 a = v[2 * i], b = v[2 * i + 1];
@@ -35,8 +35,8 @@ ALLOT_INLINE Float16 sums(Float16* v) {
                                  31);
 }
 
-// Sixteen products at once: `Heads` queries, head_dim apart, with 16 / Heads keys. Lane
-// h * (16 / Heads) + k of the result is q_h . keys[k].
+// Returns sixteen products: of `Heads` queries, head_dim apart, with 16 / Heads keys. Lane
+// h * (16 / Heads) + k is q_h . keys[k].
 template <int Heads, typename T>
 ALLOT_INLINE Float16 products(const float* queries, const T* const* keys, int head_dim) {
   constexpr int kKeys = 16 / Heads;
@@ -52,8 +52,8 @@ ALLOT_INLINE Float16 products(const float* queries, const T* const* keys, int he
   return sums(v);
 }
 
-// The same products to the bit, times `scale`, by vectors of eight lanes: four at a time, whose
-// eight sums fit sixteen registers.
+// Writes the products of products(), bit for bit, times `scale`. Computes four at a time by vectors
+// of eight lanes, whose eight sums fit sixteen registers.
 template <int Heads, typename T>
 ALLOT_INLINE void narrowProducts(const float* queries, const T* const* keys, int head_dim,
                                  float scale, float* to) {
@@ -94,34 +94,46 @@ ALLOT_INLINE void narrowProducts(const float* queries, const T* const* keys, int
   }
 }
 
-template <bool Wide, int Heads, typename T>
+template <int Heads, typename T>
 ALLOT_INLINE void scaledProducts(const float* queries, const T* const* keys, int head_dim,
                                  float scale, float* to) {
-  if constexpr (Wide) {
+  if (hasWideVectors()) {
     at(to) = scale * products<Heads>(queries, keys, head_dim);
   } else {
     narrowProducts<Heads>(queries, keys, head_dim, scale, to);
   }
 }
 
-// `count` consecutive keys, scores of head h at scores + h * stride; as many keys at `ahead` are
-// fetched.
-template <bool Wide, int Heads, typename T>
-ALLOT_INLINE void scoreHeads(const float* queries, const T* keys, const T* ahead, int head_dim,
-                             int count, float scale, float* scores, int64_t stride) {
+// The scores of `count` consecutive keys of a page: those of head h at scores + h * stride.
+template <typename T>
+struct PieceTask {
+  const float* queries;  // [group, head_dim]
+  const T* keys;
+  const T* ahead;  // to prefetch
+  int group, head_dim, count;
+  float scale;
+  float* scores;
+  int64_t stride;
+};
+
+// Scores the heads from `head` on.
+template <int Heads, typename T>
+ALLOT_INLINE void scoreHeads(const PieceTask<T>& task, int head) {
   constexpr int kKeys = 16 / Heads;
+  const int head_dim = task.head_dim, count = task.count;
+  const float* queries = task.queries + static_cast<int64_t>(head) * head_dim;
   for (int j = 0; j < count; j += kKeys) {
-    fetch(ahead + static_cast<int64_t>(j) * head_dim, kKeys * head_dim * sizeof(T));
+    fetch(task.ahead + static_cast<int64_t>(j) * head_dim, kKeys * head_dim * sizeof(T));
     const T* rows[kKeys];
     // Beyond the end the last key again: its products are not stored.
     for (int k = 0; k < kKeys; ++k) {
-      rows[k] = keys + static_cast<int64_t>(std::min(j + k, count - 1)) * head_dim;
+      rows[k] = task.keys + static_cast<int64_t>(std::min(j + k, count - 1)) * head_dim;
     }
     float flat[16];
-    scaledProducts<Wide, Heads>(queries, rows, head_dim, scale, flat);
+    scaledProducts<Heads>(queries, rows, head_dim, task.scale, flat);
     const int valid = std::min(kKeys, count - j);
     for (int h = 0; h < Heads; ++h) {
-      float* to = scores + h * stride + j;
+      float* to = task.scores + (head + h) * task.stride + j;
       if (valid == kKeys) {
         std::memcpy(to, flat + h * kKeys, kKeys * sizeof(float));
       } else {
@@ -131,73 +143,38 @@ ALLOT_INLINE void scoreHeads(const float* queries, const T* keys, const T* ahead
   }
 }
 
-template <bool Wide, typename T>
-ALLOT_INLINE void scorePage(const float* queries, const T* keys, const T* ahead, int group,
-                            int head_dim, int count, float scale, float* scores, int64_t stride) {
+template <typename T>
+ALLOT_INLINE void scoreGroup(const PieceTask<T>& task) {
   int h = 0;
-  for (; h + 4 <= group; h += 4) {
-    scoreHeads<Wide, 4>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count,
-                        scale, scores + h * stride, stride);
-  }
-  if (h + 2 <= group) {
-    scoreHeads<Wide, 2>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count,
-                        scale, scores + h * stride, stride);
+  for (; h + 4 <= task.group; h += 4) scoreHeads<4>(task, h);
+  if (h + 2 <= task.group) {
+    scoreHeads<2>(task, h);
     h += 2;
   }
-  if (h < group) {
-    scoreHeads<Wide, 1>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count,
-                        scale, scores + h * stride, stride);
-  }
+  if (h < task.group) scoreHeads<1>(task, h);
 }
 
-// One function for each element and width: clones are not templates.
+// One function for each element: clones are not templates.
 ALLOT_CLONES
-void scorePageFloat32(const float* queries, const float* keys, const float* ahead, int group,
-                      int head_dim, int count, float scale, float* scores, int64_t stride) {
-  scorePage<true>(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
+void scorePiece(const PieceTask<float>& task) { scoreGroup(task); }
+ALLOT_CLONES
+void scorePiece(const PieceTask<uint16_t>& task) { scoreGroup(task); }
+
+// Score sixteen scattered keys.
+ALLOT_CLONES
+void scoreScattered(const float* query, const float* const* keys, int head_dim, float scale,
+                    float* scores) {
+  scaledProducts<1>(query, keys, head_dim, scale, scores);
 }
 ALLOT_CLONES
-void scorePageFloat32Narrow(const float* queries, const float* keys, const float* ahead, int group,
-                            int head_dim, int count, float scale, float* scores, int64_t stride) {
-  scorePage<false>(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
-}
-ALLOT_CLONES
-void scorePageBFloat16(const float* queries, const uint16_t* keys, const uint16_t* ahead, int group,
-                       int head_dim, int count, float scale, float* scores, int64_t stride) {
-  scorePage<true>(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
-}
-ALLOT_CLONES
-void scorePageBFloat16Narrow(const float* queries, const uint16_t* keys, const uint16_t* ahead,
-                             int group, int head_dim, int count, float scale, float* scores,
-                             int64_t stride) {
-  scorePage<false>(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
+void scoreScattered(const float* query, const uint16_t* const* keys, int head_dim, float scale,
+                    float* scores) {
+  scaledProducts<1>(query, keys, head_dim, scale, scores);
 }
 
-// Sixteen scattered keys.
-ALLOT_CLONES
-void scoreRowsFloat32(const float* query, const float* const* keys, int head_dim, float scale,
-                      float* scores) {
-  scaledProducts<true, 1>(query, keys, head_dim, scale, scores);
-}
-ALLOT_CLONES
-void scoreRowsFloat32Narrow(const float* query, const float* const* keys, int head_dim, float scale,
-                            float* scores) {
-  scaledProducts<false, 1>(query, keys, head_dim, scale, scores);
-}
-ALLOT_CLONES
-void scoreRowsBFloat16(const float* query, const uint16_t* const* keys, int head_dim, float scale,
-                       float* scores) {
-  scaledProducts<true, 1>(query, keys, head_dim, scale, scores);
-}
-ALLOT_CLONES
-void scoreRowsBFloat16Narrow(const float* query, const uint16_t* const* keys, int head_dim,
-                             float scale, float* scores) {
-  scaledProducts<false, 1>(query, keys, head_dim, scale, scores);
-}
-
-template <typename T, typename Scorer>
+template <typename T>
 void scorePages(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
-                int64_t stride, Scorer scorer) {
+                int64_t stride) {
   const PagedKv& kv = *keys.kv;
   constexpr int kPiece = 16;  // no longer than kAhead
   const auto* pool = static_cast<const T*>(kv.keys);
@@ -208,15 +185,15 @@ void scorePages(const KeyRange& keys, const float* queries, int group, float sca
     const int in_page = kv.page_size - start % kv.page_size;
     const int count = std::min({kPiece, in_page, keys.n - start});
     const int ahead = std::min(start + kAhead, keys.n - 1);
-    scorer(queries, piece(start), piece(ahead), group, kv.head_dim, count, scale, scores + start,
-           stride);
+    scorePiece(PieceTask<T>{queries, piece(start), piece(ahead), group, kv.head_dim, count, scale,
+                            scores + start, stride});
     start += count;
   }
 }
 
-template <typename T, typename Scorer>
+template <typename T>
 void scoreRows(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
-               int count, float* scores, Scorer scorer) {
+               int count, float* scores) {
   const PagedKv& kv = *keys.kv;
   const auto* pool = static_cast<const T*>(kv.keys);
   constexpr int kRows = 16;
@@ -234,7 +211,7 @@ void scoreRows(const KeyRange& keys, const float* query, float scale, const int3
     std::copy_n(next, kRows, now);
     if (first + kRows < count) find(first + kRows, next);
     float flat[kRows];
-    scorer(query, now, kv.head_dim, scale, flat);
+    scoreScattered(query, now, kv.head_dim, scale, flat);
     std::copy_n(flat, std::min(kRows, count - first), scores + first);
   }
 }
@@ -243,24 +220,16 @@ void scoreRows(const KeyRange& keys, const float* query, float scale, const int3
 
 void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
                  int64_t stride) {
-  if (keys.kv->element == Element::kFloat32) {
-    scorePages<float>(keys, queries, group, scale, scores, stride,
-                      hasWideVectors() ? scorePageFloat32 : scorePageFloat32Narrow);
-  } else {
-    scorePages<uint16_t>(keys, queries, group, scale, scores, stride,
-                         hasWideVectors() ? scorePageBFloat16 : scorePageBFloat16Narrow);
-  }
+  const bool wide = keys.kv->element == Element::kFloat32;
+  const auto score = wide ? scorePages<float> : scorePages<uint16_t>;
+  score(keys, queries, group, scale, scores, stride);
 }
 
 void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
                    int count, float* scores) {
-  if (keys.kv->element == Element::kFloat32) {
-    scoreRows<float>(keys, query, scale, rows, count, scores,
-                     hasWideVectors() ? scoreRowsFloat32 : scoreRowsFloat32Narrow);
-  } else {
-    scoreRows<uint16_t>(keys, query, scale, rows, count, scores,
-                        hasWideVectors() ? scoreRowsBFloat16 : scoreRowsBFloat16Narrow);
-  }
+  const bool wide = keys.kv->element == Element::kFloat32;
+  const auto score = wide ? scoreRows<float> : scoreRows<uint16_t>;
+  score(keys, query, scale, rows, count, scores);
 }
 
 }  // namespace allot::kernels

@@ -4,8 +4,8 @@
 //
 // Each (query, key) is one sum in a fixed order. Results do not depend on page size, threads, the
 // group, or which keys are scored together. Exact scores are sums of fused multiply-adds if the
-// processor has them (x86-64-v3 and v4 give the same bits; others round twice). Shadow scores are
-// integer sums, equal everywhere.
+// processor has them (x86-64-v3 and v4 give the same bits). Shadow scores are integer sums, equal
+// everywhere.
 #include <bit>
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 
 namespace allot::kernels {
 
-// The largest head_dim: 8-bit queries and sums of keys are on the stack.
+// The largest head_dim. Arrays of this size are on the stack.
 constexpr int kMaxHeadDim = 1024;
 
 // The keys of one row and KV head.
@@ -21,8 +21,8 @@ struct KeyRange {
   const PagedKv* kv = nullptr;
   const int32_t* pages = nullptr;  // of the row
   int kv_head = 0;
-  int n = 0;
-  int first = 0;  // older keys are skipped
+  int n = 0;  // the keys are first..n-1
+  int first = 0;
 };
 
 // Returns one number of the key cache, `offset` in elements.
@@ -37,43 +37,45 @@ inline float keyAt(const PagedKv& kv, int64_t offset) {
 void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
                  int64_t stride);
 
-// Computes scores[i] = scale * q . k_{rows_i} for scattered keys, with exactScores' bits.
-// Prefetches keys.
+// Computes scores[i] = scale * q . k_{rows_i} for scattered keys, with exactScores' bits. Does not
+// use keys.first and keys.n.
 void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
                    int count, float* scores);
 
 // Computes scores[g * stride + j] = scale * s_q * s_k,j * (int8 query . code_j) from the shadow
 // with `bits` bits, without the mean key; the query is rounded to 8 bits with one scale. Also
-// overwrites up to 15 scores before `first` and beyond n, with unspecified numbers. Requires:
-// head_dim <= kMaxHeadDim.
+// overwrites up to 15 scores before `first` and beyond n, with unspecified numbers.
+// Requires: the cache has this shadow.
 void shadowScores(const KeyRange& keys, int bits, const float* queries, int group, float scale,
                   float* scores, int64_t stride);
 
-// Quantises keys of the cache: positions start..start+count-1 of one row and KV head. Reads the
-// mean key from the row's first page.
+// Quantises keys of the cache: positions start..start+count-1 of one row and KV head. Subtracts the
+// mean key at the row's first page, if the cache has mean keys.
 void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* pages, int kv_head,
                  int start, int count);
 
 // ---- For shadow.cpp, its instruction sets and their tests.
 
-// Codes of 16 keys are stored as unsigned bytes' worth of bits, code + 2^(bits-1), in vectors of 64
-// bytes: byte 4 * key + f of a vector is feature 4 * v + f of that key, which is the operand of one
-// dot product instruction (16 keys, 4 features) without any sum across lanes.
+// A tile has the codes of 16 keys as unsigned numbers, code + 2^(bits-1), in vectors of 64 bytes:
+// byte 4 * key + f of vector v is feature 4 * v + f of that key, which is the operand of one dot
+// product instruction (16 keys, 4 features) without any sum across lanes.
 //   8 bits: vector v as it is.
-//   4 bits: vectors 2v (low nibbles) and 2v + 1 (high nibbles) in one.
-//   3 bits: the low two bits of vectors 4v .. 4v + 3 in one, all of those first; then bit 2 of each
-//           as 64 bits, vector 4v first.
+//   4 bits: 64 bytes have vectors 2v (low nibbles) and 2v + 1 (high nibbles).
+//   3 bits: 64 bytes have the low two bits of vectors 4v .. 4v + 3, vector 4v lowest. Behind all of
+//           these come the third bits, 64 bits a vector.
 //
 // Computes dots[16 * h + key] = sum_i codes_key,i * queries[h * head_dim + i] for h < heads, codes
-// unsigned as stored. Prefetches the tile at `ahead`.
+// unsigned as stored. May prefetch the tile at `ahead`.
 // Requires: heads <= 4.
 using TileDots = void (*)(const uint8_t* tile, const uint8_t* ahead, int head_dim,
                           const int8_t* queries, int heads, int32_t* dots);
 
-// The supported instruction sets, best first.
+// Instruction sets with a function of their own, best first.
 enum class ShadowCode { kVnni, kAvx2, kPlain };
 // Returns true if this processor has the instruction set.
 bool runsHere(ShadowCode code);
+// Returns the function for tiles of 3, 4 or 8 bits.
+// Requires: runsHere(code).
 TileDots tileDots(ShadowCode code, int bits);
 
 }  // namespace allot::kernels

@@ -14,7 +14,7 @@
 namespace allot::kernels {
 
 DenominatorRule denominatorRule(const MethodOptions& options) {
-  // Negative where delta > 1/2: then any number will do.
+  // The quantile is negative if delta > 1/2: then any sample is large enough.
   return {options.epsilon, std::fmax(0.0, normalUpperQuantile(options.delta))};
 }
 

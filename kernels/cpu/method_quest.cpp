@@ -2,18 +2,17 @@
 // of their channels allow, sum_i max(q_i min_i, q_i max_i); exact attention over the best pages and
 // the newest one. A biased baseline.
 //
-// Choices: bounds choose S / pageSize pages, at least one, and the newest is read beside them: a
-// budget always buys a page that was looked for. (The authors' code and newest=within count the
-// newest page among the S / pageSize: below two pages nothing else is read.) A page's largest bias
-// is added to its bound, so that masked pages rank last; ties go to the older page. scale > 0.
+// Choices: bounds choose floor(S / pageSize) pages, at least one, and the newest is read beside
+// them. The authors' code and newest=within count the newest page among these, so that it is the
+// only page read if S is below two pages. A page's largest bias is added to its bound, so that
+// masked pages rank last; ties go to the older page. Requires: scale > 0.
 //
-// Bytes: bounds are numbers of the cache's element, since they are numbers of its keys, and count
-// as 16-bit ones, which is what the authors keep.
+// Bytes: bounds have the cache's element, but count as 16-bit numbers, which the authors keep; with
+// newest=within as float32.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
@@ -25,10 +24,10 @@ namespace {
 constexpr int kMostTiles = 4;  // pageSize is 64 at most
 constexpr uint64_t kBoundBytes = 2;
 
-// sum_i max(q_i min_i, q_i max_i); a page's bounds are the least and the most of its tiles', each
-// [2, head_dim].
+// Returns sum_i max(q_i min_i, q_i max_i). A page's bounds are the minima and maxima of its tiles'
+// bounds, each [2, head_dim].
 template <typename T>
-ALLOT_INLINE float pageBound(const float* query, const T* const* tiles, int count, int head_dim) {
+ALLOT_INLINE float pageBoundAs(const float* query, const T* const* tiles, int count, int head_dim) {
   Float16 total = {};
   for (int d = 0; d < head_dim; d += 16) {
     Float16 low = loadElements(tiles[0] + d), high = loadElements(tiles[0] + head_dim + d);
@@ -45,15 +44,15 @@ ALLOT_INLINE float pageBound(const float* query, const T* const* tiles, int coun
 }
 
 ALLOT_CLONES
-float pageBoundFloat32(const float* query, const float* const* tiles, int count, int head_dim) {
-  return pageBound(query, tiles, count, head_dim);
+float pageBound(const float* query, const float* const* tiles, int count, int head_dim) {
+  return pageBoundAs(query, tiles, count, head_dim);
 }
 ALLOT_CLONES
-float pageBoundBFloat16(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
-  return pageBound(query, tiles, count, head_dim);
+float pageBound(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
+  return pageBoundAs(query, tiles, count, head_dim);
 }
 
-// The largest score that page `page` could have.
+// Returns an upper bound of the scores of the page's keys.
 template <typename T>
 float pageScore(const Head& head, int page, int page_keys) {
   const PagedKv& kv = *head.kv;
@@ -65,16 +64,11 @@ float pageScore(const Head& head, int page, int page_keys) {
     const int64_t at = kv.offset(head.pages[j / kv.page_size], head.kv_head, j % kv.page_size);
     tiles[count++] = static_cast<const T*>(kv.bounds) + at / kTileKeys * 2;
   }
-  float bound = head.scale;
-  if constexpr (std::is_same_v<T, float>) {
-    bound *= pageBoundFloat32(head.query, tiles, count, kv.head_dim);
-  } else {
-    bound *= pageBoundBFloat16(head.query, tiles, count, kv.head_dim);
-  }
+  const float bound = head.scale * pageBound(head.query, tiles, count, kv.head_dim);
   return head.bias ? bound + *std::max_element(head.bias + first, head.bias + end) : bound;
 }
 
-// The pages kept, ascending, at the front of selection->order; returns how many.
+// Writes the pages kept, ascending, to the front of selection->order. Returns how many.
 int choosePages(const Head& head, int page_keys, Selection* selection) {
   const int oldest = head.first / page_keys;
   const int pages = (head.n + page_keys - 1) / page_keys - oldest;
@@ -82,8 +76,8 @@ int choosePages(const Head& head, int page_keys, Selection* selection) {
   const int kept = std::min(head.options->newest_within ? bought : bought + 1, pages);
   auto& scores = selection->buffer;
   auto& order = selection->order;
-  scores.resize(static_cast<size_t>(pages));
-  order.resize(static_cast<size_t>(pages));
+  scores.resize(pages);
+  order.resize(pages);
   const bool wide = head.kv->element == Element::kFloat32;
   for (int p = 0; p < pages; ++p) {
     scores[p] = wide ? pageScore<float>(head, oldest + p, page_keys)
@@ -106,7 +100,6 @@ void selectQuest(const Head& head, Selection* selection) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int kept = choosePages(head, page_keys, selection);
   const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
-  // newest=within counts bounds as float32.
   const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : kBoundBytes;
   selection->extra_key_bytes += bound_bytes * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
   selection->error_known = false;
@@ -135,7 +128,7 @@ void selectQuest(const Head& head, Selection* selection) {
     selection->weights[i] = static_cast<float>(scores[i] / total);
   }
   selection->sets_lse = true;
-  // -inf where every key kept is masked; not a number where a score was none.
+  // -inf if every key kept is masked; NaN if a score was NaN or +inf.
   selection->lse = top + static_cast<float>(std::log(total));
 }
 

@@ -1,9 +1,9 @@
 // One pass over tiles, normalised at the end (SANTA paper, Section 3.3 and Algorithms 6 to 8). Each
 // tile of weight W_t makes S_t = max(1, floor(S / T)) systematic draws with its own offset, each of
-// weight W_t / S_t. Unbiased, with variance sum_t W_t^2 Var_t(S_t). The reported draws are T S_t,
-// not S. The paper says S / T "rounded"; its authors' code rounds down, to at least one. Tiles have
-// tileSize keys; with tileSize=auto they have 32, 64 or 256 by the row's length, as in the authors'
-// kernels.
+// weight W_t / S_t. Unbiased, with variance sum_t W_t^2 Var_t(S_t). The reported draws are S_t a
+// tile with weight, not S. The paper says S / T "rounded"; its authors' code rounds down, to at
+// least one. Tiles have tileSize keys; with tileSize=auto they have 32, 64 or 256 by the row's
+// length, as in the authors' kernels.
 #include <algorithm>
 
 #include "kernels/cpu/draws.h"

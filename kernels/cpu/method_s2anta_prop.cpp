@@ -1,6 +1,6 @@
 // Systematic sampling from per-tile weights, as a GPU does it (SANTA paper, Section 3.2, but not
-// its rounding). With C_t = S times the weight of tiles 0..t, tile t makes floor(C_t + u) -
-// floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own weights and one
+// its rounding). With C_t = S times the share of weight in tiles 0..t, tile t makes floor(C_t + u)
+// - floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own weights and one
 // prefix sum over tiles, and the draws are those of global systematic sampling.
 //
 // The paper's own rule is rounding=largest-remainder (Algorithms 2 to 5). With W_t the weight of
@@ -56,7 +56,7 @@ void selectByLargestRemainder(const Head& head, int size, int begin, int end,
   }
   order.resize(remainders.size());
   std::iota(order.begin(), order.end(), 0);
-  // Fewer are left than there are remainders above 0, since each is less than a draw.
+  // `left` draws are the remainders' sum, and each is below 1: left is below the number of tiles.
   const auto raised = order.begin() + left;
   std::nth_element(order.begin(), raised, order.end(), [&](int32_t a, int32_t b) {
     return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;

@@ -1,6 +1,6 @@
 // Our method: systematic draws from the softmax of the shadow's scores s~, corrected by the exact
 // scores of the drawn rows alone. Importance weights exp(s - s~) are self-normalised. Keys cost
-// their shadow and the drawn rows.
+// their shadow and the drawn rows; weights=exact, for analysis, reads all.
 //
 // The shadow's scores leave out the mean key, one number for every key. The weights do not depend
 // on it, and the estimate of the normaliser includes it: sum_j a~_j exp(s_j - s~_j) = sum_j
@@ -15,7 +15,7 @@
 namespace allot::kernels {
 namespace {
 
-// Exact scores, bias included, of the rows drawn.
+// Writes the exact scores of the rows drawn, bias included, to selection->buffer.
 void scoreDrawn(const Head& head, Selection* selection) {
   const auto& rows = selection->rows;
   auto& scores = selection->buffer;
@@ -27,7 +27,7 @@ void scoreDrawn(const Head& head, Selection* selection) {
   selection->key_rows += rows.size();
 }
 
-// log sum_j exp(s_j) over every key.
+// Returns log sum_j exp(s_j) over every key.
 double exactLse(const Head& head, Selection* selection) {
   auto& scores = selection->buffer;
   scores.resize(static_cast<size_t>(head.n));

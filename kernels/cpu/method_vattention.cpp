@@ -24,12 +24,13 @@ namespace allot::kernels {
 // below c_N.
 //
 // What the paper has not: where the pilot cannot tell N from 0 its estimate says nothing of |N|,
-// and every row is read (cancelling=all). cancelling=estimate takes the estimate, as the paper
+// and every row is wanted (cancelling=all). cancelling=estimate takes the estimate, as the paper
 // does, and the promise is then that of heads whose values do not cancel.
 //
 // For vectors the lemma on sums holds where z_N >= 1.24, up to delta_N = 0.215: among normal
 // vectors of one trace, those along a line have the heaviest tail of |X| beyond 1.24 deviations
-// (Szekely and Bakirov, 2003). Splits with less are left out; with halves that is delta = 0.43.
+// (Szekely and Bakirov, 2003). Other splits with a smaller z_N are left out. Halves are always
+// kept, though above delta = 0.43 their z_N is smaller, too.
 namespace {
 
 constexpr double kLineIsWorst = 1.24;

@@ -15,14 +15,15 @@
 
 namespace allot::kernels {
 
-// The largest count of draws, up to which counts are exact in float32.
+// The most draws of a head with exactAbove=never. Counts up to this number are exact in float32.
 constexpr uint32_t kMostDraws = 1u << 24;
 
 // Keys of one block of integer weights; draws skip whole blocks by their sums.
 constexpr int kBlock = 32;
 
-// The inputs of one query head. Scores are the score stage's: q.k, bernoulli's estimate of it, or
-// q.k~ for methods that read a shadow. They may be null for quest.
+// The inputs of one query head. Scores are scale * q.k + bias; for bernoulli an estimate of that,
+// and for methods that read a shadow with k~ less the mean key in place of k. quest has neither
+// scores nor weights.
 struct Head {
   // [n] scores, then -inf up to a multiple of kBlock; also -inf before `first`, back to a multiple.
   const float* scores = nullptr;
@@ -30,16 +31,16 @@ struct Head {
   const float* exp_weights = nullptr;
   double exp_weight_total = 0;  // their sum
   float top = 0;
-  // [n] round(exp_weights_j * 2^30). Sums of integers do not depend on order, so that draws are
-  // equal however keys are tiled. If all are zero (every key is masked), no method is called.
+  // [n] round(exp_weights_j * 2^30), not all 0. Sums of integers do not depend on order, so that
+  // draws are equal however keys are tiled.
   const uint32_t* weights = nullptr;
-  const uint64_t* block_weights = nullptr;  // sums over kBlock keys
+  const uint64_t* block_weights = nullptr;  // sums over keys b * kBlock .. (b + 1) * kBlock - 1
   uint64_t weight_total = 0;
   // The keys are first..n-1; older ones are outside of the sliding window. Arrays are undefined
   // before the block of `first`.
   int first = 0;
   int n = 0;
-  // S, above 0 for methods that use it. It is below keys(), or with exactAbove=never at most
+  // S, above 0. For methods that use it, S is below keys(), or with exactAbove=never at most
   // kMostDraws.
   uint32_t budget = 0;
   int keys() const { return n - first; }
@@ -58,11 +59,11 @@ struct Head {
   const float* bias = nullptr;   // [n] or null
   float scale = 1;
 
-  // Returns four random words. The stages' blocks are in kHeadDomains.
+  // Returns four random words. kHeadDomains says which stage uses which blocks.
   std::array<uint32_t, 4> random(uint32_t block) const {
     return philox(seed, sequence, step, stream, block);
   }
-  // Returns s_j computed from the exact key. The caller counts the read.
+  // Returns scale * q.k_j + bias_j from the exact key. The caller counts the read.
   float exactScore(int j) const;
   // Adds weight * v_j to out [head_dim].
   void addValue(int j, float weight, float* out) const;
@@ -79,21 +80,21 @@ struct Selection {
   // All draws, repetitions and always-read rows included, as the table's column `draws` says.
   uint64_t draws = 0;
   // Exact keys read after the score stage: none, those of `rows`, those and the ones in `bits`
-  // (pilots), or all.
+  // (pilots), or all of the head's keys.
   uint64_t key_rows = 0;
-  uint64_t extra_key_bytes = 0;   // other reads of the keys, equal for all heads (bounds)
+  uint64_t extra_key_bytes = 0;   // bounds read, the same for all heads of the group
   uint64_t extra_value_rows = 0;  // value rows read and not in `rows`; all are in `bits`
-  float finite_population = 1;    // (1 - b / n_s): scales the error of sampling without replacement
-  bool error_known = true;        // false for methods with OwnError::kUnknown
-  // The log-sum of methods with estimated scores, if sets_lse. NaN or +inf if an exact score was
-  // not finite: the step is then refused.
+  float finite_population = 1;    // 1 - b / n_s without replacement: scales the variance
+  bool error_known = true;        // false: HeadStatistics::relative_error is -1
+  // If sets_lse: the head's log-sum, in place of that of `scores`. If it is NaN or +inf, the step
+  // is refused.
   float lse = 0;
   bool sets_lse = false;
 
   // Scratch, which lives between calls so that nothing is allocated.
   std::vector<uint64_t> thresholds;
   std::vector<int32_t> order;
-  std::vector<uint64_t> bits;  // [n / 64 + 1], of rows
+  std::vector<uint64_t> bits;  // [n / 64 + 1], a bit a position
   std::vector<float> buffer;
   std::vector<double> sums;
 
@@ -106,7 +107,7 @@ struct Selection {
 };
 
 // A method's select function.
-// Requires: at least one of the head's weights is not 0.
+// Requires: a head with weights has one that is not 0.
 using Select = void(const Head&, Selection*);
 using SelectFunction = Select*;
 
@@ -116,5 +117,8 @@ using SelectFunction = Select*;
   Select select;
 ALLOT_METHODS(ALLOT_DECLARE_SELECT)
 #undef ALLOT_DECLARE_SELECT
+
+// Returns the method's function.
+SelectFunction selectOf(Method method);
 
 }  // namespace allot::kernels

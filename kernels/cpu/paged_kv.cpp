@@ -11,13 +11,13 @@
 namespace allot::kernels {
 namespace {
 
-// Round to nearest even, of a number.
+// Rounds a float that is not NaN to bfloat16, to nearest even.
 inline uint16_t rounded(uint32_t bits) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// True if the cache holds all of `count` values as finite numbers. The least magnitude that it does
-// not is infinity, or what rounds to it: half a step above the largest bfloat16.
+// Returns true if all `count` values are finite as elements of the cache. `limit` is the least
+// magnitude that is not: infinity, or half a step above the largest bfloat16, which rounds to it.
 bool holdsAll(Element element, const float* values, int count) {
   const int32_t limit = element == Element::kFloat32 ? 0x7f800000 : 0x7f7f8000;
   int32_t bad = 0;
@@ -50,7 +50,8 @@ class Append {
       return "page_table: " + name + " ends at position " + std::to_string(end) + ", beyond its " +
              std::to_string(in_.max_pages) + " pages of " + std::to_string(kv_.page_size);
     }
-    // The first page too: it holds the sequence's mean key. And that of the newest sum of values.
+    // The first page, too, which has the sequence's mean key, and the page with the newest sum of
+    // values.
     const int64_t oldest = kv_.value_sums && start > 0 ? start - 1 : start;
     for (int64_t i = 0; i * kv_.page_size < end; ++i) {
       if (i > 0 && (i + 1) * kv_.page_size <= oldest) continue;
@@ -106,7 +107,7 @@ class Append {
     return std::nullopt;
   }
 
-  // The mean of what the cache holds, so that a shadow is a function of the cache alone.
+  // Averages the keys as the cache holds them, so that a shadow is a function of the cache alone.
   void setMeanKey(int row, int head) const {
     float* mean_key =
         kv_.mean_keys + (static_cast<int64_t>(pages(row)[0]) * kv_.kv_heads + head) * kv_.head_dim;
@@ -131,7 +132,7 @@ class Append {
       const T* key = static_cast<const T*>(kv_.keys) + from;
       T* low = static_cast<T*>(kv_.bounds) + from / kv_.head_dim / kTileKeys * 2 * kv_.head_dim;
       T* high = low + kv_.head_dim;
-      // The bounds of a page's earlier use are dropped by the first key of a tile.
+      // The first key of a tile replaces the bounds that an earlier sequence left in the page.
       const bool first = position % kTileKeys == 0;
       for (int d = 0; d < kv_.head_dim; ++d) {
         const float x = numberOf(key[d]);

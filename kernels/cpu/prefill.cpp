@@ -1,10 +1,10 @@
 // Exact attention of blocks of queries over lists of key blocks.
 //
-// A block of keys is widened to float32 once for its 64 queries and laid out channel by channel, so
+// A block of keys is widened to float32 for a block of queries and laid out channel by channel, so
 // that 32 scores are sums side by side, each one chain over the channels; values are laid out key
 // by key, and each output is one chain over the keys. Neither depends on what else is computed
-// beside it. The softmax is online: sums and outputs are rescaled when a block brings a larger
-// maximum.
+// beside it. Except over sampled blocks the softmax is online: sums and outputs are rescaled when a
+// block brings a larger maximum.
 #include "allot/kernels/prefill.h"
 
 #include <algorithm>
@@ -25,9 +25,10 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 template <typename T>
-ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key, float* keys,
-                         float* to) {
-  for (int d = 0; d < head_dim; d += 16) {
+ALLOT_INLINE void layOutAs(const PagedKv& kv, int64_t offset, int at_key, float* keys, float* to) {
+  const T* key = static_cast<const T*>(kv.keys) + offset;
+  const T* value = static_cast<const T*>(kv.values) + offset;
+  for (int d = 0; d < kv.head_dim; d += 16) {
     const Float16 k = loadElements(key + d);
     for (int i = 0; i < 16; ++i) keys[(d + i) * kBlockKeys + at_key] = k[i];
     at(to + d) = loadElements(value + d);
@@ -35,25 +36,24 @@ ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key,
 }
 
 ALLOT_CLONES
-void layOutFloat(const float* key, const float* value, int head_dim, int at_key, float* keys,
-                 float* to) {
-  layOut(key, value, head_dim, at_key, keys, to);
-}
-ALLOT_CLONES
-void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at_key, float* keys,
-                float* to) {
-  layOut(key, value, head_dim, at_key, keys, to);
+void layOut(const PagedKv& kv, int64_t offset, int at_key, float* keys, float* to) {
+  if (kv.element == Element::kFloat32) {
+    layOutAs<float>(kv, offset, at_key, keys, to);
+  } else {
+    layOutAs<uint16_t>(kv, offset, at_key, keys, to);
+  }
 }
 
-// The largest of the scores from..to - 1.
+// Returns the largest of the scores from..to - 1.
 float largestOf(const float* scores, int from, int to) {
   float largest = kMinusInfinity;
   for (int j = from; j < to; ++j) largest = std::max(largest, scores[j]);
   return largest;
 }
 
-// One query's scores of the keys from..to - 1 of the block become exp(s - top), those of the
-// others of its `width` keys 0. False if a score is not finite.
+// Turns one query's scores of a block of `width` keys into exp(s - top), and into 0 outside of the
+// keys from..to - 1. Raises top to the block's largest score, rescales total and sums, and adds the
+// weights to total. Returns false if a score is not finite.
 ALLOT_CLONES
 bool expWeights(float* scores, int from, int to, int width, int channels, float* top, double* total,
                 float* sums) {
@@ -87,7 +87,7 @@ bool expWeights(float* scores, int from, int to, int width, int channels, float*
   return true;
 }
 
-// One query's scores of the keys from..to - 1 become exp(s - lse), those of the others 0.
+// Turns one query's scores of the keys from..to - 1 into exp(s - lse), those of the others into 0.
 ALLOT_CLONES
 void shares(float* scores, int from, int to, int width, float lse) {
   std::fill_n(scores, from, kMinusInfinity);
@@ -95,8 +95,8 @@ void shares(float* scores, int from, int to, int width, float lse) {
   for (int j = 0; j < width; j += 16) at(scores + j) = expOf(load(scores + j) - lse);
 }
 
-// log of the sum of exp(s) over the keys from..to - 1, -inf without any. False if a score is not
-// finite.
+// Computes log of the sum of exp(s) over the keys from..to - 1, -inf without any. Returns false if
+// a score is not finite.
 bool logSumOf(const float* scores, int from, int to, float* lse) {
   *lse = kMinusInfinity;
   const float largest = largestOf(scores, from, to);
@@ -201,7 +201,7 @@ class BlockRun {
   // The key blocks that causality and the window leave are firstKeys()..lastKeys().
   int firstKeys() const { return oldest_ / keys_; }
   int lastKeys() const { return (end_ - 1) / keys_; }
-  // Of keys and values.
+  // Returns the bytes of the keys and values that any of the queries sees.
   uint64_t denseBytes() const {
     return 2 * static_cast<uint64_t>(end_ - oldest_) * static_cast<uint64_t>(kv_.head_dim) *
            bytesOf(kv_.element);
@@ -223,7 +223,7 @@ class BlockRun {
     std::fill_n(s_.total, kBlockQueries, 0.0);
   }
 
-  // False if a score is not finite.
+  // Adds a block of keys to the sums. Returns false if a score is not finite.
   bool take(int block) {
     const int start = block * keys_;
     const Range keys = score(block);
@@ -245,7 +245,7 @@ class BlockRun {
     return true;
   }
 
-  // Sampled blocks, between start() and finish(). False if a score is not finite.
+  // Adds sampled blocks, between start() and finish(). Returns false if a score is not finite.
   bool sample(const QueryDraws& draws) {
     const int blocks = lastKeys() - firstKeys() + 1;
     const uint32_t budget = draws.budgets ? draws.budgets[head_] : draws.budget;
@@ -258,7 +258,7 @@ class BlockRun {
     }
     if (!weigh(blocks)) return false;
     uint64_t total = 0;
-    for (int b = 0; b < blocks; ++b) total += s_.weights[static_cast<size_t>(b)];
+    for (int b = 0; b < blocks; ++b) total += s_.weights[b];
     assert(total > 0);  // each query's weights sum to 2^30
     const uint32_t offset = offsetOf(
         philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
@@ -266,7 +266,7 @@ class BlockRun {
     uint64_t prefix = 0;
     uint32_t drawn = systematicDrawsBelow(0, total, budget, offset);
     for (int b = 0; b < blocks; ++b) {
-      const uint64_t weight = s_.weights[static_cast<size_t>(b)];
+      const uint64_t weight = s_.weights[b];
       prefix += weight;
       const uint32_t below = systematicDrawsBelow(prefix, total, budget, offset);
       if (below > drawn) {
@@ -304,7 +304,8 @@ class BlockRun {
            bytesOf(kv_.element);
   }
 
-  // The block's scores of all queries; the positions of the keys that any of them sees.
+  // Computes the block's scores of all queries. Returns the positions of the keys that any query
+  // sees.
   Range score(int block) {
     const int start = block * keys_;
     const Range keys = {std::max(oldest_, start), std::min(end_, start + keys_)};
@@ -316,11 +317,12 @@ class BlockRun {
     return keys;
   }
 
-  // Computes every block's weight as an integer, the sum over queries of their attention on it
-  // times 2^30; top becomes the queries' log-normaliser and total 1, for finish().
+  // Computes every block's weight as an integer: the sum over queries of their attention on it,
+  // times 2^30. Sets top to the queries' log-sums and total to 1, for finish(). Returns false if a
+  // score is not finite.
   bool weigh(int blocks) {
     s_.block_lse.resize(static_cast<size_t>(blocks) * kBlockQueries);
-    s_.weights.assign(static_cast<size_t>(blocks), 0);
+    s_.weights.assign(blocks, 0);
     for (int b = 0; b < blocks; ++b) {
       const Range keys = score(firstKeys() + b);
       ++s_.statistics.blocks;
@@ -328,7 +330,7 @@ class BlockRun {
       for (int q = 0; q < padded_; ++q) {
         const Range seen = seenBy(q, start, keys.from, keys.to);
         if (!logSumOf(s_.scores + q * kBlockKeys, seen.from, seen.to,
-                      &s_.block_lse[static_cast<size_t>(b * kBlockQueries + q)])) {
+                      &s_.block_lse[b * kBlockQueries + q])) {
           return false;
         }
       }
@@ -346,14 +348,11 @@ class BlockRun {
       for (int q = 0; begin_ + q < end_; ++q) {
         weight += std::exp(static_cast<double>(lseOf(b, q)) - s_.top[q]);
       }
-      s_.weights[static_cast<size_t>(b)] =
-          static_cast<uint64_t>(std::llround(std::ldexp(weight, 30)));
+      s_.weights[b] = static_cast<uint64_t>(std::llround(std::ldexp(weight, 30)));
     }
     return true;
   }
-  float lseOf(int block, int q) const {
-    return s_.block_lse[static_cast<size_t>(block * kBlockQueries + q)];
-  }
+  float lseOf(int block, int q) const { return s_.block_lse[block * kBlockQueries + q]; }
 
   // Adds the block's exact attention times `factor` to the outputs.
   void takeDrawn(int block, double factor) {
@@ -378,14 +377,14 @@ class BlockRun {
            (static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_) * kv_.head_dim;
   }
 
-  // Of the keys from..to - 1 those that a query attends to, counted from the block's start.
+  // Returns those of the keys from..to - 1 that query q attends to, counted from the block's start.
   Range seenBy(int q, int start, int from, int to) const {
     const int position = begin_ + q;
     if (position >= end_) return {0, 0};
     return {std::max(from, in_.oldest(position)) - start, std::min(to, position + 1) - start};
   }
 
-  // A score that is not finite is no reason to: it is found where it counts.
+  // Returns true if `skip` skips the block. NaN and +inf do not skip, so that take() refuses them.
   bool skips(int start, int from, int to) const {
     for (int q = 0; q < padded_; ++q) {
       const Range seen = seenBy(q, start, from, to);
@@ -397,7 +396,8 @@ class BlockRun {
     return true;
   }
 
-  // Keys and values from..to - 1 of the block that starts at `start`; zeros for the others.
+  // Writes keys and values from..to - 1 of the block that starts at `start`, and zeros for the
+  // others.
   void layOutKeys(int start, int from, int to) {
     const int d = kv_.head_dim;
     if (from > start || to < start + width_) {
@@ -407,16 +407,8 @@ class BlockRun {
     for (int j = from; j < to; ++j) {
       const int64_t offset =
           kv_.offset(in_.page_table[j / kv_.page_size], kv_head_, j % kv_.page_size);
-      float* to_value = s_.values.data() + static_cast<int64_t>(j - start) * channels_;
-      if (kv_.element == Element::kFloat32) {
-        layOutFloat(static_cast<const float*>(kv_.keys) + offset,
-                    static_cast<const float*>(kv_.values) + offset, d, j - start, s_.keys.data(),
-                    to_value);
-      } else {
-        layOutHalf(static_cast<const uint16_t*>(kv_.keys) + offset,
-                   static_cast<const uint16_t*>(kv_.values) + offset, d, j - start, s_.keys.data(),
-                   to_value);
-      }
+      layOut(kv_, offset, j - start, s_.keys.data(),
+             s_.values.data() + static_cast<int64_t>(j - start) * channels_);
     }
   }
 
@@ -426,10 +418,10 @@ class BlockRun {
   PrefillScratch& s_;
   int head_, kv_head_ = 0, channels_ = 0;
   int keys_;                 // in a block
-  int width_ = 0;            // the same up to whole tiles
+  int width_ = 0;            // keys_, rounded up to whole tiles
   int begin_ = 0, end_ = 0;  // the queries' positions
-  int padded_ = 0;           // queries up to whole tiles
-  int oldest_ = 0;           // key that any of them sees
+  int padded_ = 0;           // queries, rounded up to whole tiles
+  int oldest_ = 0;           // key that any query sees
   float log_skip_ = 0;
 };
 
@@ -457,7 +449,8 @@ PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = def
 
 namespace {
 
-// `draws` and `list` exclude each other; without either: dense.
+// Attends to sampled blocks (`draws`), to a list or, without either, to all keys.
+// Requires: draws or list is null.
 std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, const KeyBlocks* list,
                                   const QueryDraws* draws, PrefillWorkspace* workspace,
                                   const PrefillOutputs& out) {
@@ -474,9 +467,10 @@ std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, co
   const KeyBlocks sizes = list ? *list : KeyBlocks{};
   const int blocks = queryBlocks(in, sizes.query_block);
   const int first_block = firstQueryBlock(in, sizes.query_block);
-  // The longest rows last begun would keep one thread busy while the others wait.
+  // The last query blocks have the most keys and go first: begun last, they would keep one thread
+  // busy while the others wait.
   auto body = [&](int thread, int item) {
-    PrefillScratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    PrefillScratch& scratch = space.scratch[thread];
     const int head = item % in.heads, block = blocks - 1 - item / in.heads;
     BlockRun run(kv, in, sizes, out, &scratch, head, first_block + block);
     scratch.statistics.dense_blocks += static_cast<uint64_t>(run.lastKeys() - run.firstKeys() + 1);

@@ -1,6 +1,6 @@
 #pragma once
-// The scratch memory of a prefill, which its stages share. Private to kernels/cpu. The workspace's
-// one caller owns it; during a call each thread has its own PrefillScratch.
+// The threads and scratch memory of a prefill. Private to kernels/cpu. The workspace's one caller
+// owns it; during a call each thread has its own PrefillScratch.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ inline int channelsOf(int head_dim) {
 
 // One thread's scratch, for one head of one query block at a time.
 struct PrefillScratch {
-  std::vector<float> queries;  // [64, head_dim], scaled; zeros without a query
+  std::vector<float> queries;  // [64, head_dim], times `scale`; zeros up to a tile
   std::vector<float> keys;     // [head_dim, 64]; zeros for keys that no query of the block sees
   std::vector<float> values;   // [64, channels], channels = channelsOf(head_dim)
   std::vector<float> sums;     // [64, channels] outputs times their softmax's sum
@@ -52,7 +52,7 @@ struct PrefillWorkspace::Impl {
   std::vector<PrefillScratch> scratch;
 };
 
-// Returns nothing, or one sentence that names the tensor and the entry that is refused.
+// Returns nothing, or one sentence that says what is refused.
 std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& in);
 
 }  // namespace allot::kernels

@@ -20,15 +20,15 @@ constexpr int kSaleKeys = 32;
 constexpr int kLargestCode = 7;
 constexpr float kKeepsAll = 1e-5f;
 
-// Blocks that are local to a row block which sees `seen` of them: at least four, so that what is
-// left between them and the first is in fours.
+// Returns how many of the `seen` key blocks that a query block sees are always kept as the newest:
+// 4 to 7, so that the number of blocks between these and the first is a multiple of four; or all.
 int localBlocks(int seen) { return std::min(seen, 4 + ((seen - 5) % 4 + 4) % 4); }
 
 // codes = round(x / scale) to nearest even, with the group's largest value at 7.
 float scaleOf(float largest) { return largest / static_cast<float>(kLargestCode); }
 float codeOf(float x, float scale) { return scale > 0 ? std::nearbyint(x / scale) : 0.0f; }
 
-// One head: its keys and queries less their means, and their codes.
+// One head: its keys less their mean, its queries, and the codes of both.
 class SaleHead {
  public:
   SaleHead(const PagedKv& kv, const PrefillInputs& in, int head, const SaleOptions& options)
@@ -46,8 +46,8 @@ class SaleHead {
     }
   }
 
-  // Adds the key blocks of the queries begin..end - 1, which are of one row block. False if a score
-  // is not finite.
+  // Adds the key blocks of the queries begin..end - 1, which are of one query block. Returns false
+  // if a score is not finite.
   bool select(int begin, int end, std::vector<uint32_t>* blocks) {
     const int seen = (end + kSaleKeys - 1) / kSaleKeys;
     const int local = localBlocks(seen);
@@ -90,35 +90,34 @@ class SaleHead {
 
   void readKeys(const PagedKv& kv, int kv_head) {
     keys_.assign(static_cast<size_t>(end_) * d_, 0.0f);
-    std::vector<double> mean(static_cast<size_t>(d_));
+    std::vector<double> mean(d_);
     oldest_ = in_.oldest(in_.first);
     for (int j = oldest_; j < end_; ++j) {
       const int64_t offset = kv.offset(in_.page_table[j / kv.page_size], kv_head, j % kv.page_size);
       float* to = keys_.data() + static_cast<int64_t>(j) * d_;
       for (int i = 0; i < d_; ++i) {
         to[i] = keyAt(kv, offset + i);
-        mean[static_cast<size_t>(i)] += static_cast<double>(to[i]);
+        mean[i] += static_cast<double>(to[i]);
       }
     }
     for (double& x : mean) x /= end_ - oldest_;
     for (int j = oldest_; j < end_; ++j) {
       float* to = keys_.data() + static_cast<int64_t>(j) * d_;
-      for (int i = 0; i < d_; ++i) to[i] -= static_cast<float>(mean[static_cast<size_t>(i)]);
+      for (int i = 0; i < d_; ++i) to[i] -= static_cast<float>(mean[i]);
     }
   }
 
   void readQueries(int head) {
     queries_.resize(static_cast<size_t>(in_.count) * d_);
-    mean_query_.assign(static_cast<size_t>(d_), 0.0f);
-    std::vector<double> mean(static_cast<size_t>(d_));
+    mean_query_.assign(d_, 0.0f);
+    std::vector<double> mean(d_);
     for (int q = 0; q < in_.count; ++q) {
       const float* from = in_.queries + (static_cast<int64_t>(q) * in_.heads + head) * d_;
       std::copy_n(from, d_, queries_.data() + static_cast<int64_t>(q) * d_);
-      for (int i = 0; i < d_; ++i) mean[static_cast<size_t>(i)] += static_cast<double>(from[i]);
+      for (int i = 0; i < d_; ++i) mean[i] += static_cast<double>(from[i]);
     }
     for (int i = 0; i < d_; ++i) {
-      mean_query_[static_cast<size_t>(i)] =
-          static_cast<float>(mean[static_cast<size_t>(i)] / in_.count);
+      mean_query_[i] = static_cast<float>(mean[i] / in_.count);
     }
   }
 
@@ -126,8 +125,8 @@ class SaleHead {
   // each.
   void codeKeys() {
     key_codes_.assign(keys_.size(), 0.0f);
-    key_scales_.assign(static_cast<size_t>(end_), 0.0f);
-    mean_scores_.assign(static_cast<size_t>(end_), 0.0f);
+    key_scales_.assign(end_, 0.0f);
+    mean_scores_.assign(end_, 0.0f);
     for (int block = oldest_ / kSaleKeys * kSaleKeys; block < end_; block += kSaleKeys) {
       const int from = std::max(block, oldest_), to = std::min(block + kSaleKeys, end_);
       float largest[4] = {};
@@ -137,15 +136,14 @@ class SaleHead {
       }
       for (int j = from; j < to; ++j) {
         const float scale = scaleOf(largest[j % 8 / 2]);
-        key_scales_[static_cast<size_t>(j)] = scale;
+        key_scales_[j] = scale;
         float* codes = key_codes_.data() + static_cast<int64_t>(j) * d_;
         double mean = 0;
         for (int i = 0; i < d_; ++i) {
           codes[i] = codeOf(key(j)[i], scale);
-          mean += static_cast<double>(mean_query_[static_cast<size_t>(i)]) *
-                  static_cast<double>(key(j)[i]);
+          mean += static_cast<double>(mean_query_[i]) * static_cast<double>(key(j)[i]);
         }
-        mean_scores_[static_cast<size_t>(j)] = static_cast<float>(mean);
+        mean_scores_[j] = static_cast<float>(mean);
       }
     }
   }
@@ -153,13 +151,11 @@ class SaleHead {
   // Within 16 queries rows r and r + 8 share a scale.
   void codeQueries() {
     query_codes_.resize(queries_.size());
-    query_scales_.resize(static_cast<size_t>(in_.count));
+    query_scales_.resize(in_.count);
     for (int tile = in_.first / 16 * 16; tile < end_; tile += 16) {
       const int from = std::max(tile, in_.first), to = std::min(tile + 16, end_);
       float largest[8] = {};
-      const auto centred = [&](int p, int i) {
-        return query(p)[i] - mean_query_[static_cast<size_t>(i)];
-      };
+      const auto centred = [&](int p, int i) { return query(p)[i] - mean_query_[i]; };
       for (int p = from; p < to; ++p) {
         for (int i = 0; i < d_; ++i) {
           largest[p % 8] = std::max(largest[p % 8], std::fabs(centred(p, i)));
@@ -167,21 +163,23 @@ class SaleHead {
       }
       for (int p = from; p < to; ++p) {
         const float scale = scaleOf(largest[p % 8]);
-        query_scales_[static_cast<size_t>(p - in_.first)] = scale;
+        query_scales_[p - in_.first] = scale;
         float* codes = query_codes_.data() + static_cast<int64_t>(p - in_.first) * d_;
         for (int i = 0; i < d_; ++i) codes[i] = codeOf(centred(p, i), scale);
       }
     }
   }
 
-  // With keys less their mean, as the rounded scores have them: a row's softmax does not see it.
+  // Returns the score with the key less the mean key, as rounded scores have it. Softmax does not
+  // depend on the mean.
   float exactScore(int p, int j) const {
     float score = 0;
     for (int i = 0; i < d_; ++i) score += query(p)[i] * key(j)[i];
     return in_.scale * score;
   }
 
-  // Returns true if a pair's score reaches its row's threshold.
+  // Returns true if the score of a query of begin..end - 1 and a key of the block reaches the
+  // query's threshold.
   bool reaches(int begin, int end, int block, const std::vector<float>& thresholds) {
     const int from = block * kSaleKeys;
     // Products of codes are whole numbers below 2^24: exact in any order.
@@ -205,11 +203,9 @@ class SaleHead {
       for (int j = std::max(from, in_.oldest(p)); j < from + kSaleKeys; ++j) {
         float score = dots_[static_cast<size_t>(p - begin) * kSaleKeys + (j - from)];
         if (!exact_) {
-          score = query_scales_[static_cast<size_t>(p - in_.first)] *
-                      key_scales_[static_cast<size_t>(j)] * score +
-                  mean_scores_[static_cast<size_t>(j)];
+          score = query_scales_[p - in_.first] * key_scales_[j] * score + mean_scores_[j];
         }
-        if (in_.scale * score >= thresholds[static_cast<size_t>(p - begin)]) return true;
+        if (in_.scale * score >= thresholds[p - begin]) return true;
       }
     }
     return false;
@@ -220,7 +216,7 @@ class SaleHead {
   int oldest_ = 0;
   bool exact_;
   float tau_;
-  std::vector<float> keys_;     // [end, d], less their mean
+  std::vector<float> keys_;     // [end, d], less their mean; zeros before oldest_
   std::vector<float> queries_;  // [count, d]
   std::vector<float> mean_query_;
   std::vector<float> key_codes_, key_scales_;  // codes as floats
@@ -244,7 +240,7 @@ std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in
   lists->key_block = kSaleKeys;
   const int blocks = queryBlocks(in, kSaleQueries), first = firstQueryBlock(in, kSaleQueries);
   std::vector<std::vector<uint32_t>> kept(static_cast<size_t>(in.heads) * blocks);
-  std::vector<char> failed(static_cast<size_t>(in.heads));
+  std::vector<char> failed(in.heads);
   auto body = [&](int, int head) {
     SaleHead own(kv, in, head, options);
     for (int b = 0; b < blocks; ++b) {
@@ -252,13 +248,13 @@ std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in
       const int end = std::min(in.first + in.count, (first + b + 1) * kSaleQueries);
       if (!own.select(begin, end,
                       &kept[static_cast<size_t>(head) * blocks + static_cast<size_t>(b)])) {
-        failed[static_cast<size_t>(head)] = 1;
+        failed[head] = 1;
       }
     }
   };
   if (blocks > 0) workspace->impl().pool.forEach(in.heads, body);
   for (int head = 0; head < in.heads; ++head) {
-    if (!failed[static_cast<size_t>(head)]) continue;
+    if (!failed[head]) continue;
     return "scores of head " + std::to_string(head) +
            " are not finite: keys or queries are too large for float32, or were not written by "
            "appendKv";

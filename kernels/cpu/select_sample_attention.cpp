@@ -18,8 +18,8 @@
 namespace allot::kernels {
 namespace {
 
-// The bins of largest sums, ties to the lower bin, that hold at least `share` of all: true for
-// them.
+// Returns true for the fewest bins that hold at least `share` of the total, largest first; ties go
+// to the lower bin. With a share of 1: for all bins.
 std::vector<bool> heaviest(const std::vector<uint64_t>& sums, double share) {
   std::vector<bool> chosen(sums.size(), share >= 1);
   if (share >= 1) return chosen;
@@ -46,8 +46,8 @@ struct Bins {
   std::vector<uint64_t> slashes;  // by distance
 };
 
-// The attention of one head's sampled queries, each scaled to a sum of 2^30. False if a score is
-// not finite.
+// Adds the attention of one head's sampled queries to the bins, each query's scaled to a sum of
+// about 2^30. Returns false if a score is not finite.
 bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bins* bins) {
   const int end = in.first + in.count, d = kv.head_dim;
   const int begin = std::max(in.first, end - block), rows = end - begin;
@@ -62,8 +62,8 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
   const int kv_head = head / (in.heads / kv.kv_heads);
   exactScores({&kv, in.page_table, kv_head, end, in.oldest(begin)}, queries.data(), rows, in.scale,
               scores.data(), stride);
-  std::vector<float> exp_weights(static_cast<size_t>(stride));
-  std::vector<uint32_t> weights(static_cast<size_t>(stride));
+  std::vector<float> exp_weights(stride);
+  std::vector<uint32_t> weights(stride);
   std::vector<uint64_t> block_weights(static_cast<size_t>(stride / kBlock));
   for (int r = 0; r < rows; ++r) {
     const int position = begin + r, first = in.oldest(position), n = position + 1;
@@ -76,8 +76,8 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
     for (int j = first; j < n; ++j) {
       // Below 2^60: a weight is at most 2^30.
       const uint64_t share = (uint64_t{weights[j]} << 30) / total;
-      bins->columns[static_cast<size_t>(j / block)] += share;
-      bins->slashes[static_cast<size_t>((position - j) / block)] += share;
+      bins->columns[j / block] += share;
+      bins->slashes[(position - j) / block] += share;
     }
   }
   return true;
@@ -102,26 +102,23 @@ std::optional<std::string> selectSampleAttention(const PagedKv& kv, const Prefil
   lists->begin.assign(1, 0);
   lists->blocks.clear();
   const int blocks = queryBlocks(in, block), first = firstQueryBlock(in, block);
-  if (blocks == 0) {
-    lists->begin.assign(static_cast<size_t>(in.heads) * blocks + 1, 0);
-    return std::nullopt;
-  }
+  if (blocks == 0) return std::nullopt;
   const auto last = static_cast<size_t>(first + blocks);
-  std::vector<Bins> bins(static_cast<size_t>(in.heads));
-  std::vector<char> failed(static_cast<size_t>(in.heads));
+  std::vector<Bins> bins(in.heads);
+  std::vector<char> failed(in.heads);
   auto body = [&](int, int head) {
-    Bins& own = bins[static_cast<size_t>(head)];
+    Bins& own = bins[head];
     own = {std::vector<uint64_t>(last), std::vector<uint64_t>(last)};
-    failed[static_cast<size_t>(head)] = sample(kv, in, block, head, &own) ? 0 : 1;
+    failed[head] = sample(kv, in, block, head, &own) ? 0 : 1;
   };
   workspace->impl().pool.forEach(in.heads, body);
   for (int head = 0; head < in.heads; ++head) {
-    if (failed[static_cast<size_t>(head)]) {
+    if (failed[head]) {
       return "scores of head " + std::to_string(head) +
              " are not finite: keys or queries are too large for float32, or were not written by "
              "appendKv";
     }
-    const Bins& own = bins[static_cast<size_t>(head)];
+    const Bins& own = bins[head];
     const auto columns = heaviest(own.columns, options.alpha_column);
     const auto slashes = heaviest(own.slashes, options.alpha_slash);
     for (int p = first; p < first + blocks; ++p) {
@@ -129,7 +126,7 @@ std::optional<std::string> selectSampleAttention(const PagedKv& kv, const Prefil
         // Tokens of blocks p - j apart are p - j or p - j - 1 whole blocks apart.
         const auto apart = static_cast<size_t>(p - j);
         const bool slash = slashes[apart] || (apart > 0 && slashes[apart - 1]);
-        if (j == p || columns[static_cast<size_t>(j)] || slash) {
+        if (j == p || columns[j] || slash) {
           lists->blocks.push_back(static_cast<uint32_t>(j));
         }
       }

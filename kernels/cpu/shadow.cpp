@@ -21,25 +21,21 @@ constexpr int kVector = 64;           // bytes: 16 keys, 4 features
 constexpr int kHeadsAtOnce = 4;       // query heads scored together
 constexpr float kLargestQuery = 127;  // symmetric, so that a query and its negative round alike
 
-uint32_t load32(const uint8_t* from) {
-  uint32_t word;
+template <typename Word>
+Word loadWord(const void* from) {
+  Word word;
   std::memcpy(&word, from, sizeof word);
   return word;
 }
+uint32_t load32(const uint8_t* from) { return loadWord<uint32_t>(from); }
 void store32(uint8_t* to, uint32_t word) { std::memcpy(to, &word, sizeof word); }
 
-uint64_t load64(const uint8_t* from) {
-  uint64_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
-
-// Where the third bits start in a tile of 3-bit codes.
+// Returns where the third bits start in a tile of 3-bit codes, in bytes.
 int thirdBits(int head_dim) { return head_dim / 16 * kVector; }
 
 // ---- Plain C++.
 
-// The codes of vector v, unsigned.
+// Writes the codes of vector v, unsigned.
 template <int Bits>
 void unpack(const uint8_t* tile, int head_dim, int v, uint8_t* codes) {
   for (int i = 0; i < kVector; ++i) {
@@ -48,7 +44,7 @@ void unpack(const uint8_t* tile, int head_dim, int v, uint8_t* codes) {
     } else if constexpr (Bits == 4) {
       codes[i] = tile[v / 2 * kVector + i] >> (v % 2 * 4) & 0x0f;
     } else {
-      const uint64_t third = load64(tile + thirdBits(head_dim) + v * 8);
+      const uint64_t third = loadWord<uint64_t>(tile + thirdBits(head_dim) + v * 8);
       codes[i] = static_cast<uint8_t>((tile[v / 4 * kVector + i] >> (v % 4 * 2) & 0x03) |
                                       (third >> i & 1) << 2);
     }
@@ -75,16 +71,12 @@ void dotsPlain(const uint8_t* tile, const uint8_t*, int head_dim, const int8_t* 
 
 #ifdef ALLOT_X86
 
-int32_t fourFeatures(const int8_t* query) {
-  int32_t word;
-  std::memcpy(&word, query, sizeof word);
-  return word;
-}
+int32_t fourFeatures(const int8_t* query) { return loadWord<int32_t>(query); }
 
 // ---- AVX-512 with VNNI: one instruction multiplies 64 codes and sums groups of four, without
 // saturation.
 
-// Vectors 4v .. 4v + 3 of a tile.
+// Writes the codes of vectors 4v .. 4v + 3 of a tile.
 template <int Bits>
 ALLOT_VNNI inline void unpackVnni(const uint8_t* tile, int head_dim, int v, __m512i* codes) {
   if constexpr (Bits == 8) {
@@ -103,7 +95,7 @@ ALLOT_VNNI inline void unpackVnni(const uint8_t* tile, int head_dim, int v, __m5
                               _mm512_srli_epi16(packed, 6)};
     for (int i = 0; i < 4; ++i) {
       const __m512i two = _mm512_and_si512(parts[i], low);
-      const __mmask64 third = load64(tile + thirdBits(head_dim) + (4 * v + i) * 8);
+      const __mmask64 third = loadWord<uint64_t>(tile + thirdBits(head_dim) + (4 * v + i) * 8);
       codes[i] = _mm512_mask_add_epi8(two, third, two, four);
     }
   }
@@ -147,15 +139,15 @@ void dotsVnni(const uint8_t* tile, const uint8_t* ahead, int head_dim, const int
   }
 }
 
-// ---- AVX2. Its byte product sums pairs in 16 bits and saturates: 2 * 255 * 127 is too much, so
-// that 8-bit codes go through it as two nibbles (2 * 15 * 127 is not).
+// ---- AVX2. Its byte product sums pairs in 16 bits and saturates. 2 * 255 * 127 is too much, so
+// that 8-bit codes are multiplied as two nibbles, each pair at most 2 * 15 * 127.
 
 ALLOT_AVX2 inline __m256i addNibbles(__m256i total, __m256i codes, __m256i query) {
   const __m256i pairs = _mm256_maddubs_epi16(codes, query);
   return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Half a vector (8 keys, 4 features) for vectors of 8 bits.
+// Adds the products of half a vector (8 keys, 4 features) of 8-bit codes.
 ALLOT_AVX2 inline __m256i addBytes(__m256i total, __m256i codes, __m256i query) {
   const __m256i low = _mm256_set1_epi8(0x0f);
   const __m256i high =
@@ -164,7 +156,7 @@ ALLOT_AVX2 inline __m256i addBytes(__m256i total, __m256i codes, __m256i query) 
                           _mm256_slli_epi32(high, 4));
 }
 
-// Half `half` of vector v.
+// Returns the codes of half `half` of vector v, unsigned.
 template <int Bits>
 ALLOT_AVX2 inline __m256i unpackAvx2(const uint8_t* tile, int head_dim, int v, int half) {
   const auto at = [&](int vector) {
@@ -231,13 +223,13 @@ TileDots bestTileDots(int bits) {
 // One query in 8 bits, and what its products need afterwards.
 struct Query8 {
   float scale = 0;     // of the scores too
-  int32_t offset = 0;  // of every dot product with unsigned codes
+  int32_t offset = 0;  // to subtract from every dot product with unsigned codes
 };
 
 Query8 roundQuery(const float* query, int head_dim, int bits, int8_t* to) {
   float largest = 0;
   for (int d = 0; d < head_dim; ++d) largest = std::max(largest, std::fabs(query[d]));
-  // So small that its inverse is not a number: as good as zero.
+  // The inverse of a smaller number may overflow; such a query counts as zero.
   if (largest < 1e-30f) {
     std::fill_n(to, head_dim, int8_t{0});
     return {};
@@ -251,7 +243,7 @@ Query8 roundQuery(const float* query, int head_dim, int bits, int8_t* to) {
   return {largest / kLargestQuery, total << (bits - 1)};
 }
 
-// Products only, so that no instruction set rounds another way.
+// Has no sums of floats, so that no instruction set rounds another way.
 ALLOT_CLONES
 void scoreTile(const int32_t* dots, const float* scales, const Query8* queries, int heads,
                float* scores, int64_t stride) {
@@ -266,7 +258,7 @@ void scoreTile(const int32_t* dots, const float* scales, const Query8* queries, 
 
 // ---- Writing.
 
-// Codes of one key, unsigned; returns its scale.
+// Writes the codes of one key, unsigned. Returns the key's scale.
 float quantise(const PagedKv& kv, int64_t key, const float* mean_key, int bits, uint8_t* codes) {
   const int limit = (1 << (bits - 1)) - 1;
   float halves[kMaxHeadDim];
@@ -289,7 +281,7 @@ float quantise(const PagedKv& kv, int64_t key, const float* mean_key, int bits, 
 
 // Puts the codes of one key into its tile; the other keys of the tile stay.
 void pack(const uint8_t* codes, int bits, int head_dim, int key, uint8_t* tile) {
-  const int step = bits == 8 ? 4 : bits == 4 ? 8 : 16;  // features of one vector
+  const int step = bits == 8 ? 4 : bits == 4 ? 8 : 16;  // features in 64 bytes
   for (int d = 0; d < head_dim; d += step) {
     uint8_t* vector = tile + d / step * kVector + 4 * key;
     if (bits == 8) {

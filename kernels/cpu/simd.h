@@ -13,16 +13,17 @@ typedef float Float8 __attribute__((vector_size(32)));
 typedef float Float4 __attribute__((vector_size(16)));
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Sanitized builds have one plain version: the sanitizer's runtime starts after the choice.
+// Builds with the address or thread sanitizer have one plain version: the sanitizer's runtime
+// starts after the choice.
 #define ALLOT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define ALLOT_CLONES
 #endif
 #define ALLOT_INLINE inline __attribute__((always_inline))
 
-// Returns true if a 64-byte vector is one register here. Otherwise GCC splits it, and a scalar
-// times such a vector goes through memory, about twenty times slower. Products and scores are
-// therefore written for both widths, with the same bits.
+// Returns true if the processor has registers of 64 bytes. Otherwise GCC splits a 64-byte vector,
+// and a scalar times such a vector goes through memory, about twenty times slower. Products and
+// scores are therefore written for both widths, with the same bits.
 #if defined(__x86_64__)
 inline bool hasWideVectors() {
   static const bool has = __builtin_cpu_supports("avx512vl");

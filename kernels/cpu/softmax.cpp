@@ -10,7 +10,7 @@
 namespace allot::kernels {
 namespace {
 
-// In a fixed order: the same whatever the instruction set.
+// Adds in one order, whatever the instruction set.
 ALLOT_CLONES
 double blockSum(const float* exp_weights) {
   return static_cast<double>(sum(load(exp_weights) + load(exp_weights + 16)));

@@ -12,20 +12,15 @@ void add(uint64_t& total, uint64_t amount) {
   std::atomic_ref<uint64_t>(total).fetch_add(amount, std::memory_order_relaxed);
 }
 
-// Rows of a batch run side by side; most of what they read is marked already.
+// Atomic, since rows of a batch may run at the same time. Most bits are set already.
 void setBits(uint64_t* word, uint64_t bits) {
   const std::atomic_ref<uint64_t> shared(*word);
   if ((shared.load(std::memory_order_relaxed) & bits) == bits) return;
   shared.fetch_or(bits, std::memory_order_relaxed);
 }
 
-HeadStatistics* headEntry(const DecodeOutputs& out, const DecodeInputs& in, int row, int head) {
-  if (!out.head_statistics) return nullptr;
-  return out.head_statistics + static_cast<int64_t>(row) * in.heads + head;
-}
-
-// (sum of weights)^2 / sum of squared weights over the draws. A row drawn c times with weight w in
-// all is c draws of w / c; a row that is always read is one draw.
+// Returns (sum of weights)^2 / sum of squared weights over the draws. A row drawn c times with
+// weight w in all is c draws of w / c; a row that is always read is one draw.
 float effectiveSampleSize(const Selection& s) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < s.rows.size(); ++i) {
@@ -36,8 +31,8 @@ float effectiveSampleSize(const Selection& s) {
   return squares > 0 ? static_cast<float>(sum * sum / squares) : 0.0f;
 }
 
-// sqrt(S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|: for equal weights the square is
-// unbiased. One draw says nothing of its spread.
+// Returns sqrt(f S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|, f = finite_population.
+// For equal weights the variance is unbiased. One draw says nothing of the spread: -1.
 float relativeError(const Head& at, const Selection& s, const float* output) {
   double variance = 0, norm = 0, drawn = 0;
   for (size_t i = 0; i < s.rows.size(); ++i) {
@@ -56,29 +51,33 @@ float relativeError(const Head& at, const Selection& s, const float* output) {
 
 }  // namespace
 
-GroupCounts::GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits)
+GroupCounts::GroupCounts(const PagedKv& kv, const DecodeInputs& in, const DecodeOutputs& out,
+                         int row, int kv_head, uint64_t* bits)
     : kv_(kv),
-      n_(n),
-      first_(first),
-      keys_(static_cast<uint64_t>(n - first)),
+      in_(in),
+      out_(out),
+      row_(row),
+      kv_head_(kv_head),
+      n_(in.lengths[row]),
+      first_(in.first(n_)),
+      keys_(static_cast<uint64_t>(n_ - first_)),
       row_bytes_(static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element)),
       bits_(bits) {}
 
-void GroupCounts::silent(const DecodeOutputs& out, const DecodeInputs& in, int row, int head) {
-  if (HeadStatistics* entry = headEntry(out, in, row, head)) *entry = {};
+void GroupCounts::silent(int head) {
+  if (HeadStatistics* entry = entryOf(head)) *entry = {};
 }
 
-void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
-                        int first, uint64_t key_bytes, bool known) {
+void GroupCounts::exact(int head, int first, uint64_t key_bytes, bool known) {
   const auto n = static_cast<uint64_t>(n_ - first);
   draws_ += n;
   unique_ += n;
   all_ = all_ || first == first_;
-  if (!all_ && (out.statistics || out.group_statistics)) markFrom(first, 0);
-  if (uint64_t* rows = readRows(out, head)) {
+  if (!all_ && wanted()) markFrom(first, 0);
+  if (uint64_t* rows = readRows(head)) {
     for (int j = first; j < n_; ++j) setBits(rows + j / 64, uint64_t{1} << (j % 64));
   }
-  if (HeadStatistics* entry = headEntry(out, in, row, head)) {
+  if (HeadStatistics* entry = entryOf(head)) {
     *entry = {.draws = static_cast<uint32_t>(n),
               .unique_rows = static_cast<uint32_t>(n),
               .key_bytes = key_bytes,
@@ -88,22 +87,21 @@ void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int ro
   }
 }
 
-void GroupCounts::chosen(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
-                         const Head& at, const Selection& selection, uint64_t key_bytes,
+void GroupCounts::chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
                          bool error_known, const float* output) {
   const uint64_t unique = selection.rows.size();
   const uint64_t more_key_bytes = selection.key_rows * row_bytes_ + selection.extra_key_bytes;
   draws_ += selection.draws;
   unique_ += unique + selection.extra_value_rows;
   extra_key_bytes_ = std::max(extra_key_bytes_, selection.extra_key_bytes);
-  if (out.statistics || out.group_statistics) mark(selection);
-  if (uint64_t* rows = readRows(out, head)) {
+  if (wanted()) mark(selection);
+  if (uint64_t* rows = readRows(head)) {
     for (const int32_t j : selection.rows) setBits(rows + j / 64, uint64_t{1} << (j % 64));
     for (int word = 0; selection.extra_value_rows > 0 && word <= n_ / 64; ++word) {
       setBits(rows + word, selection.bits[word]);
     }
   }
-  if (HeadStatistics* entry = headEntry(out, in, row, head)) {
+  if (HeadStatistics* entry = entryOf(head)) {
     *entry = {.draws = static_cast<uint32_t>(selection.draws),
               .unique_rows = static_cast<uint32_t>(unique + selection.extra_value_rows),
               .key_bytes = key_bytes + more_key_bytes,
@@ -113,14 +111,19 @@ void GroupCounts::chosen(const DecodeOutputs& out, const DecodeInputs& in, int r
   }
 }
 
-uint64_t* GroupCounts::readRows(const DecodeOutputs& out, int head) const {
-  return out.value_rows ? out.value_rows + static_cast<int64_t>(head) * out.value_row_words
-                        : nullptr;
+HeadStatistics* GroupCounts::entryOf(int head) const {
+  if (!out_.head_statistics) return nullptr;
+  return out_.head_statistics + static_cast<int64_t>(row_) * in_.heads + head;
 }
 
-void GroupCounts::readKeys(const DecodeOutputs& out, int first) {
+uint64_t* GroupCounts::readRows(int head) const {
+  if (!out_.value_rows) return nullptr;
+  return out_.value_rows + static_cast<int64_t>(head) * out_.value_row_words;
+}
+
+void GroupCounts::readKeys(int first) {
   all_keys_ = all_keys_ || first == first_;
-  if (!all_keys_ && (out.statistics || out.group_statistics)) markFrom(first, 1);
+  if (!all_keys_ && wanted()) markFrom(first, 1);
 }
 
 void GroupCounts::beginMarks() {
@@ -158,20 +161,20 @@ uint64_t GroupCounts::marked(int half) const {
   return count;
 }
 
-void GroupCounts::finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head) {
+void GroupCounts::finish() {
   const uint64_t rows = all_ ? keys_ : marked(0);
   group_.key_bytes = stage_bytes_ + (all_keys_ ? keys_ : marked(1)) * row_bytes_ + extra_key_bytes_;
   group_.unique_rows = static_cast<uint32_t>(rows);
   group_.value_bytes = rows * row_bytes_;
-  if (out.group_statistics) {
-    out.group_statistics[static_cast<int64_t>(row) * kv_.kv_heads + kv_head] = group_;
+  if (out_.group_statistics) {
+    out_.group_statistics[static_cast<int64_t>(row_) * kv_.kv_heads + kv_head_] = group_;
   }
-  if (!out.statistics) return;
-  RowStatistics& sums = out.statistics[row];
+  if (!out_.statistics) return;
+  RowStatistics& sums = out_.statistics[row_];
   add(sums.draws, draws_);
   add(sums.unique_rows, unique_);
   add(sums.group_rows, rows);
-  add(sums.dense_rows, keys_ * static_cast<uint64_t>(in.heads / kv_.kv_heads));
+  add(sums.dense_rows, keys_ * static_cast<uint64_t>(in_.heads / kv_.kv_heads));
   add(sums.key_bytes, group_.key_bytes);
   add(sums.value_bytes, group_.value_bytes);
   add(sums.dense_bytes, 2 * keys_ * row_bytes_);

@@ -8,30 +8,29 @@
 
 namespace allot::kernels {
 
-// Fills the statistics that the caller asked for, for one row and KV head. Its heads report one by
-// one; then finish() adds to the row's sums, which are integers, so that threads may come in any
-// order.
+// Fills the statistics that the caller asked for, for one row and KV head. Its query heads report
+// one by one. Then finish() adds to the row's sums, which are integers, so that KV heads may finish
+// in any order, on any threads.
 class GroupCounts {
  public:
-  // For keys first..n-1. `bits` is scratch of 2 * (n / 64 + 1) words.
-  GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits);
+  // `bits` is scratch of 2 * (n / 64 + 1) words for a row of n keys.
+  GroupCounts(const PagedKv& kv, const DecodeInputs& in, const DecodeOutputs& out, int row,
+              int kv_head, uint64_t* bits);
 
-  // Reports a head that reads nothing.
-  void silent(const DecodeOutputs& out, const DecodeInputs& in, int row, int head);
-  // Reports a head that reads every value from position `first` on. `known`: its scores are exact,
-  // and so is its output.
-  void exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head, int first,
-             uint64_t key_bytes, bool known);
-  // Reports a head that reads its selection. `key_bytes`: the score stage's.
-  void chosen(const DecodeOutputs& out, const DecodeInputs& in, int row, int head, const Head& at,
-              const Selection& selection, uint64_t key_bytes, bool error_known,
-              const float* output);
-  // Report the reads of the score stage, once for all heads of the group: every exact key from
-  // position `first` on, or `bytes` bytes of something else.
-  void readKeys(const DecodeOutputs& out, int first);
+  // Reports a head that reads no value.
+  void silent(int head);
+  // Reports a head that reads every value from position `first` on. `key_bytes`: the score stage's,
+  // if the head were alone. `known`: the head's scores are exact.
+  void exact(int head, int first, uint64_t key_bytes, bool known);
+  // Reports a head that reads its selection. `key_bytes` as above.
+  void chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
+              bool error_known, const float* output);
+  // Report reads of the score stage that the heads share: every exact key from position `first` on,
+  // or `bytes` bytes of a shadow or of features. Later bytes replace earlier ones.
+  void readKeys(int first);
   void readStage(uint64_t bytes) { stage_bytes_ = bytes; }
-  // Writes the group's statistics and adds to the row's.
-  void finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head);
+  // Writes the group's statistics and adds them to the row's.
+  void finish();
 
  private:
   void mark(const Selection& selection);
@@ -39,14 +38,22 @@ class GroupCounts {
   void beginMarks();
   // Sets the bits from `first` on: of value rows (half 0) or of keys (half 1).
   void markFrom(int first, int half);
-  // Returns the head's words of out.value_rows, or null.
-  uint64_t* readRows(const DecodeOutputs& out, int head) const;
+  // Returns true if the caller asked for statistics of rows or groups.
+  bool wanted() const { return out_.statistics || out_.group_statistics; }
+  // Return the head's statistics, and its words of DecodeOutputs::value_rows; null if not asked
+  // for.
+  HeadStatistics* entryOf(int head) const;
+  uint64_t* readRows(int head) const;
+  // Returns how many bits are set: of value rows (half 0) or of keys (half 1).
   uint64_t marked(int half) const;
 
   const PagedKv& kv_;
-  int n_;  // positions of bits_; the keys are those from first_ on
-  int first_;
-  uint64_t keys_;  // of the row
+  const DecodeInputs& in_;
+  const DecodeOutputs& out_;
+  int row_, kv_head_;
+  int n_;          // positions of bits_
+  int first_;      // the keys are first_..n_-1
+  uint64_t keys_;  // their number
   uint64_t row_bytes_;
   uint64_t* bits_;         // value rows read, then exact keys
   bool all_ = false;       // some head reads every value

@@ -8,7 +8,7 @@ ThreadPool::ThreadPool(int threads) {
       helpers_.emplace_back([this, thread] { help(thread); });
     }
   } catch (...) {
-    stop();  // those that are there already: a thread that nobody joins ends the process
+    stop();  // joins the threads started so far
     throw;
   }
 }

@@ -1,7 +1,6 @@
 #pragma once
-// ThreadPool: the thread pool of the CPU kernels. It runs the items of a loop on `threads` threads,
-// the caller's included; the other threads sleep between loops. One caller at a time. Private to
-// kernels/cpu.
+// ThreadPool: runs the items of a loop on `threads` threads, the caller's included. The other
+// threads sleep between loops. One caller at a time. Private to kernels/cpu.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>

@@ -1,6 +1,6 @@
 #pragma once
 // Sums of values in the order of their positions (PagedKv::value_sums). Private to kernels/; any
-// thread, one caller a page.
+// thread. A page has one writer at a time, and none while others read it.
 #include <cstdint>
 
 #include "allot/kernels/paged_kv.h"
@@ -12,11 +12,12 @@ namespace allot::kernels {
 void addValues(const PagedKv& kv, const int32_t* pages, int kv_head, int from, int to,
                double* sums);
 
-// Returns the place [head_dim] of the sum over positions 0 .. position in PagedKv::value_sums.
+// Returns the place [head_dim] in PagedKv::value_sums for the sum over positions 0 .. position.
 double* valueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int position);
 
-// Writes PagedKv::value_sums for positions start .. start + count - 1.
-// Requires: their values are in the cache.
+// Brings PagedKv::value_sums up to date after positions start .. start + count - 1 were written.
+// Writes the sums at their last two, and at the last position of each page that they complete.
+// Requires: their values are in the cache, and so is the sum at start - 1, unless start is 0.
 void appendValueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int start, int count);
 
 }  // namespace allot::kernels

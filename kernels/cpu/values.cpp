@@ -7,8 +7,7 @@
 namespace allot::kernels {
 namespace {
 
-// 16 * Blocks channels from channel d on. Rows are scattered, so that they are fetched a few rows
-// ahead.
+// Adds 16 * Blocks channels from channel d on. Rows are scattered, so that they are prefetched.
 template <int Blocks, typename T>
 ALLOT_INLINE void gatherBlocks(const void* const* rows, const float* weights, int count, int d,
                                float* out) {
@@ -34,8 +33,8 @@ ALLOT_INLINE void gatherAs(const void* const* rows, const float* weights, int co
   for (; d < head_dim; d += 16) gatherBlocks<1, T>(rows, weights, count, d, out);
 }
 
-// `Heads` heads, 16 * Blocks channels: sums stay in registers over the rows, and each row is read
-// and widened once for all of these heads.
+// Adds 16 * Blocks channels for `Heads` heads: sums stay in registers over the rows, and each row
+// is read and widened once for all of these heads.
 template <int Heads, int Blocks, typename T>
 ALLOT_INLINE void accumulateBlocks(const T* values, const T* ahead, const float* weights,
                                    int64_t weight_stride, int count, int head_dim, float* out) {
@@ -88,56 +87,41 @@ ALLOT_INLINE void accumulateAs(const T* values, const T* ahead, const float* wei
   }
 }
 
-ALLOT_CLONES
-void gatherFloat(const void* const* rows, const float* weights, int count, int head_dim,
-                 float* out) {
-  gatherAs<float>(rows, weights, count, head_dim, out);
-}
-
-ALLOT_CLONES
-void gatherHalf(const void* const* rows, const float* weights, int count, int head_dim,
-                float* out) {
-  gatherAs<uint16_t>(rows, weights, count, head_dim, out);
-}
-
-ALLOT_CLONES
-void accumulateFloat(const float* values, const float* ahead, const float* weights,
-                     int64_t weight_stride, int group, int count, int head_dim, float* out) {
-  accumulateAs(values, ahead, weights, weight_stride, group, count, head_dim, out);
-}
-
-ALLOT_CLONES
-void accumulateHalf(const uint16_t* values, const uint16_t* ahead, const float* weights,
-                    int64_t weight_stride, int group, int count, int head_dim, float* out) {
-  accumulateAs(values, ahead, weights, weight_stride, group, count, head_dim, out);
+template <typename T>
+ALLOT_INLINE void accumulatePages(const PagedKv& kv, const int32_t* pages, int kv_head, int first,
+                                  int n, const float* weights, int64_t weight_stride, int group,
+                                  float* out) {
+  constexpr int kPiece = 16;  // no longer than kAhead
+  const auto address = [&](int position) {
+    return static_cast<const T*>(rowAddress(kv, kv.values, pages, kv_head, position));
+  };
+  for (int start = first; start < n;) {
+    const int count = std::min({kPiece, kv.page_size - start % kv.page_size, n - start});
+    accumulateAs(address(start), address(std::min(start + kAhead, n - 1)), weights + start,
+                 weight_stride, group, count, kv.head_dim, out);
+    start += count;
+  }
 }
 
 }  // namespace
 
+ALLOT_CLONES
 void gatherValues(const void* const* rows, const float* weights, int count, Element element,
                   int head_dim, float* out) {
-  const auto gather = element == Element::kFloat32 ? gatherFloat : gatherHalf;
-  gather(rows, weights, count, head_dim, out);
+  if (element == Element::kFloat32) {
+    gatherAs<float>(rows, weights, count, head_dim, out);
+  } else {
+    gatherAs<uint16_t>(rows, weights, count, head_dim, out);
+  }
 }
 
+ALLOT_CLONES
 void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int first, int n,
                       const float* weights, int64_t weight_stride, int group, float* out) {
-  constexpr int kPiece = 16;  // no longer than kAhead
-  const auto address = [&](int position) {
-    return rowAddress(kv, kv.values, pages, kv_head, position);
-  };
-  for (int start = first; start < n;) {
-    const int count = std::min({kPiece, kv.page_size - start % kv.page_size, n - start});
-    const void* values = address(start);
-    const void* ahead = address(std::min(start + kAhead, n - 1));
-    if (kv.element == Element::kFloat32) {
-      accumulateFloat(static_cast<const float*>(values), static_cast<const float*>(ahead),
-                      weights + start, weight_stride, group, count, kv.head_dim, out);
-    } else {
-      accumulateHalf(static_cast<const uint16_t*>(values), static_cast<const uint16_t*>(ahead),
-                     weights + start, weight_stride, group, count, kv.head_dim, out);
-    }
-    start += count;
+  if (kv.element == Element::kFloat32) {
+    accumulatePages<float>(kv, pages, kv_head, first, n, weights, weight_stride, group, out);
+  } else {
+    accumulatePages<uint16_t>(kv, pages, kv_head, first, n, weights, weight_stride, group, out);
   }
 }
 

@@ -7,20 +7,20 @@
 
 namespace allot::kernels {
 
-// Adds sum_i weights_i * row_i to out [head_dim]; rows are addresses of elements.
+// Adds sum_i weights_i * row_i, i below count, to out [head_dim]; rows are addresses of elements.
 void gatherValues(const void* const* rows, const float* weights, int count, Element element,
                   int head_dim, float* out);
 
 // Adds sum_j weights[g * weight_stride + j] * v_j to out [group, head_dim], for each of `group`
-// heads over the values first <= j < n of one row and KV head. Takes the rows in pieces of 16 for
-// all heads, so that each row comes from memory once.
+// heads over the values first <= j < n of one row and KV head. Takes the rows in pieces of at most
+// 16 for all heads, so that each row comes from memory once.
 void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int first, int n,
                       const float* weights, int64_t weight_stride, int group, float* out);
 
 // Multiplies x [head_dim] by the factor.
 void scaleRow(float* x, int head_dim, float factor);
 
-// Returns the address of one key or value row.
+// Returns the address of a position's row in `pool`, which is kv.keys or kv.values.
 const void* rowAddress(const PagedKv& kv, const void* pool, const int32_t* pages, int kv_head,
                        int position);
 

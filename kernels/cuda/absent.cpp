@@ -1,5 +1,5 @@
-// cuda_decode.h and its sisters in a build without nvcc or with a LibTorch for CPUs: every function
-// refuses.
+// The functions of cuda_decode.h, cuda_prefill.h and cuda_tile_sums.h in a build without CUDA.
+// Those that can refuse do. Counts are 0, and the list of draws is empty.
 #include "allot/kernels/cuda_decode.h"
 #include "allot/kernels/cuda_prefill.h"
 #include "allot/kernels/cuda_tile_sums.h"

@@ -1,8 +1,10 @@
 #pragma once
 // Device code that writes keys and values into the cache, with the 4-bit shadow, the mean key, the
-// bounds and the sums of values. Results are bit-identical to kernels/cpu/paged_kv.cpp, shadow.cpp
-// and value_sums.cpp. A new sequence's mean key must be complete before its shadow is written, so
-// an append of several positions launches appendKernel, meanKeyKernel and shadowKernel in turn.
+// bounds and the sums of values. Results have the bits of kernels/cpu/paged_kv.cpp, shadow.cpp and
+// value_sums.cpp if meanKeyKernel's sums are exact. A position with a wrong page or number is
+// reported, and its key and value are not written. A new sequence's mean key must be complete
+// before its shadow is written: an append of several positions launches appendKernel, then
+// meanKeyKernel, then shadowKernel.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -35,7 +37,7 @@ __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head
                           static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// Returns the index of the position's vector of this KV head in the pool; -1 after an error report.
+// Returns the pool index of the position's vector of this KV head; -1 after reporting an error.
 __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
   if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     report(in, Wrong::kLength, row, kv_head);
@@ -57,7 +59,7 @@ struct LaneRow {
   static constexpr int kOwn = kDim / 32;
   T element[kOwn];
 
-  // Converts this lane's floats to T. Returns false to all lanes if T cannot hold a lane's number.
+  // Converts this lane's floats to T. Returns false to all lanes if any is not finite in T.
   __device__ bool convert(const float* from, int lane) {
     bool good = true;
 #pragma unroll
@@ -79,8 +81,8 @@ struct LaneRow {
   }
 };
 
-// Writes codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` is half
-// of the key minus the mean key, since their difference may overflow; of the key alone without one.
+// Writes the codes and the scale of the key at pool index `row` (kernels/cpu/shadow.cpp, quantise
+// and pack). Uses half the key less half the mean key (null: 0): the difference may overflow.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
                                    const float* mean_key, int64_t row, int lane) {
@@ -124,7 +126,7 @@ __device__ inline float* meanKeyOf(const Append& in, int row, int kv_head, int d
   return in.mean_keys + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
 }
 
-// Writes keys and values; for appends of one position also the shadow and a new mean key.
+// Writes keys and values; with count = 1 also the shadow and, at position 0, the mean key.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
   waitForKernelBefore();
@@ -156,8 +158,8 @@ __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_cons
   if (in.codes) writeShadow(in, key, mean_key, at, lane);
 }
 
-// Writes the mean key of every new sequence. Sums are in double precision. For bfloat16 and float16
-// they are exact unless magnitudes differ by a factor of 2^20 or more.
+// Writes the mean key of every row that starts at position 0. Sums are in double precision. For
+// bfloat16 and float16 they are exact unless magnitudes differ by a factor of 2^20 or more.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(1024) meanKeyKernel(const __grid_constant__ Append in) {
   constexpr int kPartialSums = 1024 / kDim;
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_cons
   writeShadow(in, key, meanKeyOf(in, row, kv_head, kDim), at, lane);
 }
 
-// Returns how many tiles of kSubtileKeys positions `count` consecutive positions may touch.
+// Returns how many tiles of kSubtileKeys positions `count` consecutive positions touch at most.
 __host__ __device__ constexpr int touchedTiles(int count) {
   return (count + kSubtileKeys - 2) / kSubtileKeys + 1;
 }
@@ -282,7 +284,7 @@ __global__ void __launch_bounds__(kDim) meansKernel(const __grid_constant__ Mean
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
   const int n = in.lengths[row];
   float mean = 0;
-  // A wrong length or page gives 0 here; the decode step that reads the mean reports it.
+  // A wrong length or page gives 0 here; the decode step of that row reports the error.
   if (n > 0 && n <= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     const int page =
         in.page_table[static_cast<int64_t>(row) * in.max_pages + (n - 1 >> in.page_shift)];

@@ -11,7 +11,7 @@ namespace allot::kernels::cuda {
 
 using Refusal = std::optional<std::string>;
 
-// Returns a sentence if `error` is one, else nothing.
+// Returns `what` and the text of the error; nothing on cudaSuccess.
 inline Refusal failed(const std::string& what, cudaError_t error) {
   if (error == cudaSuccess) return std::nullopt;
   return what + ": " + cudaGetErrorString(error);
@@ -24,7 +24,8 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { cudaFree(data_); }
 
-  // Makes room for `bytes`. Growing waits for the device and loses the contents.
+  // Makes room for `bytes`. Growing waits for the device and loses the contents. Refuses what the
+  // GPU has no room for; the buffer is then empty.
   Refusal grow(size_t bytes) {
     if (bytes <= bytes_) return std::nullopt;
     ++moves_;

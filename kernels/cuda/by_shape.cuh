@@ -15,7 +15,8 @@ struct Shape {
   using Type = T;
 };
 
-// Returns make(Shape), or Result{} if there is no such kernel.
+// Returns make(Shape<head_dim, T>()), T being the type of `element`; Result{} for other head sizes
+// than 64 and 128, and for float32.
 template <typename Result, typename Make>
 Result byShape(int head_dim, Element element, Make make) {
   if (element == Element::kBFloat16) {
@@ -28,7 +29,8 @@ Result byShape(int head_dim, Element element, Make make) {
   return {};
 }
 
-// Returns make(std::integral_constant<int, head_group>).
+// Returns make(std::integral_constant<int, head_group>()).
+// Requires: head_group is 4, 8 or 16.
 template <typename Make>
 auto byHeadGroup(int head_group, Make make) {
   if (head_group == kSmallHeadGroup) return make(std::integral_constant<int, kSmallHeadGroup>());

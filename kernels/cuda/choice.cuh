@@ -2,7 +2,7 @@
 // The combine kernel (step.h) of methods that choose keys by their scores: top-k, vattention and
 // adaptive-denominator (kernels/cpu/adaptive.h), and skip-softmax. Device code, one block a row and
 // query head. Sets of keys are bits in shared memory, or in the workspace for long rows. Lists of
-// keys therefore ascend, and sums over them do not depend on the other blocks.
+// keys therefore ascend, and sums over them do not depend on other thread blocks.
 #include "kernels/cuda/heavy_blocks.cuh"
 #include "kernels/cuda/key_sets.cuh"
 
@@ -13,9 +13,8 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// One kernel serves budgets of rows and of heads: a block asks once whose they are, which is little
-// beside its 11,000 instructions, and no other kernel takes longer to compile.
-// kLong: sets are in the workspace.
+// One kernel serves budgets of rows and of heads (kByHead = true): the test is little beside 11,000
+// instructions, and no kernel takes longer to compile. kLong: sets are in the workspace.
 template <int kDim, typename T, bool kRescores, bool kLong>
 class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
@@ -23,7 +22,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base::kLanes;
   using Base::splits_, Base::row_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
-  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
+  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane loads at once
 
  public:
   __device__ ChoiceHead(const Step& step, ChoiceShared<kDim>& shared, uint8_t* memory)
@@ -80,7 +79,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const float fixed_factor = power2(fixed.top - top);
     const auto sample_factor = static_cast<float>(power2(sample.top - top) * share);
     const double total = fixed_factor * fixed.denominator + sample_factor * sample.denominator;
-    // Kept keys may all be masked, or so light beside what is not kept that nothing is left.
+    // All kept keys may be masked.
     const float inverse = total == 0 ? 0.0f : static_cast<float>(1.0 / total);
     if (tid_ < kDim) {
       this->put(tid_, (fixed_factor * fixed.value + sample_factor * sample.value) * inverse);
@@ -104,8 +103,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (tid_ == 0 && step_.space.chosen) step_.space.chosen[this->headIndex()] = chosen;
   }
 
-  // Returns one of the three sets of keys, which follow SelectionMemory in dynamic shared memory.
-  // (Exact rows have a factor a split there.)
+  // Returns the set of kept keys (0), of the tail (1) or scratch (2). They follow SelectionMemory
+  // in dynamic shared memory, except with kLong.
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
     const int words = bitWords(step.space.max_length);
     if constexpr (kLong) {
@@ -114,12 +113,14 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory)) + which * words;
   }
 
-  // Writes kept() to draw_keys from place `at` on. Returns how many.
+  // Writes the keys of kept() to draw_keys from place `at` of the list on. Returns their number.
   __device__ uint32_t list(uint32_t at) {
     return sets_.list(keys_.base, step_.space.draw_keys + this->listAt() + at);
   }
 
-  // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does.
+  // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does. If it draws a
+  // pilot, sets chosen->pilots, writes pilot_bits unless null, and lists the pilot behind the fixed
+  // keys.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
     const int most = min(step_.how.max_sample, n_s);
@@ -160,7 +161,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
     const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
-    constexpr uint32_t kAtOnce = kCombineThreads / kLanes;  // entries that the block reads
+    constexpr uint32_t kAtOnce = kCombineThreads / kLanes;  // entries that the block reads at once
     float poison = 0;
     const auto scoreOf = [&](uint32_t place) {
       const int key = list[place];
@@ -179,7 +180,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
         return scores[key];
       }
     };
-    // All lanes of a warp go on together: the last places are asked for again.
+    // All lanes of a warp shuffle together: lanes beyond the last place repeat it.
     const uint32_t own = tid_ / kLanes, rounds = (count + kAtOnce - 1) / kAtOnce;
     float top = fixed.top;
     for (uint32_t r = 0; r < rounds; ++r) {
@@ -210,9 +211,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return step_.space.scores + at_ * kSplitKeys - keys_.base;
   }
 
-  // Sets kept() to the heaviest of keys begin .. end - 1 and all before and after, and tail_ to the
-  // rest. Returns how many are in the tail. Masked keys are in neither, except with top-k, which
-  // keeps its budget of keys.
+  // Adaptive methods: sets kept() to the heaviest of keys begin .. end - 1 and to the keys before
+  // and after, and tail_ to the others, without masked keys. Returns how many are in the tail.
+  // top-k: sets kept() to its budget of the heaviest keys, masked ones last. Returns 0.
   __device__ uint32_t partition(int begin, int end, float max_score) {
     const float* scores = step_.space.scores + at_ * kSplitKeys;
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
@@ -261,7 +262,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   }
 
-  // A source of the words of the tail's keys, the smallest as the largest numbers.
+  // A source for keepLargest(): the tail's random words, complemented so that the least is largest.
   struct Words {
     const ChoiceHead& head;
     uint32_t first_block;
@@ -287,7 +288,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   };
 
-  // Sets kept() to a sample of `count` keys of the tail.
+  // Sets kept() to `count` of the tail's n_s keys, drawn uniformly without replacement.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
     if (count == n_s) {
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
@@ -296,21 +297,21 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
     if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
-    // The list's weights are written after all draws: until then the words are in their place.
+    // draw_weights is written after all draws. Until then it holds the words.
     auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
     sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
   }
 
   // ---- Entries.
 
-  // Returns sums over the `count` keys of the list from `first` on. Exact scores replace those of a
-  // shadow.
+  // Returns sums over the `count` keys of the list from `first` on. With kRescores the sums have
+  // exact scores. These also replace the shadow's in Space::scores unless Space::chosen is null.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
     const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
-    // Few are shared out among all warps.
+    // A short list is shared out among all warps.
     constexpr uint32_t kGroup = Base::kEntries * kAhead;
     const uint32_t per_warp = (count + kCombineWarps - 1) / kCombineWarps;
     const uint32_t each = min(32u, (per_warp + kGroup - 1) / kGroup * kGroup);
@@ -323,7 +324,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     int key = keyAt(passed);
     uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
     for (; passed < count; passed += kCombineWarps * each) {
-      // Where the next entries are is read meanwhile.
+      // The page table is read one round ahead.
       const int next_key = keyAt(passed + kCombineWarps * each);
       const uint32_t next_entry = next_key >= 0 ? this->entryOf(next_key) : 0;
       entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : 0);
@@ -344,7 +345,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   }
 
   int span_;
-  uint32_t* tail_;  // vattention: the keys that are sampled from, a bit a key
+  uint32_t* tail_;  // adaptive methods: the keys that are sampled from, a bit a key
   KeySets sets_;
 };
 

@@ -1,4 +1,4 @@
-// choice.cuh with sets of keys in the workspace.
+// The kernels of choice.cuh with sets of keys in the workspace.
 #include <algorithm>
 
 #include "kernels/cuda/by_shape.cuh"

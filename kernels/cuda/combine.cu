@@ -18,7 +18,7 @@ CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, boo
       case SplitMode::kExact:
       case SplitMode::kJoined:
         if (by_head) return {};
-        // A warp a head, since sums over a block are what takes long.
+        // One warp a head: sums over a block take most of the time.
         if (many(SplitMode::kExact))
           return {combineKernel<S::kDim, T, SplitMode::kExact, false, 32>, 32};
         return {combineKernel<S::kDim, T, SplitMode::kExact, false>};

@@ -1,21 +1,21 @@
 #pragma once
 // The combine kernel (step.h) of dense attention and of methods that draw single keys. Device code,
-// one block a row and query head, which takes the splits in order. Exact heads: a weighted sum of
-// the splits' sums. Flash heads: a weighted mean of their means. Sampled heads: draws from the
-// splits' weights, by prefix sums in integers, then the drawn values.
+// one block a row and query head, which adds up the splits in a fixed order. Exact heads: a
+// weighted sum of the splits' sums. Flash heads: a weighted mean of their means. Sampled heads:
+// draws from the splits' weights, by prefix sums in integers, then the drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
 // Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score. A split
 // with that max_score keeps all its bits. A split whose max_score is g > kKept lower loses its last
-// g - kKept bits: at g = 24 that is 2^-23 of a split of flat scores. A split has at most 2^31 of
-// its own units, so the total of kMostSplits is at most 2^62.
+// g - kKept bits: at g = 24 that is 2^-23 of a split whose scores are equal. A split has at most
+// 2^31 of its own units, so the total of kMostSplits is at most 2^62.
 constexpr int kKept = 16;
 static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
-// Returns a split's weight in the common unit; its own units are 2^(kKept - gap) of that. If that
-// is less than one, rounds to nearest, ties up. A gap of kKept + 32 or more gives 0.
+// Returns a split's weight in the common unit, weight * 2^(kKept - gap), rounded to nearest, ties
+// up; 0 for a gap of kKept + 32 or more. gap: how far the split's max_score is below the largest.
 __device__ inline uint64_t inUnits(uint32_t weight, float gap) {
   if (gap >= kKept + 32) return 0;
   const int bits = kKept - static_cast<int>(gap);
@@ -37,7 +37,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
       Base::row_;
   using Base::kLanes, Base::kEntries, Base::kShare, Base::kOwnWarps;
   using Base::step_, Base::tid_, Base::warp_;
-  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
+  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane loads at once
   static_assert(!kSamples || kThreads >= kDim);
 
  public:
@@ -58,7 +58,8 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   }
 
  private:
-  // Computes prefix[p], the weights of splits before p in the common unit. Returns the total.
+  // Computes prefix[p], the weight of the splits before p in the common unit, and the sum of
+  // exponentials relative to max_score. Returns the total weight.
   __device__ uint64_t scanWeights(float max_score, uint64_t* prefix, float* exponentials) {
     uint64_t passed = 0;
     float sums[kShare] = {};
@@ -91,9 +92,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return passed;
   }
 
-  // What a head's thresholds have in common: the total is budget * step + step_rest. Thresholds are
-  // the CPU's, which has them in 128 bits (draws.cpp, method_s2anta_strat.cpp, method_santa.cpp).
-  // Systematic ones use that floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
+  // A head's thresholds: total = budget * step + step_rest; systematic ones start at first + rest /
+  // budget. They are the CPU's, which has them in 128 bits (draws.cpp, method_s2anta_strat.cpp,
+  // method_santa.cpp), since floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
     double inverse;  // of the budget
@@ -128,14 +129,14 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
-  // The key that a threshold falls on: its entry in the pool, and its weight.
+  // The key that a threshold falls on, and its entry.
   struct Drawn {
     int key;
     uint32_t entry;
-    float log_weight;  // log2 of the key's exp(score), as its rounded weight has it
+    float log_weight;  // s' of the key, as its rounded weight has it
   };
   __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float max_score) const {
-    int low = 0, high = splits_;  // prefix[low] <= threshold < prefix[high]
+    int low = 0, high = splits_;  // prefix[low] <= threshold < prefix[high], the total at splits_
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (prefix[middle] <= threshold ? low : high) = middle;
@@ -148,7 +149,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
 #pragma unroll
     for (int i = 0; i < kSubtiles / 4; ++i) four[i] = subtiles[i];
     const int bits = kKept - static_cast<int>(max_score - own);
-    // The key is the first up to which the split's weights, with its own, add up to `target`.
+    // The drawn key is the first whose prefix sum in the split, itself included, reaches `target`.
     const uint64_t rest = threshold - prefix[low];
     uint64_t target =
         bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));
@@ -297,9 +298,9 @@ constexpr int combineBlocks(SplitMode from, int threads) {
 template <int kDim, typename T, SplitMode kFrom, bool kByHead, int kThreads = kCombineThreads>
 __global__ void __launch_bounds__(kThreads, combineBlocks(kFrom, kThreads))
     combineKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // max_splits + 1 sums
+  extern __shared__ __align__(16) uint8_t memory[];  // (max_splits + 1) * 8 bytes
   __shared__ CombineShared<kDim> shared;
-  // Reads inputs that do not depend on the split kernel while it ends.
+  // The constructor reads inputs of the step while the split kernel still runs.
   CombineHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
   waitForKernelBefore();
   head.run();

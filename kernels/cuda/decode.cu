@@ -85,7 +85,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                                        static_cast<unsigned>(launch.threads),
                                        static_cast<size_t>(launch.shared_bytes), stream, step);
   const auto heads = static_cast<unsigned>(in.rows * in.heads);
-  // The combine kernel alone gives idle values.
+  // The combine kernel alone reads zero_budget_values.
   const CombineKernel combine =
       combineKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.zero_budget_values,
                       impl.longSets(method, impl.bounds.max_length),
@@ -100,7 +100,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
     count<<<static_cast<unsigned>(in.rows * kv.kv_heads), 256, bytes, stream>>>(step);
   }
-  const cudaError_t last = cudaGetLastError();  // which forgets it, too
+  const cudaError_t last = cudaGetLastError();  // clears the error, too
   return failed("the GPU did not take the step", error == cudaSuccess ? last : error);
 }
 

@@ -7,7 +7,7 @@
 namespace allot::kernels::cuda {
 namespace {
 
-// Returns true if the build has code for the device: machine code, or PTX that the driver compiles.
+// Refuses a device for which the build has neither machine code nor PTX that the driver compiles.
 Refusal noCode(const Device& device) {
   cudaFuncAttributes attributes;
   const AppendKernel kernel = appendKernelsOf(64, Element::kBFloat16).append;

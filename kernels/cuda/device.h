@@ -4,7 +4,7 @@
 
 namespace allot::kernels::cuda {
 
-// The most static shared memory that a kernel declares.
+// Room for the static shared memory of kernels that are limited by Device::shared_bytes.
 constexpr int kDeclaredBytes = 12 << 10;
 
 struct Device {
@@ -14,7 +14,7 @@ struct Device {
   int shared_bytes = 0;  // dynamic shared memory of a block, at most
 };
 
-// Describes the current GPU. Refuses one that these kernels do not run on.
+// Describes the calling thread's current GPU. Refuses one that these kernels do not run on.
 Refusal findDevice(Device* device);
 
 }  // namespace allot::kernels::cuda

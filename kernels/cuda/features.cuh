@@ -23,7 +23,7 @@ class FeatureBlock {
         group_(step.in.group) {}
 
   __device__ void run() {
-    bool read = false, scored = false;  // by some head that has scores
+    bool read = false, scored = false;  // if a head with scores reads the channel; if there is one
     const auto see = [&](int h, bool own) {
       const HeadKind kind = kindOf<true>(step_, row_, kv_head_ * group_ + h);
       if (kind != HeadKind::kExact && kind != HeadKind::kSampled) return;
@@ -47,7 +47,8 @@ class FeatureBlock {
     return static_cast<int64_t>(row_) * step_.in.heads + kv_head_ * group_ + h;
   }
 
-  // Draws one set of hits for `heads` heads from `first` on. Returns true if the channel is read.
+  // Draws one set of hits for `heads` heads from `first` on. Writes their queries and features.
+  // Returns true if the channel is read.
   __device__ bool drawOf(int first, int heads, uint32_t first_block) const {
     const float* queries = step_.in.queries + headAt(first) * kDim + channel_;
     double mean = 0;
@@ -55,7 +56,7 @@ class FeatureBlock {
     mean /= heads;
     const double most = largest(mean);
     const uint32_t n = mean > 0 ? hits(mean / most, first, first_block) : 0;
-    // The scores report a query that is not a number.
+    // The split kernel reports a query that is not a number.
     const bool number = mean <= 1e300;
     const double factor = n > 0 ? most / mean * n / step_.how.feature_samples : 0.0;
     for (int h = 0; h < heads; ++h) {
@@ -95,7 +96,7 @@ class FeatureBlock {
     return count;
   }
 
-  // Over the block.
+  // Return the maximum, and the count, over the block.
   __device__ double largest(double x) const {
     for (int i = 16; i > 0; i /= 2) x = fmax(x, __shfl_xor_sync(kAll, x, i));
     __syncthreads();
@@ -119,7 +120,7 @@ class FeatureBlock {
   int channel_, row_, kv_head_, group_;
 };
 
-// Writes step.space.queries, which later kernels of the step use instead of step.in.queries.
+// Writes Space::features, group_features and queries, the Inputs::queries of later kernels.
 template <int kDim>
 __global__ void __launch_bounds__(kDim) featuresKernel(const __grid_constant__ Step step) {
   __shared__ FeatureShared<kDim> shared;

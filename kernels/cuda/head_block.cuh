@@ -5,7 +5,7 @@
 
 namespace allot::kernels::cuda {
 
-// kRescores: scores are from a shadow, and exact scores are computed for the gathered entries.
+// kRescores: gathered entries get exact scores, since a shadow or bounds chose them.
 template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kCombineThreads>
 class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
  protected:
@@ -25,7 +25,8 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Returns the entry of a key, its position in vectors of head_dim: the pool has fewer than 2^32.
+  // Returns the entry of a key; the pool has fewer than 2^32. Page 0 replaces a page outside of the
+  // pool, which an earlier kernel has reported.
   __device__ uint32_t entryOf(int key) const {
     const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
                                          (key >> step_.cache.page_shift)];
@@ -58,7 +59,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
   struct Sums {
     float top = kNoKeys;
     double denominator = 0, squares = 0, norms = 0;
-    float poison = 0;  // not a number once a score was not
+    float poison = 0;  // NaN once a score was not finite
     float out[8] = {};
     float value = 0;  // after finish(): of channel tid_
 
@@ -75,10 +76,10 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   };
 
-  // Adds a warp's entries. Lane from + i has the position of entry i < count, and its s' or, with
-  // kRescores, the number to add to the exact s'. Other lanes have any entry of the pool, and
-  // -infinity, so that loads are unconditional and all in flight at once. All lanes of an entry
-  // call used(i, s') together.
+  // Adds a warp's entries. Lane from + i has the pool index of entry i < count, and its s' or, with
+  // kRescores, the number to add to the exact s'. Lanes behind these, up to a whole round, have any
+  // entry of the pool, and -infinity, so that loads are unconditional and all in flight at once.
+  // All lanes of an entry call used(i, s') together, also for some i >= count.
   template <int kAhead, bool kPilot, typename Used>
   __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used,
                          int from = 0) const {
@@ -139,7 +140,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Adds v to out for a warp's entries, which have equal weights.
+  // Adds the values of a warp's entries to out. Lanes have the entries as for gather().
   template <int kAhead>
   __device__ void gatherEqual(int count, uint32_t entry, float (&out)[8], int from = 0) const {
 #pragma unroll 1
@@ -158,7 +159,8 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Adds up the sums of all warps, in order, each thread's kShare included, into sums[0].
+  // Adds up the sums of all warps in order into sums[0]. With kRescores it
+  // reports a rescored key whose score was not finite.
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     float poison = 0, top = kNoKeys;
@@ -171,7 +173,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
       report(step_, Wrong::kScore, row_, kv_head_);
     }
     top = this->largest(top);
-    // All lanes of an entry have its weight.
+    // All lanes of an entry have its weight: one of them counts.
     const bool counts = lane_ % kLanes == 0;
     double denominator[kShare], squares[kShare], norms[kShare];
 #pragma unroll
@@ -189,7 +191,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     sums->value = sumEntries(sums);
   }
 
-  // Returns out summed over lanes and warps, in order: channel d to thread d.
+  // Returns to thread d the sum of channel d over lanes and warps, in order.
   __device__ float sumEntries(Sums* sums) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {

@@ -13,7 +13,7 @@ template <int kDim>
 struct HeadShared {
   double warp_doubles[kCombineWarps];
   float warp_floats[kCombineWarps];
-  alignas(16) float sums[kCombineWarps][kDim];  // by warps, or the partial sums of exact splits
+  alignas(16) float sums[kCombineWarps][kDim];  // by warps, or the partial sums of splits
 };
 
 // kThreads: with fewer than kCombineThreads threads each does the work of several, whose sums stay
@@ -76,7 +76,7 @@ class HeadSplits {
     forChannels([&](int d) { put(d, out); });
     setLse(lse);
   }
-  // Returns a channel of the output of a head with budget 0.
+  // Returns a channel of the output of a head with budget 0; 0 in an empty row.
   __device__ float idleValue(int d) const {
     if (!step_.by_head.zero_budget_values || keys_.n == 0) return 0;
     const int64_t at = static_cast<int64_t>(row_) * step_.cache.kv_heads + kv_head_;
@@ -97,7 +97,7 @@ class HeadSplits {
                   attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
   }
 
-  // ---- Over the block, in one order whatever the other blocks.
+  // ---- Over the block, in one order whatever kThreads and the other blocks.
 
   // Reduces kOf numbers of each thread.
   template <int kOf, typename X, typename Function>
@@ -148,7 +148,7 @@ class HeadSplits {
 
   // Sums of values are added up as eight partial sums: each has every eighth of them (of exact
   // heads, of their groups of four) in order, then the partial sums are added in order. A warp has
-  // kShare of them, and a lane kOwn neighbouring channels.
+  // kShare partial sums, a lane kOwn neighbouring channels of each.
   static constexpr int kPartialSums = kCombineWarps, kOwn = kDim / 32;
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};
@@ -159,11 +159,10 @@ class HeadSplits {
     return reinterpret_cast<const Channels*>(from)[lane_];
   }
 
-  // Combines exact splits, in groups of four: joins those of a group in order, unless the split
-  // kernel has done so.
+  // Combines exact splits, in groups of four: joins those of a group in order, if not yet joined.
   __device__ void combineExact() {
-    // left and right hold, for a split that is joined to those before it, their factor and its own;
-    // for the first of a group, the group's sum, and its max_score and later factor.
+    // Of a group's first split left has the group's sum, right its max_score and later its factor.
+    // Of each other split left has the factor of the splits before it, right its own.
     auto* left = reinterpret_cast<float*>(memory_);
     float* right = left + splits_;
     const Split* splits = step_.space.splits + at_;
@@ -255,14 +254,14 @@ class HeadSplits {
     for (int k = 0; k < kOwn; ++k) put(lane_ * kOwn + k, (values.x[k] + 0.0f) / one.sum);
   }
 
-  // Outputs a head that has nothing to add up.
+  // Outputs a head that has no budget or no positive total.
   __device__ void fillWithout(float total) const {
     // NaN scores end here too: they were reported, and their row must not look like a number.
     const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
     forChannels([&](int d) { put(d, kByHead && budget_ == 0 ? idleValue(d) : out); });
   }
 
-  // Outputs the sum of the partial sums over `total`; each thread has kShare of them.
+  // Outputs the sum of the partial sums, divided by `total`.
   __device__ void putPartialSums(const Channels (&sums)[kShare], float total) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
@@ -325,7 +324,7 @@ class HeadSplits {
   RowKeys keys_;
   uint32_t budget_;
   int64_t at_;
-  Split split_{};  // of index tid_
+  Split split_{};  // of index tid_, set by largestMaxScore()
   HeadKind kind_;
 };
 

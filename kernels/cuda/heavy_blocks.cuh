@@ -1,16 +1,15 @@
 #pragma once
-// skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp). Blocks of keys are visited in order,
-// and a block is kept if its largest score reaches a threshold below the largest of all blocks
-// before. Dropped blocks are below it, so that comparing with all blocks equals comparing with kept
-// ones. Device code.
+// skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp). Blocks of keys are visited in order.
+// A block is kept if its largest score is at most a fixed distance below the largest score of all
+// blocks before it. Dropped blocks do not raise that maximum. Device code.
 #include "allot/kernels/prefill.h"
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
 
 // Sets sets.kept() to the keys dead .. span - 1 of kept blocks. scores: s' by key, up to a whole
-// block, -infinity for masked and absent keys. Requires: all kCombineThreads threads of the block
-// call it.
+// block, -infinity for masked and absent keys. log_threshold: log2, negative. Uses sets.scratch().
+// Requires: all kCombineThreads threads of the block call it.
 __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
                                        float log_threshold) {
   constexpr int kKeys = KeyBlocks{}.key_block;
@@ -18,7 +17,7 @@ __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int d
   __shared__ float warp_tops[kCombineWarps];
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int blocks = (span + kKeys - 1) / kKeys;
-  auto* tops = reinterpret_cast<float*>(sets.scratch());  // a word a block: there are more words
+  auto* tops = reinterpret_cast<float*>(sets.scratch());  // a word a block of 64 keys
   __syncthreads();
   for (int b = warp; b < blocks; b += kCombineWarps) {
     const float2 two = *reinterpret_cast<const float2*>(scores + b * kKeys + 2 * lane);

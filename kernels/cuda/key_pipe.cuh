@@ -9,7 +9,7 @@ namespace allot::kernels::cuda {
 
 // One warp's draws of a split of s2anta-flash.
 struct DrawScratch {
-  uint32_t reached[kSmallHeadGroup][32];  // weights of keys 0 .. 8 i + 7
+  uint32_t reached[kSmallHeadGroup][32];  // [i]: the weight of keys 0 .. 8 i + 7
   uint32_t counts[kSplitKeys];            // draws of a key: a byte a head, at most 255
   uint32_t weights[kSmallHeadGroup];
   uint32_t offsets[kSmallHeadGroup];
@@ -18,7 +18,7 @@ struct DrawScratch {
 
 // A warp's shared memory, each part at a multiple of 256 bytes: the ring's slots (a tile of keys or
 // values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and scratch (the
-// scores of a split, then s2anta-flash's draws).
+// scores of a split and s2anta-flash's draws, or the pending sums of joined splits).
 template <int kDim, SplitMode kMode, int kHeadGroup>
 struct SplitLayout {
   using Tile = TileLayout<kDim>;
@@ -27,16 +27,15 @@ struct SplitLayout {
   static_assert(4 * Codes::kBytes == Tile::kBytes);
   static constexpr int kScaleBytes = kMode == SplitMode::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
-  // More slots leave room for fewer warps, which hide more latency. Larger head groups need more
-  // registers, so that there are fewer warps anyway. Joined splits have enough copies in flight.
+  // More slots hide more latency, but leave room for fewer warps. Larger head groups have fewer
+  // warps anyway, by their registers. Joined splits have enough copies in flight.
   static constexpr int kMoreSlots = kHeadGroup == kSmallHeadGroup ? 0 : kHeadGroup == 8 ? 1 : 2;
   static constexpr int kSlots =
       kMode == SplitMode::kShadow ? 2 : (kMode == SplitMode::kJoined ? 2 : 3) + kMoreSlots;
-  // The pending sums of earlier splits: a lane's running maximum, sum and channels of each of its
-  // heads.
+  // The pending sums of earlier splits: maximum, sum and channels of each head of a lane.
   static constexpr int kPendingBytes =
       kMode == SplitMode::kJoined ? HeadGroupLayout<kHeadGroup>::kOfLane * (2 + kDim / 8) * 128 : 0;
-  // s2anta-flash: slots for values of a split, and the state of its draws.
+  // s2anta-flash: slots for drawn values, and the state of its draws.
   static constexpr int kGatherSlots = kMode == SplitMode::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kMode == SplitMode::kFlash ? sizeof(DrawScratch) : 0;
   static constexpr bool kScores = kMode != SplitMode::kExact && kMode != SplitMode::kJoined;
@@ -88,7 +87,7 @@ class KeyPipe {
 
  private:
   // Fetches the next stretch and its pages, one stretch ahead of the copies. A stretch is a split,
-  // or as much of several splits as a warp's lanes hold pages of.
+  // or up to kStretch keys of joined splits.
   __device__ void lookAhead(const Share& share) {
     if (kMode == SplitMode::kJoined && has_ahead_ && ahead_rest_ > 0) {
       ahead_.first += kStretch;
@@ -198,8 +197,7 @@ class KeyPipe {
       }
     }
   }
-  // Returns the position, or any position of the pool if there is no such tile. 64 bits, since a
-  // pool may have more than 4 GiB.
+  // Returns the entry in 64 bits, since a pool may have more than 4 GiB; 0 for kNoEntry.
   __device__ static uint64_t positionOf(uint32_t entry) { return entry != kNoEntry ? entry : 0; }
 
   const Step& step_;
@@ -211,7 +209,7 @@ class KeyPipe {
   Work load_, ahead_;
   int ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
   uint32_t load_entry_ = 0;  // of this lane's tile: its first key's position in the pool
-  int ahead_rest_ = 0;       // keys that were to be taken with ahead_
+  int ahead_rest_ = 0;       // keys of the same work behind ahead_
   Place next_;
 };
 

@@ -1,15 +1,16 @@
 #pragma once
-// Sets of a row's keys as bits in a block's shared memory: the keys with the largest numbers, and
-// their list. Lists of keys ascend, and sums over them do not depend on the other blocks. Device
-// code, for all threads of one block.
+// Sets of a row's keys as bits, in shared memory of a thread block or in the workspace: the keys
+// with the largest numbers, and their list. Lists of keys ascend, and sums over them do not depend
+// on other thread blocks. Device code, for all threads of one block.
 //
-// The largest of n numbers are found among few candidates, whose digits decide. Candidates are
+// The largest of n numbers are found among few candidates. Candidates are
 // - of scores: found by levels, which the split kernel stored for every eight keys
-// (keepByLevels());
+//   (keepByLevels());
 // - of random words: those below a bound (keepBelow());
 // - of any numbers: found in two passes (keepLargest()). The first counts the numbers by bins. The
 //   second keeps the keys of bins above the last wanted one; that bin's keys are the candidates. It
-//   serves cases that the others refuse: masked keys, and scores that are nearly equal.
+//   serves quest, the cases that the others refuse, and adaptive methods with a bias, which may
+//   mask keys.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
@@ -32,7 +33,7 @@ struct SelectionMemory {
   int32_t keys[kCandidates];
 };
 
-// Eight keys' numbers as a source reads them; zeros beyond the last key.
+// The numbers of eight keys.
 struct EightNumbers {
   uint4 low, high;
   __device__ uint32_t operator[](int i) const {
@@ -40,6 +41,7 @@ struct EightNumbers {
     return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
   }
 };
+// Returns numbers 8 o .. 8 o + 7; zeros if 8 o >= n.
 __device__ inline EightNumbers loadEightNumbers(const void* numbers, int o, int n) {
   if (8 * o >= n) return {};
   const auto* from = static_cast<const uint4*>(numbers) + 2 * o;
@@ -50,7 +52,7 @@ __device__ inline uint32_t below(int n, int first) {
   return n >= first + 32 ? ~0u : n > first ? (1u << (n - first)) - 1 : 0u;
 }
 
-// Returns an integer that orders as x does.
+// Returns an integer that orders as x does, with -0 below 0. x is not NaN.
 __device__ inline uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -60,7 +62,7 @@ __device__ inline uint32_t ordered(float x) {
 struct LeftScores {
   const float* scores;
   const Split* splits;
-  const uint8_t* levels;  // [splits, kSplitBytes], a level for eight keys
+  const uint8_t* levels;  // [splits, kSplitBytes], first kLevelsPerSplit levels
   float max_score;        // no score is larger
 };
 
@@ -69,7 +71,7 @@ struct ScoreSource {
   const float* scores;
   float max_score;  // no score is larger
   int n, begin, end;
-  bool masked;        // masked keys count, too
+  bool masked;        // masked keys have a number, too
   uint8_t* unmasked;  // null, or gets which of the n keys are not masked
 
   __device__ uint32_t bin(uint32_t x) const {
@@ -95,7 +97,7 @@ struct ScoreSource {
   }
 };
 
-// Keys are counted from the sequence's base.
+// Keys are counted from RowKeys::base; quest's pages, which are keys here, from the oldest page.
 class KeySets {
  public:
   // kept and scratch: room for bitWords(span) words each.
@@ -116,10 +118,10 @@ class KeySets {
   // Returns scratch [words()], which callers may use between calls.
   __device__ uint32_t* scratch() const { return scratch_; }
 
-  // Keeps the wanted(count) keys with the largest numbers, `count` being how many keys have a
-  // number; among equal numbers the older keys. Returns count. A source returns the numbers of keys
-  // 8 o .. 8 o + 7 and bits for those that have one (first() is called before again()). It maps
-  // numbers to bins, larger numbers to larger bins, so that undecided keys are in one bin.
+  // Keeps the wanted_of(count) keys with the largest numbers, or all `count` keys that have a
+  // number if that is less; among equal numbers the older keys. Returns count. A source returns the
+  // numbers of keys 8 o .. 8 o + 7 and bits for those that have one (first() is called before
+  // again()). It maps larger numbers to larger bins, so that undecided keys are in one bin.
   template <typename Source, typename Wanted>
   __device__ uint32_t keepLargest(const Source& source, Wanted wanted_of) {
     auto* kept = reinterpret_cast<uint8_t*>(kept_);
@@ -185,12 +187,12 @@ class KeySets {
     return all;
   }
 
-  // Keeps the `wanted` keys with the largest scores of begin .. end - 1. Masked keys count as the
-  // least. Returns false, and keeps none, if levels cannot decide.
+  // Keeps the `wanted` keys with the largest scores of begin .. end - 1; among equal scores the
+  // older keys, masked keys last. Returns false, with kept() unspecified, if levels cannot decide.
   //
-  // The `wanted`-th of the levels bounds the level of the `wanted`-th key, so that few
-  // keys are read. Levels count down, in steps of an eighth, from the largest max_score. A level
-  // whose difference was rounded is off by less than one.
+  // The `wanted`-th nearest level bounds the level of the `wanted`-th key, so that few keys are
+  // read. Levels are distances from the largest max_score, in eighths. Differences of scores may be
+  // rounded, so that a level is off by less than one.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kCombineThreads);
     constexpr uint32_t kMaxListed = 2 * kBins;
@@ -202,7 +204,7 @@ class KeySets {
     if (tid_ == 0) shared_.candidates = shared_.listed = 0;
     __syncthreads();
     if (wanted == 0) return true;
-    // Of eight keys that are not wholly within the range the largest may be another's.
+    // Eight keys that are not all in the range are not counted: their largest may be outside.
     overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -217,7 +219,7 @@ class KeySets {
     const uint32_t nearer = before(own, &all);
     if (nearer < wanted && nearer + own >= wanted) shared_.bin = tid_;
     __syncthreads();
-    // The last level has what is further away, too.
+    // The last level stands for all larger distances, too.
     if (all < wanted || shared_.bin + 2 >= kLevels) return false;
     const uint32_t last = shared_.bin + 1;
     overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
@@ -257,8 +259,8 @@ class KeySets {
 
   // Keeps the keys with the `wanted` smallest random words, of a set of `count` keys; among equal
   // words the older keys. words_of(o, word) writes the words of keys 8 o .. 8 o + 7. Returns false,
-  // and keeps none, if there is no room for `wanted`, or if fewer words than expected are small,
-  // which has a probability below 10^-8.
+  // with kept() unspecified, if `wanted` is too near kCandidates or half of `count` for a bound.
+  // Does so too if the bound has too few or too many words, with probability below 10^-8.
   template <typename WordsOf>
   __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
                             WordsOf words_of) {
@@ -287,14 +289,14 @@ class KeySets {
     return true;
   }
 
-  // Writes the keys of kept() to a list, ascending, `base` added. Returns how many.
+  // Writes the keys of kept() to a list, ascending, `base` added. Returns their number.
   __device__ uint32_t list(int base, int32_t* to) {
     const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);
     uint32_t own = 0, all;
     for (int w = first; w < last; ++w) own += __popc(kept_[w]);
     uint32_t place = before(own, &all);
-    if (all <= 4u * words_) {  // few of a word: each thread has its own
+    if (all <= 4u * words_) {  // few bits a word: each thread lists its own words
       for (int w = first; w < last; ++w) {
         for (uint32_t bits = kept_[w]; bits != 0; bits &= bits - 1) {
           to[place++] = base + w * 32 + __ffs(bits) - 1;
@@ -364,15 +366,16 @@ class KeySets {
     return {least, wanted};
   }
 
-  // Adds the `wanted` largest candidates to kept_; scratch_ is clear.
+  // Adds the `wanted` largest candidates to kept_.
+  // Requires: scratch_ is clear.
   __device__ void keepCandidates(uint32_t wanted) {
     if (shared_.candidates > kCombineThreads || !keepByRank(wanted)) {
       keepTies(cutOfCandidates(wanted).ties);
     }
   }
 
-  // Does the same if each thread has at most one candidate, by counting larger ones. Returns false
-  // if equal candidates leave it undecided.
+  // Does the same by counting larger candidates. Returns false, adding none, if ties leave it open.
+  // Requires: at most kCombineThreads candidates.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
     const uint32_t own = tid_ < candidates ? selection_.numbers[tid_] : 0;
@@ -391,8 +394,7 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds those above it to kept_ and those at it
-  // to scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds keys above to kept_, at it to scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {
@@ -419,7 +421,8 @@ class KeySets {
   }
 
   // Calls f(first, levels, further) for this thread's levels of the keys before `end`, four at a
-  // time. `further` is to be added to levels first .. first + 3, a byte each.
+  // time: levels first .. first + 3, a byte each. `further` is to be added to each, the distance of
+  // the split's max_score from left.max_score.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
     constexpr int kLevelWords = kLevelsPerSplit / 4, kAhead = 4;
@@ -450,7 +453,8 @@ class KeySets {
     __syncthreads();
   }
 
-  // Finds the bin of the last of the `wanted` largest, and how many are wanted of it.
+  // Writes the bin of the last of the `wanted` largest to shared_.bin, and how many are wanted of
+  // that bin to shared_.wanted. Returns wanted_of(*all), *all being the sum of all bins.
   template <typename Wanted>
   __device__ uint32_t findBin(Wanted wanted_of, uint32_t* all) {
     // Thread i has bins 2047 - 8 i and below.
@@ -470,8 +474,7 @@ class KeySets {
     return wanted;
   }
 
-  // f(o, has, x) for this thread's bytes of the set, eight keys each. Their numbers are read one
-  // ahead.
+  // Calls f(o, has, x) for this thread's bytes of the set, eight keys each. Loads one byte ahead.
   template <bool kFirst, typename Source, typename Function>
   __device__ void forEachEightKeys(const Source& source, Function f) const {
     constexpr bool kReads = !kFirst || Source::kReadsFirst;

@@ -27,51 +27,49 @@ struct CombineKernel {
   int threads = 256;
 };
 
-// Return the split kernels; null for head sizes other than 64 and 128. by_head: the kernel reads
-// Step::ByHead. head_group: query heads that a warp processes together, headGroupFor(group) or,
-// over the shadow, at most kMaxShadowHeadGroup; kernels without this argument have groups of 4.
-// many: a warp takes up to four splits together, which costs at most 3 % (splits_at_once.h).
+// Return the split kernels; null for shapes that byShape() has none for. by_head: the kernel reads
+// Step::ByHead. head_group: 4, 8 or 16 query heads that a warp processes together, over the shadow
+// 4 or 8; kernels without this argument have head groups of 4. many: the kernel may take
+// kJoinedSplits splits together (splits_at_once.h).
 SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many);
 SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group);
 SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
 SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
-// Returns a combine kernel, or null. SplitMode::kExact has none by head: kWeights' attends exactly,
-// too. heads_each: heads for each multiprocessor; if too many, blocks are smaller, except kFlash's.
+// Returns a combine kernel; null for other shapes, and for SplitMode::kExact and kJoined by head,
+// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. If they are many,
+// blocks have fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
-// Returns the combine kernel of methods that choose keys by scores (SplitMode::kWeights and
-// kShadow).
+// Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
-// Returns its dynamic shared memory.
+// Returns the bytes of its dynamic shared memory.
 size_t choiceBytes(int max_length, int splits);
 // Return the same with sets of keys in Space::sets, for rows that shared memory has no room for.
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);
 size_t longChoiceBytes(int splits);
 
-// Return the combine kernel of methods that draw tile by tile (tiles.cuh), and the most tiles of a
-// row.
+// Return the combine kernel of methods that draw by tiles (tiles.cuh), and the most tiles of a row.
 StepKernel tilesKernelOf(int head_dim, Element element);
 int mostTiles(int tile_keys, int max_length);
 
-// quest's kernels: page scores, before the split kernel, and the combine kernel.
+// quest's kernels: scores of pages, launched before the split kernel, and the combine kernel.
 struct QuestKernels {
   StepKernel scores = nullptr;
   StepKernel combine = nullptr;
 };
 QuestKernels questKernelsOf(int head_dim, Element element);
-int questPages(int max_length);
+int questPages(int max_length);  // the most pages of a row, at least 1
 size_t questBytes(int max_length, int splits);
 cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_length,
                               cudaStream_t stream);
 
-// Returns the kernel of bernoulli's queries, the first of a step: a block of head_dim threads a row
-// and KV head.
+// Returns the kernel of bernoulli's queries: a block of head_dim threads a row and KV head.
 StepKernel featuresKernelOf(int head_dim, Element element);
 
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
-// The kernels of an append.
+// The kernels of appendKv() and meanValues().
 struct AppendKernels {
   AppendKernel append = nullptr;
   AppendKernel mean_key = nullptr;

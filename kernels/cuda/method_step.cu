@@ -119,7 +119,7 @@ bool fitsPlan(const MethodOptions& method, const MethodOptions& planned) {
   if (splitModeOf(method) != splitModeOf(planned) || readsBounds(method) != readsBounds(planned)) {
     return false;
   }
-  // The list of chosen keys has room for two of the planned method's pages more.
+  // The list of chosen keys has room for two additional pages of the planned size.
   if (readsBounds(method) && method.page_size > planned.page_size) return false;
   if (by != other && (choosesByScores(by) || choosesByScores(other))) return false;
   if (drawsByTiles(method) || drawsByTiles(planned) || method.never_exact) return method == planned;

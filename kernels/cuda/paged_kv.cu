@@ -11,7 +11,7 @@ namespace allot::kernels::cuda {
 Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace, Stream stream) {
   MethodOptions any;
   if (auto why = unsupportedShape(any, kv, kv.kv_heads)) return why;
-  // Appends would take them; no step could read them.
+  // An append could write a misaligned cache, but no step could read it.
   if (auto why = misaligned(kv)) return why;
   for (const KeyShadow& shadow : kv.shadows) {
     if (shadow.bits != 0 && shadow.bits != 4) {
@@ -60,7 +60,7 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
     kernels.value_sums<<<static_cast<unsigned>(in.rows * kv.kv_heads),
                          static_cast<unsigned>(kv.head_dim), 0, stream>>>(append);
   }
-  const cudaError_t last = cudaGetLastError();  // which forgets it, too
+  const cudaError_t last = cudaGetLastError();  // clears the error, too
   return failed("the GPU did not take the append", error == cudaSuccess ? last : error);
 }
 

@@ -38,9 +38,9 @@ Refusal unsupportedShape(const PagedKv& kv, int heads) {
 
 int endOf(const PrefillInputs& in) { return in.first + in.count; }
 int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
-// Whole blocks of SALE's keys.
+// Returns `keys` rounded up to kSaleBlock.
 int saleRoom(int keys) { return (keys + kSaleBlock - 1) / kSaleBlock * kSaleBlock; }
-// Blocks of queries that a chunk of `count` may have, wherever it begins.
+// Returns the most blocks of queries of a chunk of `count` queries.
 int mostBlocks(int count) { return (count + kQueryBlock - 2) / kQueryBlock + 1; }
 
 }  // namespace
@@ -141,7 +141,7 @@ struct PrefillWorkspace::Impl {
         {{&lse, blocks * kQueryBlock * 4}, {&weights, blocks * 8}, {&factors, blocks * 4}});
   }
 
-  // Nothing if a call like this was planned for.
+  // Refuses shapes, arrays and sizes that the kernels or the plan do not have.
   Refusal check(const PagedKv& kv, const PrefillInputs& in, const float* out = nullptr) const {
     if (auto why = unsupportedShape(kv, in.heads)) return why;
     if (auto why = misaligned(kv, in.queries, out)) return why;
@@ -195,26 +195,22 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
                  .count = std::max(bounds.count, impl.bounds.count),
                  .keys = std::max(bounds.keys, impl.bounds.keys)};
   impl.method = method;
-  switch (method.method) {
-    case Method::kSampleAttention:
-      return impl.growSampleAttention();
-    case Method::kSale:
-      return impl.growSale(kv);
-    case Method::kSampledBlocks:
-      return impl.growSampledBlocks(kv);
-    default:
-      return std::nullopt;
-  }
+  Refusal why;
+  if (method.method == Method::kSampleAttention) why = impl.growSampleAttention();
+  if (method.method == Method::kSale) why = impl.growSale(kv);
+  if (method.method == Method::kSampledBlocks) why = impl.growSampledBlocks(kv);
+  if (why) impl.bounds = {};  // a buffer that cannot grow is gone
+  return why;
 }
 
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
   size_t sum = 0;
   for (const Buffer* buffer :
-       {&impl.bits, &impl.tops, &impl.sums, &impl.columns, &impl.slashes, &impl.partial,
-        &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales, &impl.mean_scores,
-        &impl.most_means, &impl.query_codes, &impl.query_scales, &impl.thresholds, &impl.lse,
-        &impl.weights, &impl.factors}) {
+       {&impl.bits, &impl.tops, &impl.sums, &impl.least, &impl.columns, &impl.slashes,
+        &impl.partial, &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales,
+        &impl.mean_scores, &impl.most_means, &impl.query_codes, &impl.query_scales,
+        &impl.thresholds, &impl.lse, &impl.weights, &impl.factors}) {
     sum += buffer->bytes();
   }
   return sum;

@@ -1,10 +1,8 @@
 #pragma once
-// The data that the kernels of a prefill share. Private to kernels/cuda; plain data, passed by
-// value.
+// The data that the kernels of a prefill share, plain and passed by value. Private to kernels/cuda.
 //
 // A block of queries is 64 positions of one query head: four warps of 16 queries. Its keys come in
-// tiles of 64, of four groups of 16 neighbouring keys each. Chosen blocks of 16 or 32 keys
-// therefore fill whole tiles.
+// tiles of 64: four groups of 16 neighbours, so that small blocks share a tile.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -14,9 +12,9 @@
 namespace allot::kernels::cuda {
 
 constexpr int kQueryBlock = 64;
-constexpr int kWideQueries = 192;  // of a thread block without a list
+constexpr int kWideQueries = 192;  // queries of a thread block of attendBlocks() without a list
 constexpr int kTileGroups = 4;     // groups of 16 keys, each in one page
-constexpr int kSaleBlock = 32;     // keys
+constexpr int kSaleBlock = 32;     // keys of a block of SALE
 
 // One chunk: the cache, and PrefillInputs, KeyBits and PrefillOutputs.
 struct PromptChunk {
@@ -52,7 +50,7 @@ struct PromptChunk {
   unsigned long long* wrong = nullptr;
 };
 
-// Errors that the device finds: kind, head, query block; the smallest is reported.
+// Errors that the device finds: kind << 56 | head << 32 | query block. The smallest is reported.
 enum class PromptWrong : uint8_t { kPage, kScore };
 constexpr unsigned long long kNothingWrongThere = ~0ull;
 
@@ -65,7 +63,7 @@ struct SampledRows {
   float* sums = nullptr;        // [heads, splits, 64]
   uint64_t* columns = nullptr;  // [heads, bins]: sums of attention, 2^30 a query
   uint64_t* slashes = nullptr;  // [heads, bins]
-  uint64_t* least = nullptr;    // [2, heads]: bins that reach this are chosen, the column's first
+  uint64_t* least = nullptr;    // [2, heads]: the least rank of chosen columns, of slashes
   int bins = 0;                 // key blocks up to the chunk's end
   uint32_t* bits = nullptr;     // [heads, query blocks, words]
   int words = 0;
@@ -74,20 +72,20 @@ struct SampledRows {
 // Scratch and lists of SALE.
 struct SaleChunk {
   const float* tau = nullptr;     // [heads]
-  bool all = false;               // keep everything: the prompt is short
+  bool all = false;               // keep everything: the chunk ends within dense_keys
   int splits = 0;                 // of sums over keys or queries
-  double* partial = nullptr;      // [max(kv_heads, heads), splits, head_dim]
+  double* partial = nullptr;      // [heads, splits, head_dim]
   float* key_means = nullptr;     // [kv_heads, head_dim]
   float* query_means = nullptr;   // [heads, head_dim]
   int8_t* key_codes = nullptr;    // [kv_heads, room, head_dim]
-  float* key_scales = nullptr;    // [kv_heads, room]
+  float* key_scales = nullptr;    // [kv_heads, room / 8]
   float* mean_scores = nullptr;   // [heads, room]
-  float* most_means = nullptr;    // [heads, room / 8]: the largest of keys that share a scale
-  int64_t room = 0;               // keys up to the chunk's end, in whole blocks
+  float* most_means = nullptr;    // [heads, room / 8]: the largest mean_scores of a key scale
+  int64_t room = 0;               // keys up to the chunk's end, rounded up to kSaleBlock
   int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
   float* query_scales = nullptr;  // [heads, rows]
   float* thresholds = nullptr;    // [heads, rows]
-  int rows = 0;                   // queries in whole blocks, from the first block's beginning
+  int rows = 0;                   // queries of the chunk's blocks, in whole blocks of 64
   uint32_t* bits = nullptr;       // [heads, query blocks, words]
   int words = 0;
 };
@@ -98,17 +96,17 @@ struct SampledBlocks {
   int room = 0;                 // key blocks
   float* lse = nullptr;         // [thread blocks, room, 64], in powers of two
   uint64_t* weights = nullptr;  // [thread blocks, room]
-  float* factors = nullptr;     // [thread blocks, room]: factors of drawn blocks, in powers of two
+  float* factors = nullptr;     // [thread blocks, room]: log2 of what a drawn block counts
 };
 
 using AttendKernel = void (*)(PromptChunk);
 using SampledKernel = void (*)(PromptChunk, SampledBlocks);
-// Return the kernels of attention and their shared memory; null for head sizes other than 64 and
-// 128. `wide`: without a list; `skips`: skip-softmax.
+// Return the kernels of attention and their shared memory in bytes; null for head sizes other than
+// 64 and 128. `wide`: without a list; `skips`: skip-softmax, which is wide.
 AttendKernel attendKernelOf(int head_dim, bool skips, bool wide);
 int attendBytes(int head_dim);
 SampledKernel sampledKernelOf(int head_dim);
-// Returns shared memory for `room` key blocks.
+// Returns the bytes of its shared memory for `room` key blocks.
 int sampledBytes(int head_dim, int room);
 // Launch the kernels of a selection.
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,

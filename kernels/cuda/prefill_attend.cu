@@ -1,4 +1,4 @@
-// Exact attention of a chunk over lists of key blocks, or all keys.
+// Attention of a chunk over lists of key blocks or all keys, by skip-softmax if asked.
 #include "kernels/cuda/prefill_softmax.cuh"
 
 namespace allot::kernels::cuda {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kWideWarps = kWideQueries / 16;
 
-// A block of threads: one head's 16 Warps queries.
+// A thread block computes one head's 16 * Warps queries.
 template <int D, int Warps, bool Skips>
 __global__ void __launch_bounds__(Warps * 32, Warps > 4 ? 1
                                               : Skips   ? 2
@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(Warps * 32, Warps > 4 ? 1
   constexpr int kRows = Warps * 16;
   extern __shared__ __align__(1024) uint8_t shared[];
   const int head = static_cast<int>(blockIdx.x);
-  // The longest rows first.
+  // The blocks with the most keys start first.
   const int block = chunk.first / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y);
   const int begin = max(chunk.first, block * kRows),
             end = min(chunkEnd(chunk), (block + 1) * kRows);

@@ -1,12 +1,12 @@
 #pragma once
-// Loops over keys alone, for stages that need scores and no values. Device code, for all threads of
-// one block.
+// Loops over keys, for stages without values. Device code, for all threads of one block.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
 
 // Calls body(tile's address, its places) for the tiles of 64 neighbouring keys tile0 .. tile1 - 1.
-// Copies one tile ahead; `shared` has room for two.
+// Keys from `end` on are zeros; so are keys of a page outside the pool, which sets *outside. Copies
+// one tile ahead; `shared` has room for two.
 // Requires: all `Threads` threads of the block call it.
 template <int D, int Threads, typename Body>
 __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, int tile1, int end,
@@ -29,7 +29,7 @@ __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, in
   __syncthreads();
 }
 
-// The sum of exponentials of a query's scores, relative to their running maximum `top`.
+// Sums of exponentials of the scores of rows g and g + 8, relative to their running maxima `top`.
 struct RunningSum {
   float top[2] = {minusInfinity(), minusInfinity()};  // in powers of two
   float sum[2] = {0, 0};                              // of this thread's columns

@@ -1,6 +1,6 @@
-// SALE's selection (kernels/cpu/select_sale.cpp), with the CPU's lists bit for bit: sums over keys
-// and queries in double precision, where elements of a cache add without rounding in any order, and
-// for the rest the same operations in the same order. Products of codes are whole numbers.
+// SALE's selection (kernels/cpu/select_sale.cpp). Means and thresholds are sums in double
+// precision, in another order than the CPU's, rounded to float32. Lists are the CPU's unless this
+// rounding decides: all else has the CPU's operations, and products of codes are whole numbers.
 #include "kernels/cuda/prefill_sale_codes.cuh"
 
 namespace allot::kernels::cuda {
@@ -20,7 +20,7 @@ constexpr int thresholdBytes(int head_dim) {
   return (kQueryBlock + kSaleBlock) * (head_dim + 4) * static_cast<int>(sizeof(float));
 }
 
-// 32 keys from the position `from` on, less their mean; zeros behind the chunk.
+// Writes 32 keys from position `from` on, less the mean key; zeros behind the chunk or the pool.
 template <int D>
 __device__ void stageKeys(const PromptChunk& chunk, const SaleChunk& sale, int kv_head, int from,
                           float* keys, int thread) {
@@ -42,7 +42,7 @@ __device__ void stageKeys(const PromptChunk& chunk, const SaleChunk& sale, int k
   }
 }
 
-// What a score has to reach: 64 queries of one head over the first block of keys and the last ones.
+// Writes the thresholds of 64 queries of one head, from the first block of keys and the local ones.
 // Eight lanes share four queries; each has four of 32 keys.
 template <int D>
 __global__ void __launch_bounds__(kThresholdThreads)
@@ -144,9 +144,8 @@ __global__ void __launch_bounds__(kThresholdThreads)
   }
 }
 
-// kCodeKeys keys' codes in shared memory, in chunks of 16 bytes that eight keys have in different
-// banks; behind them their mean scores, their scales and the largest mean score of each scale's
-// keys.
+// A tile of kCodeKeys keys in shared memory: codes, in chunks of 16 bytes swizzled against bank
+// conflicts; then mean scores, scales, and the largest mean score of each scale.
 constexpr int kCodeKeys = 128;
 constexpr int kCodeBlocks = kCodeKeys / kSaleBlock;
 template <int D>
@@ -163,7 +162,7 @@ struct CodeTile {
   }
 };
 
-// A warp's 16 rows of queries, and what a block of keys has to reach for them.
+// The codes and thresholds of a warp's 16 queries.
 template <int D>
 struct CodedQueries {
   uint32_t at[D / 32][4];
@@ -193,7 +192,8 @@ struct CodedQueries {
     }
   }
 
-  // Products with the tile's codes. By all warps of a 64 queries' block.
+  // Computes the products of codes of queries and of the tile's keys.
+  // Requires: all warps of the block of 64 queries call it.
   __device__ void multiply(uint32_t tile, int lane, int (&dots)[kCodeKeys / 8][4]) const {
 #pragma unroll
     for (int n = 0; n < kCodeKeys / 8; ++n) {
@@ -227,9 +227,8 @@ struct CodedQueries {
     }
   }
 
-  // Returns true if a score of the tile's block `in_tile` may reach its row's threshold: by the
-  // largest product and the largest mean score of the keys that share a scale, with room for
-  // rounding.
+  // Returns true if one of this thread's scores of the tile's block `in_tile` may reach its row's
+  // threshold, by the largest product and mean score of a scale's keys, with room for rounding.
   __device__ bool mayReach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
                            const uint8_t* tile, int in_tile, int lane) const {
     const int t = lane % 4;
@@ -279,7 +278,7 @@ struct CodedQueries {
   }
 };
 
-// Copies a tile of codes with what belongs to it.
+// Starts the copy of a CodeTile; zeros from sale.room on.
 template <int D, int Threads>
 __device__ void copyCodes(const SaleChunk& sale, int head, int kv_head, int tile, uint32_t to,
                           int thread) {
@@ -307,7 +306,7 @@ __device__ void copyCodes(const SaleChunk& sale, int head, int kv_head, int tile
   }
 }
 
-// The bits of one head's Blocks blocks of 64 queries, which share the tiles of keys' codes.
+// Writes the bits of one head's `Blocks` blocks of 64 queries, which share the tiles of codes.
 template <int D, int Blocks>
 __global__ void __launch_bounds__(Blocks * 128, 2)
     findReached(const PromptChunk chunk, const SaleChunk sale) {
@@ -345,12 +344,12 @@ __global__ void __launch_bounds__(Blocks * 128, 2)
   };
   if (begin * kCodeBlocks < blocks_end) copy(begin, 0);
   commitCopies();
-  uint32_t found = 0;  // of 32 blocks, this thread's
+  uint32_t found = 0;  // bits of 32 blocks that this thread found
   for (int tile = begin, stage = 0; tile * kCodeBlocks < blocks_end; ++tile, stage ^= 1) {
     meetAtTile();
     if ((tile + 1) * kCodeBlocks < blocks_end) copy(tile + 1, stage ^ 1);
     commitCopies();
-    if (!all && kCodeBlocks * tile < middle_end) {  // the same for a block of queries
+    if (!all && kCodeBlocks * tile < middle_end) {  // alike in all warps of a block of queries
       const uint8_t* at = shared + stage * Tile::kBytes;
       int dots[kCodeKeys / 8][4];
       queries.multiply(sharedAddress(at), lane, dots);
@@ -358,7 +357,7 @@ __global__ void __launch_bounds__(Blocks * 128, 2)
       for (int i = 0; i < kCodeBlocks; ++i) {
         const int block = kCodeBlocks * tile + i;
         if (block < 1 || block >= middle_end) continue;
-        // Most blocks are far below.
+        // Most blocks are far below the thresholds.
         if (!__any_sync(kAll, queries.mayReach(chunk.scale, dots, at, i, lane))) continue;
         if (queries.reach(chunk.scale, dots, at, i, block * kSaleBlock, lane)) {
           found |= 1u << block % 32;
@@ -373,7 +372,7 @@ __global__ void __launch_bounds__(Blocks * 128, 2)
   }
   __syncthreads();
   if (!there) return;
-  // The first block and the last ones.
+  // Adds the first block and the local ones.
   const int kept = all ? 1 : middle_end;
   uint32_t* to = sale.bits + (static_cast<int64_t>(head) * all_blocks + b) * sale.words;
   for (int w = thread % 128; w < sale.words; w += 128) {

@@ -1,6 +1,5 @@
 #pragma once
-// SALE's 4-bit codes of a chunk's keys and queries, less their means (prefill_sale.cu). Device
-// code.
+// SALE's 4-bit codes of keys and queries, less their means (prefill_sale.cu). Device code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
@@ -24,7 +23,7 @@ __device__ const Cached* keyAt(const PromptChunk& chunk, int kv_head, int positi
          (((static_cast<int64_t>(page) * chunk.kv_heads + kv_head) << chunk.page_shift) + slot) * D;
 }
 
-// Sums a split's keys or queries, a thread a channel.
+// Sum one split's keys, or queries, a thread a channel.
 template <int D>
 __global__ void __launch_bounds__(D) sumKeys(const PromptChunk chunk, const SaleChunk sale) {
   const int kv_head = static_cast<int>(blockIdx.x), split = static_cast<int>(blockIdx.y);
@@ -73,8 +72,8 @@ __device__ inline float largestOfWarp(float x) {
   return x;
 }
 
-// Writes codes, scales and mean scores of 32 keys. Keys of equal (key mod 8) / 2 share a scale;
-// each warp has one.
+// Writes codes and scales of 32 keys, their mean scores (products with the mean query) and the
+// largest mean score of each scale. Keys of equal (key mod 8) / 2 share a scale, a warp each.
 template <int D>
 __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;
@@ -131,7 +130,7 @@ __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const S
   }
 }
 
-// Writes codes and scales of 16 queries. Queries r and r + 8 share a scale; each warp has two.
+// Writes codes and scales of 16 queries. Queries r and r + 8 share a scale; a warp has two scales.
 template <int D>
 __global__ void __launch_bounds__(128) codeQueries(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;

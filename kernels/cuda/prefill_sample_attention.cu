@@ -1,19 +1,19 @@
 // SampleAttention's selection (kernels/cpu/select_sample_attention.cpp): the chunk's last 64
-// queries against all keys twice, once for their normalisers and once for their attention, which is
-// summed as integers; then the heaviest bins; then the bits.
+// queries against their keys twice, once for their normalisers and once for their attention, which
+// is summed as integers; then the heaviest bins; then the bits.
 #include "kernels/cuda/prefill_keys.cuh"
 
 namespace allot::kernels::cuda {
 namespace {
 
-constexpr int kParts = 3;  // of queries: a product of 24 bits
+constexpr int kParts = 3;  // bfloat16 terms of a query: 24 bits
 constexpr int kSampleThreads = 128;
 using Count = unsigned long long;
 
 __device__ int sampledBegin(const PromptChunk& chunk) {
   return max(chunk.first, chunkEnd(chunk) - kQueryBlock);
 }
-// Tiles of one split; block i of the grid has those from tilesFrom(i) on.
+// Returns the tiles of one split. Split i begins at tile i * tilesEach(rows).
 __device__ int tilesEach(const SampledRows& rows) {
   return (rows.bins + rows.splits - 1) / rows.splits;
 }
@@ -57,8 +57,9 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
 }
 
-// log2 of a sampled row's normaliser; +infinity for rows that are not there, so that all their
-// weights are 0.
+// Returns log2 of the sum of exponentials of sampled query r; +infinity for queries that are not
+// there, so that all their weights are 0. Reports a largest score that is not finite, and a sum
+// relative to it that is 0, infinite or NaN.
 __device__ float normaliserOf(const PromptChunk& chunk, const SampledRows& rows, int head, int r) {
   if (sampledBegin(chunk) + r >= chunkEnd(chunk)) return -minusInfinity();
   const float* tops = rows.tops + static_cast<int64_t>(head) * rows.splits * kQueryBlock + r;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const int begin = sampledBegin(chunk), row = begin + 16 * warp, end = chunkEnd(chunk);
   const float scale2 = chunk.scale * kLog2E;
   const int each = tilesEach(rows), from = split * each, to = min(rows.bins, from + each);
-  // Sums of the split's columns; of the distances that it has, which are each + 2 bins.
+  // Sums of the split's key blocks, and of the each + 2 bins of its distances.
   Count* const columns = reinterpret_cast<Count*>(shared + 2 * SharedTile<D>::kBytes);
   Count* const slashes = columns + each;
   float* const normalisers = reinterpret_cast<float*>(slashes + each + 2);
@@ -104,8 +105,8 @@ __global__ void __launch_bounds__(kSampleThreads)
   queries.load(chunk, head, row, lane);
   const float shift[2] = {normalisers[16 * warp + lane / 4], normalisers[16 * warp + lane / 4 + 8]};
   const int position = row + lane / 4;
-  // The bin of the split's smallest distance, of its last tile's last key; below 0 where that is
-  // behind the queries.
+  // Returns the bin of a tile's smallest distance: of the first query to the tile's last key. It is
+  // below 0 if that key is behind the query.
   const auto lowest = [&](int tile) {
     const int distance = begin - (tile * kTileKeys64 + kTileKeys64 - 1);
     return (distance < 0 ? distance - (kTileKeys64 - 1) : distance) / kTileKeys64;
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kSampleThreads)
             const float share = power2(fmaf(scores[n][i], scale2, 30.0f - shift[i / 2]));
             const int distance = position + 8 * (i / 2) - (places.position(n, lane % 4) + i % 2);
             const uint32_t whole = __float2uint_rd(share);
-            const int bin = distance - low * kTileKeys64;  // 0 .. 191 where anything is seen
+            const int bin = distance - low * kTileKeys64;  // 0 .. 189
             sums[0] += bin < kTileKeys64 ? whole : 0;
             sums[1] += bin >= kTileKeys64 && bin < 2 * kTileKeys64 ? whole : 0;
             sums[2] += bin >= 2 * kTileKeys64 ? whole : 0;
@@ -156,12 +157,14 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
 }
 
-// A bin's sum, and of equal sums the lower bin first, as one number: sums are below 2^37.
+// Returns a rank that orders bins by their sum and, if sums are equal, lower bins first.
+// Requires: sum < 2^48; bin < 2^16.
 __device__ uint64_t rankOf(uint64_t sum, int bin) {
   return sum << 16 | static_cast<uint64_t>(0xffff - bin);
 }
 
-// The least rank that is chosen: the bins of at least this rank are the fewest that hold the share.
+// Writes the least chosen rank: bins of this rank or more are the fewest that hold the share, or
+// all with a share of 1.
 __global__ void __launch_bounds__(256) findHeaviest(const SampledRows rows) {
   const int head = static_cast<int>(blockIdx.x), kind = static_cast<int>(blockIdx.y);
   const uint64_t* sums =
@@ -203,7 +206,7 @@ __global__ void __launch_bounds__(128) writeBits(const PromptChunk chunk, const 
     for (int i = 0; i < 32; ++i) {
       const int j = 32 * w + i;
       if (j > p) break;
-      // Tokens of blocks p - j apart are p - j or p - j - 1 whole blocks apart.
+      // Positions in blocks p and j are p - j or p - j - 1 whole blocks apart.
       const bool chosen =
           j == p || rankOf(columns[j], j) >= least_column || slash(p - j) || slash(p - j - 1);
       word |= static_cast<uint32_t>(chosen) << i;

@@ -1,5 +1,6 @@
 // Sampled blocks (prefill.h): a thread block computes all scores of one head's 64 queries, draws
-// blocks of values by their weights, and computes those blocks again.
+// blocks of values by their weights, and computes the drawn blocks again. With a budget of all
+// blocks it attends in order, with 0 it writes zeros.
 #include "kernels/cuda/prefill_keys.cuh"
 #include "kernels/cuda/prefill_softmax.cuh"
 #include "kernels/systematic.h"
@@ -12,7 +13,7 @@ constexpr int kThreads = kWarps * 32;
 
 // What the threads of a block share beside tiles.
 struct SampledShared {
-  float normaliser[kQueryBlock];  // in powers of two; +infinity of rows that are not there
+  float normaliser[kQueryBlock];  // log2; +infinity for queries that are not there
   unsigned long long sums[kThreads];
   unsigned skipped;
 };
@@ -23,7 +24,7 @@ struct SampledRow {
   int first, blocks;                 // key blocks first .. first + blocks - 1
 };
 
-// The log-sum of every block of keys for every query, and the queries' own.
+// Writes lse, log2 of each query's sum of exponentials over each key block, and the normalisers.
 template <int D>
 __device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, float* lse,
                             uint32_t tiles, SampledShared* shared) {
@@ -72,8 +73,7 @@ __device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, floa
   }
 }
 
-// Computes every block's weight as an integer: the sum over the queries of their attention on it,
-// times 2^30. A warp a block.
+// Computes each block's weight, 2^30 times the sum of the queries' attention. A warp a block.
 __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& shared,
                             uint64_t* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -89,8 +89,9 @@ __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& s
   }
 }
 
-// Which blocks are drawn, one bit each, and what each then counts, in powers of two. A thread has
-// neighbouring blocks.
+// Draws blocks: sets their bits, writes log2 of what each then counts to `factors`, and counts the
+// others in shared->skipped. A thread has neighbouring blocks.
+// Requires: bits are clear.
 __device__ void drawBlocks(const QueryDraws& draws, uint32_t budget, const SampledRow& at,
                            const uint64_t* weights, SampledShared* shared, uint32_t* bits,
                            float* factors) {
@@ -140,7 +141,7 @@ __device__ void addDrawn(const PromptChunk& chunk, const SampledRow& at, const u
   const int kv_head = at.head / (chunk.heads / chunk.kv_heads);
   const float scale2 = chunk.scale * kLog2E;
   const int oldest = oldestOf(chunk, at.begin);
-  bool outside = false;  // was found by the first pass
+  bool outside = false;  // findWeights() has reported it
   const auto copy = [&](const TilePlaces& places, int stage) {
     const uint32_t to = tiles + static_cast<uint32_t>(2 * stage * Tile::kBytes);
     Tile::template copy<kThreads>(chunk, kv_head, places, at.end, to, to + Tile::kBytes, thread,
@@ -178,7 +179,7 @@ __device__ void addDrawn(const PromptChunk& chunk, const SampledRow& at, const u
     counts->value_keys += keys;
   }
   __syncthreads();
-  // Outputs are divided by the sum of their weights, which is 1.
+  // writeOutput() divides by the total, which is 1 here.
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool there = isNumber(normaliser[half]);
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int last_block = (chunkEnd(chunk) - 1) / kQueryBlock;
   const int items = chunk.heads * (last_block - firstBlock(chunk) + 1);
   for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    // The longest rows first.
+    // The blocks with the most keys first.
     const int block = last_block - item / chunk.heads;
     SampledRow at{.head = item % chunk.heads,
                   .block = block,

@@ -1,6 +1,5 @@
 #pragma once
-// Exact attention of blocks of queries over tiles of keys, in order, with a running maximum. Device
-// code.
+// Attention of queries over tiles of keys, in order, with a running maximum. Device code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
@@ -30,7 +29,7 @@ struct RunningOutput {
     }
   }
 
-  // Turns scores into weights.
+  // Turns scores into weights and adds these to `total`.
   __device__ void weigh(float scale2, float (&scores)[8][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -74,8 +73,9 @@ __device__ inline void addTo(uint64_t* counter, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(value));
 }
 
-// Adds the counts of the warp's block of 64 queries; `row` is the warp's first position. `dense`:
-// it read all that causality and the window leave.
+// Adds the counts of the warp's block of 64 queries to the chunk's statistics; `row` is the warp's
+// first position. `dense`: the block read all that causality and the window leave.
+// Requires: one thread of the block of 64 queries calls it.
 template <int D>
 __device__ void addCounts(const PromptChunk& chunk, const BlockCounts& counts, bool dense,
                           int row) {
@@ -120,7 +120,8 @@ __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lan
   }
 }
 
-// Returns true to all threads of a block of 64 queries if each has true.
+// Returns true to all threads of a block of 64 queries if all of them have true. `queries`: the
+// number of the block of queries within the thread block.
 __device__ inline bool agree(bool mine, int queries) {
   uint32_t all;
   asm volatile(

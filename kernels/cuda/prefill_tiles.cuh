@@ -1,10 +1,9 @@
 #pragma once
-// Products of a block of queries with tiles of keys and values, by mma.m16n8k16 or wgmma. Device
-// code.
+// Products of queries with tiles of keys and values, by mma.m16n8k16 or wgmma. Device code.
 //
-// A warp has 16 queries. Of a 16 x 8 matrix of sums lane (g, t) = (lane / 4, lane % 4) holds rows g
-// and g + 8, columns 2 t and 2 t + 1 (the PTX manual's groupID and threadID_in_group): entries 0, 1
-// and 2, 3.
+// A warp has 16 queries. Of a 16 x 8 matrix of sums lane 4 g + t (PTX's groupID and
+// threadID_in_group) holds columns 2 t and 2 t + 1 of row g, in entries 0 and 1, and of row g + 8,
+// in 2 and 3.
 #include "kernels/cuda/prefill.h"
 #include "kernels/cuda/primitives.cuh"
 
@@ -28,7 +27,7 @@ constexpr bool usesWgmma() {
 using Cached = __nv_bfloat16;
 
 constexpr int kTileKeys64 = 64;
-constexpr int kNowhere = 1 << 30;  // a group of keys that no query sees
+constexpr int kNowhere = 1 << 30;  // the start of a group without keys
 
 __device__ inline void report(const PromptChunk& chunk, PromptWrong kind, int head, int block) {
   atomicMin(chunk.wrong, static_cast<unsigned long long>(kind) << 56 |
@@ -53,12 +52,11 @@ struct TilePlaces {
     return places;
   }
   __device__ bool any() const { return start[0] != kNowhere; }
-  // Returns the position of column 2 t + (0, 1) of the tile's n-th 8 columns.
+  // Returns the position of column 2 t of the tile's n-th 8 columns.
   __device__ int position(int n, int t) const { return start[n / 2] + (n & 1) * 8 + 2 * t; }
 };
 
-// Iterates over the tiles that a block of queries attends to, in order, alike in all threads of the
-// block.
+// Iterates over the tiles that a block of queries attends to, in order, alike in all threads.
 class TileCursor {
  public:
   __device__ TileCursor(const PromptChunk& chunk, int head, int block, int first_key, int last_key)
@@ -73,7 +71,7 @@ class TileCursor {
     if (bits) take(bits, key_block, first_key);
   }
 
-  // Returns the tile's places; !any() after the last tile.
+  // Returns the next tile's places; !any() after the last tile.
   __device__ TilePlaces next() {
     TilePlaces places;
 #pragma unroll
@@ -113,7 +111,7 @@ class TileCursor {
     word_ = first_key / size_ / 32;
     left_ = row_[word_] & (0xffffffffu << (first_key / size_ % 32));
   }
-  // Returns the first key of the next chosen block.
+  // Returns the first key of the next chosen block; kNowhere after the last one.
   __device__ int nextBlock() {
     while (left_ == 0) {
       if (++word_ >= words_) return kNowhere;
@@ -143,15 +141,15 @@ struct SharedTile {
     return tile + static_cast<uint32_t>(chunk / 8 * kHalfBytes + key * 128 +
                                         ((chunk % 8) ^ (key & 7)) * 16);
   }
-  // Returns the address 16 keys and `pairs` pairs of chunks on, from that of one of the first two
-  // chunks.
+  // Returns the address that is 16 * keys16 keys and 2 * pairs chunks on.
+  // Requires: `address` is of chunk 0 or 1.
   __device__ static uint32_t further(uint32_t address, int keys16, int pairs) {
     return (address ^ static_cast<uint32_t>(pairs % 4 << 5)) +
            static_cast<uint32_t>(pairs / 4 * kHalfBytes + keys16 * 2048);
   }
 
-  // Copies a tile: keys to one address, values to another (0: no values). Keys from `end` on become
-  // zeros in shared memory.
+  // Starts the copy of a tile: keys to one address, values to another (0: no values). Keys from
+  // `end` on become zeros; so do keys of a page outside the pool, which sets *outside.
   // Requires: all `Threads` threads of the block call it.
   template <int Threads>
   __device__ static void copy(const PromptChunk& chunk, int kv_head, const TilePlaces& places,
@@ -201,8 +199,8 @@ __device__ inline void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// A barrier of the block after which all earlier copies can be read, by wgmma, too. New copies
-// begin after it, since the fence waits for all copies in flight.
+// Waits until all threads of the block can read all earlier copies, by wgmma, too. New copies begin
+// after it, since it waits for all copies in flight.
 __device__ inline void meetAtTile() {
   waitCopies<0>();
 #ifdef ALLOT_WGMMA
@@ -229,8 +227,7 @@ __device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" :
 __device__ inline void wgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most `N` of the committed groups are pending. With N = 0 all sums are in their
-// registers.
+// Waits until at most `N` committed groups are pending. With N = 0 all sums are in registers.
 template <int N>
 __device__ inline void wgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -339,7 +336,7 @@ struct QueryTile {
     }
   }
 
-  // Computes scores[n] = queries times the tile's keys 8 n .. 8 n + 7, over all channels.
+  // Computes scores[n] = queries times the tile's keys 8 n .. 8 n + 7, not scaled.
   // Requires: all warps of the block of 64 queries call it.
   __device__ void score(uint32_t tile, int lane, float (&scores)[8][4]) const {
 #ifdef ALLOT_WGMMA
@@ -453,7 +450,7 @@ __device__ inline bool isMasked(const PromptChunk& chunk, const TilePlaces& plac
   return places.start[3] + 15 > row || places.start[0] < oldestOf(chunk, row + 15);
 }
 
-// Over the four lanes that share rows.
+// Return the maximum, and the sum, over the four lanes that share a row.
 __device__ inline float largestOfRow(float x) {
   x = fmaxf(x, __shfl_xor_sync(kAll, x, 1));
   return fmaxf(x, __shfl_xor_sync(kAll, x, 2));

@@ -1,6 +1,5 @@
 #pragma once
-// PTX instructions by name, and questions about a step that every kernel asks. Device code, sm_80
-// and later.
+// PTX instructions by name, and functions of a step for all kernels. Device code, sm_80 and later.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -16,15 +15,15 @@ constexpr float kLargest = 3.4028235e38f;
 __device__ inline float minusInfinity() { return __int_as_float(0xff800000); }
 __device__ inline float notANumber() { return __int_as_float(0x7fffffff); }
 
-// Returns 2^x, within 2 units of the last place; 0 for -infinity.
+// Returns 2^x, within 2 units of the last place; 0 below 2^-126.
 __device__ inline float power2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Returns the sum of a and b, two splits' sums, each relative to its own maximum; the factors bring
-// them to a common one. Always rounds twice, in this order.
+// Returns a a_factor + b b_factor: two splits' sums, which the factors bring to a common maximum.
+// Always rounds twice, in this order.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }
@@ -62,8 +61,7 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   copyAsync(shared, global, valid);
 }
 
-// Stores data for the next kernel, which L2 should keep: writes to memory cost three times as much
-// as reads.
+// Stores data for the next kernel, for L2 to keep: a write to memory costs three times a read.
 __device__ inline void storeKept(float* to, float x) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(kEvictLast)
@@ -170,8 +168,7 @@ __device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32
         "r"(c[2]), "r"(c[3]));
 }
 
-// Returns x as the sum of two elements in one word: x rounded in the low half, the rest in the
-// high.
+// Returns x as a sum of two elements in one word: x rounded in the low half, the rest in the high.
 template <typename T>
 __device__ inline uint32_t twoTerms(float x) {
   const T first = ElementOf<T>::of(x);
@@ -217,7 +214,7 @@ __device__ inline void waitForKernelBefore() {
 #endif
 }
 
-// Lets the next kernel on the stream start, if its code waits.
+// Lets the next kernel on the stream start, if it was launched early.
 __device__ inline void letNextKernelIn() {
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
@@ -248,8 +245,7 @@ __device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
-// Returns the kind of a head. With budget 0 and a wanted log-sum it is exact, and its output is not
-// written.
+// Returns the kind of a head. With budget 0 it is silent, or exact if log-sums are wanted.
 template <bool kByHead>
 __device__ inline HeadKind kindOf(const Step& step, int row, int head) {
   const int n = step.in.lengths[row];
@@ -287,7 +283,7 @@ __device__ inline int tilesOf(const RowKeys& keys, int tile_keys) {
   return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 
-// Returns the draws of one split of s2anta-flash.
+// Returns the draws of one of s2anta-flash's `splits` tiles.
 __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
   const uint32_t share = budget / static_cast<uint32_t>(splits);
   return share > 0 ? share : 1;

@@ -27,8 +27,8 @@ struct BoundShared {
   float queries[kMostGroup][kDim];
 };
 
-// Scores the pages of kBoundTiles tiles of one KV head, for all of its query heads: each lane has a
-// page, each warp one head after another.
+// Scores the pages of kBoundTiles tiles of one KV head, for those of its query heads that read
+// pages: each lane has a page, each warp one head after another.
 template <int kDim, typename T>
 class BoundBlock {
   using Shared = BoundShared<kDim>;
@@ -75,7 +75,7 @@ class BoundBlock {
     return asked;
   }
 
-  // Tiles before the window and beyond the row are not read.
+  // Returns true if the tile has keys of the row in its window.
   __device__ bool holds(int tile) const {
     return tile * kSubtileKeys < keys_.n && tile >= keys_.first / kSubtileKeys;
   }
@@ -134,8 +134,8 @@ class BoundBlock {
     }
   }
 
-  // sum_i max(q_i min_i, q_i max_i) over the page's tiles, in the CPU's order: sixteen sums of
-  // every sixteenth channel, then halves.
+  // Returns sum_i max(q_i min_i, q_i max_i) of the page's bounds, in the CPU's order: sixteen sums
+  // of every sixteenth channel, then halves.
   __device__ float bound(const float* query, int page) const {
     const int begin = max(page * tiles_a_page_, keys_.first / kSubtileKeys);
     const int end = min((page + 1) * tiles_a_page_, (keys_.n + kSubtileKeys - 1) / kSubtileKeys);
@@ -177,7 +177,7 @@ class BoundBlock {
   RowKeys keys_;
   QuestPages pages_;
   int tiles_a_page_;
-  int first_tile_ = 0;  // of the block's
+  int first_tile_ = 0;  // of the block
 };
 
 template <int kDim, typename T>
@@ -199,7 +199,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
   using Base::budget_, Base::keys_, Base::lane_, Base::memory_;
   using Base::kLanes;
   using Base::row_, Base::step_, Base::tid_, Base::warp_;
-  static constexpr int kAhead = 4;  // entries that a lane has on their way
+  static constexpr int kAhead = 4;  // entries that a lane loads at once
 
  public:
   __device__ QuestHead(const Step& step, QuestShared<kDim>& shared, uint8_t* memory)
@@ -237,7 +237,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
         kept_count_ * pages_.keys - cut_ - ((pages_.oldest + pages_.count) * pages_.keys - keys_.n);
   }
 
-  // Of the m-th key that is read.
+  // Returns the m-th key that is read.
   __device__ int keyAt(int m) const {
     const int place = m + cut_;
     return (pages_.oldest + kept_[place / pages_.keys]) * pages_.keys + place % pages_.keys;
@@ -264,7 +264,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     this->template finish<false>(&sums);
     const auto denominator = static_cast<float>(sums.denominator);
     const float inverse =
-        denominator == 0 ? 0.0f : 1.0f / denominator;  // every key kept may be masked
+        denominator == 0 ? 0.0f : 1.0f / denominator;  // all kept keys may be masked
     if (tid_ < kDim) this->put(tid_, sums.value * inverse);
     this->setLse(denominator > 0 ? (sums.top + log2f(denominator)) * kLn2 : minusInfinity());
     if (!lists) return;

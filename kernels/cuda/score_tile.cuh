@@ -15,7 +15,7 @@
 namespace allot::kernels::cuda {
 
 template <typename X>
-__device__ X overKeys(X x) {  // the sum over lanes of one head
+__device__ X overKeys(X x) {  // the sum over the lanes of one head
   x += __shfl_xor_sync(kAll, x, 4);
   x += __shfl_xor_sync(kAll, x, 8);
   return x + __shfl_xor_sync(kAll, x, 16);
@@ -38,8 +38,7 @@ class ScoreGuard {
  public:
   __device__ void see(float score) { poison_ = fmaf(score, 0.0f, poison_); }
 
-  // Returns the score of key j of the split with mask and bias. Scores of absent heads are 0 and
-  // are not used.
+  // Returns the score of key j of the work with mask and bias. Scores of absent heads are not used.
   __device__ float finished(const Step& step, const Work& work, float score, int j) {
     if (j >= work.count || j < work.dead) return minusInfinity();
     see(score);

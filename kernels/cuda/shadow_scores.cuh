@@ -1,6 +1,5 @@
 #pragma once
-// Scores of a split's keys for a head group, from the keys' 4-bit shadow. Device code, owned by one
-// warp.
+// Scores of a split's keys for a head group, from the 4-bit shadow. Device code, owned by one warp.
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
@@ -8,7 +7,7 @@ namespace allot::kernels::cuda {
 // Queries have 8 bits, and products are of bytes (m16n8k32). A code is a nibble: a byte's low
 // nibble belongs to a channel of the query's first word, its high nibble to one of the second.
 // - Head group of 8: low and high nibbles have separate products; those of the high nibbles are 16
-//   times too large. A head group of 16, which no kernel has today, would do the same.
+//   times too large. A head group of 16 would do the same; no kernel has one.
 // - Head group of 4: columns 2h and 2h + 1 are head h's. The first sums the low nibbles. The second
 //   sums the whole bytes and, with the query's second word negated, the low nibbles, which leaves
 //   the high nibbles. So only low nibbles need to be extracted.
@@ -183,8 +182,7 @@ class ShadowScores {
     }
   }
 
-  // Scores the lane's heads and the keys whose codes and scales are at these addresses of shared
-  // memory.
+  // Computes the scores of the lane's heads for four keys, whose data are at shared addresses.
   __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[kOfLane][4]) const {
     constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
     constexpr int kNone[4] = {};

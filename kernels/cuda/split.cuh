@@ -37,9 +37,9 @@ struct LaneKeys {
     weights = {halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]), halves(p[6], p[7])};
   }
 
-  // Returns the weights' sum in units, 0 if a score was not finite. The bits of
-  // float(2^23 + x) exceed those of float(2^23) by round(x), for 0 <= x <= 2^23: weights are summed
-  // as integers without conversions, which take four times as long.
+  // Returns the weights' sum in units; 0 if `sum` is NaN. The bits of float(2^23 + x) exceed those
+  // of float(2^23) by round(x), for 0 <= x <= 2^23: weights are summed as integers without
+  // conversions, which take four times as long.
   __device__ uint32_t units() const {
     constexpr float kBegin = 0x1p23f;
     constexpr uint32_t kBits = 0x4b000000;
@@ -99,7 +99,7 @@ class PendingSums {
     }
   }
 
-  // Joins the sums of the next split to them.
+  // Joins the kept sums with `sums`, those of the next split, into `sums`.
   __device__ void joinTo(Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
@@ -135,7 +135,7 @@ class SplitWarp {
   static constexpr bool kJoins = kMode == SplitMode::kJoined;
 
  public:
-  // at_once: splits of what `row_splits` counts.
+  // at_once: exact splits that row_splits counts as one.
   __device__ SplitWarp(const Step& step, const RowSplits* row_splits, int at_once, uint8_t* memory)
       : step_(step),
         lane_(Lane::here()),
@@ -154,8 +154,7 @@ class SplitWarp {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         if constexpr (kShadows) {
-          // Loads queries for this split alone: the shadow's split kernel has no registers for
-          // both.
+          // Loads queries for this split alone: there are no registers for both.
           ExactTile tile(step_, lane_);
           exactSplits(work, tile);
         } else {
@@ -206,7 +205,7 @@ class SplitWarp {
                          SplitSums<kDim, T, kExactHeadGroup>& sums) {
     constexpr int kOfLane = ExactHeadGroup::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
-    // The running maximum is raised only if a score exceeds it by more than 8, a factor of 2^8.
+    // Running maxima are raised only if a score exceeds its head's by more than 8, a factor of 2^8.
     auto& [running_max, sum, values] = sums;
     const int tiles = (to + kSubtileKeys - 1) / kSubtileKeys;
 #pragma unroll 1
@@ -287,9 +286,8 @@ class SplitWarp {
     }
   }
 
-  // Stores weights (or scores, if keys are chosen by them) and their sums. Four heads at a
-  // time: their instructions hide each other's latency, and the code of eight would not fit into
-  // the instruction cache.
+  // Stores weights and their sums, or scores and levels if keys are chosen by them. Four heads at a
+  // time hide each other's latency; the code of eight would not fit into the instruction cache.
   template <bool kLeavesScores>
   __device__ void storeSplit(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =

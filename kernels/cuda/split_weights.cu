@@ -14,7 +14,8 @@ SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head) {
   });
 }
 
-// Where all heads are exact or silent: the same kernel, in head groups as exactSplitKernel()'s.
+// Returns the same kernel for methods without sampled heads, in head groups as
+// exactSplitKernel()'s.
 SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group) {
   return byShape<SplitKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);

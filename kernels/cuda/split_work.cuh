@@ -1,6 +1,6 @@
 #pragma once
 // The split kernel's work and its distribution (step.h). The splits of all rows are cut into
-// shares, one a warp. A warp visits the places of its share in one direction. Device code.
+// shares, one a team of warps. A warp visits its places of the share in order. Device code.
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"
@@ -19,20 +19,19 @@ struct Lane {
 
 // A row in a block's shared memory.
 struct RowSplits {
-  int before;     // splits of earlier rows that are read, or groups of four of them
-                  // (splitsAtOnce)
-  uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with splits are
+  int before;     // splits of earlier rows; splits that a warp joins count as one
+  uint32_t keys;  // the row's length; the upper bit: all of its splits are exact
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
 };
 
 // A warp's place in its share.
 struct Place {
-  int outer;   // split, counted over all rows
+  int outer;   // split, counted as by RowSplits::before
   int within;  // KV head and head group
   int row;
-  // By head: which of the head group's heads are exact in the row, and which are sampled, a bit
-  // each; kAsked is set once they have been asked for.
+  // By head: which heads of the head group are exact in the row, and which are sampled, a bit each.
+  // kAsked is set in `exact` once the kinds are known.
   uint32_t exact, sampled;
   // If exact head groups are smaller: which of them, and whether another one follows.
   int sub_group;
@@ -46,10 +45,10 @@ struct Work {
   int kv_head;
   int head_group;  // of exact rows counted in their head groups (exactHeadGroup)
   int split;
-  int first;  // key
+  int first;  // its first key
   int keys;   // of a split
   int count;  // keys, of this split and those joined to it
-  int dead;   // of them, the first ones, before the row's window
+  int dead;   // how many of `count`, the first ones, are before the row's window
   bool exact;
 };
 // Work of heads with their own budgets.
@@ -59,7 +58,7 @@ struct HeadWork : Work {
 template <bool kByHead>
 using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
-// Return the query head i of the work's head group, and if it exists.
+// Return query head i of the work's head group, and true if the group has it.
 template <int kHeadGroup>
 __device__ inline int headOf(const Step& step, const Work& work, int i) {
   return work.kv_head * step.in.group + work.head_group * kHeadGroup + i;
@@ -107,15 +106,14 @@ struct HeadGroupLayout {
   __device__ static constexpr int laneT(int head) {
     return kHeadGroup == kSmallHeadGroup ? head : head % 8 / 2;
   }
-  // Returns the lane with t = 0 whose g is the column of B, the queries, with a lane's head i.
+  // Returns the lane 4 g whose g is B's column of head i of the lanes with this t.
   __device__ static constexpr int columnLane(int t, int i) {
     return kHeadGroup == kSmallHeadGroup ? 8 * t : 8 * t + 4 * (i % 2);
   }
 };
 
-// Returns the head group of exact rows in a split kernel with head groups of `head_group`. Beside
-// the shadow it is 4: more heads would take registers that its own, larger groups do without, and
-// few rows are exact.
+// Returns the head group of exact rows in a split kernel with head groups of `head_group`. It is 4
+// beside the shadow: larger ones need too many registers, and few rows are exact.
 constexpr int exactHeadGroup(SplitMode mode, int head_group) {
   return mode == SplitMode::kShadow ? kSmallHeadGroup : head_group;
 }
@@ -127,7 +125,7 @@ __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int 
          within;
 }
 
-// Returns to lane i the page of keys 16 i .. 16 i + 15 of the split.
+// Returns to lane i the page of keys 16 i .. 16 i + 15 of the work; 0 for keys that are not read.
 __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
   if (lane * kSubtileKeys >= work.count || lane < work.dead / kSubtileKeys) return 0;
   const int page = (work.first + lane * kSubtileKeys) >> step.cache.page_shift;
@@ -135,9 +133,9 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
 }
 
 // A warp's share. A team has a warp for each KV head and head group and processes a split together,
-// since its heads are neighbours in memory. It goes on to the next splits of the row, so that
-// queries stay in registers. If splits are few, or draws are made from them, a team's warps are of
-// different blocks, else neighbours.
+// since its heads are neighbours in memory. Its splits are neighbours, too, so that queries stay in
+// registers. If splits are few, or draws are made from them, a team's warps are of different
+// blocks, else neighbours.
 template <SplitMode kMode, bool kByHead, int kHeadGroup>
 class WarpShare {
   static constexpr bool kExactAlone = kMode == SplitMode::kExact || kMode == SplitMode::kJoined;
@@ -153,7 +151,7 @@ class WarpShare {
     return max(static_cast<int>(gridDim.x * (blockDim.x / 32)) / teamOf(step), 1);
   }
 
-  // at_once: splits of what `row_splits` counts.
+  // at_once: exact splits that row_splits counts as one.
   __device__ WarpShare(const Step& step, const RowSplits* row_splits, int at_once)
       : step_(step), row_splits_(row_splits), at_once_(at_once) {
     const int splits = row_splits[step.in.rows].before;
@@ -176,7 +174,7 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : teamOf(step_)}; }
-  // Returns true if there is work. By head it skips places that no head of the group needs.
+  // Returns true if there is work. By head it skips places that no head of the head group needs.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
       while (place.within < teamOf(step_) && !isNeeded(place)) goOn(place);
@@ -191,7 +189,7 @@ class WarpShare {
       if (place.again) return;
     }
     if (++place.outer < end_) return;
-    // With fewer warps than KV heads and head groups, visits the others of the same splits.
+    // With fewer warps than a team has, visits the other heads of the same splits.
     place = {begin_, place.within + warps_};
   }
 
@@ -241,7 +239,7 @@ class WarpShare {
   }
   // Returns the splits of a row's sampled heads.
   __device__ int splitsOf(int row) const {
-    if constexpr (kByHead) {  // there may be those of exact heads beside them
+    if constexpr (kByHead) {  // `before` also counts splits of exact heads
       return cuda::splitsOf(keysOf(step_, row_splits_[row].length()).span());
     }
     return row_splits_[row + 1].before - row_splits_[row].before;

@@ -1,6 +1,6 @@
 #pragma once
-// How many exact splits a warp takes together (step.h). The launch decides by the plan, the kernel
-// by the rows' lengths. Private to kernels/cuda. Pure functions, host and device.
+// How many exact splits a warp takes together (step.h). The launch chooses a kernel by the plan,
+// the kernel decides by the lengths. Private to kernels/cuda. Pure functions, host and device.
 #include <cstdint>
 
 #include "kernels/cuda/step.h"
@@ -16,7 +16,8 @@ constexpr int64_t timeOf(uint32_t count, uint32_t teams) {
   return 8 * (count - left) + (left > 0 ? last : 0);
 }
 
-// Returns 4, which writes a quarter of the sums, unless that takes 3 % longer by timeOf(); else 1.
+// Returns kJoinedSplits, with which a quarter of the sums is written, if that takes at most 33 / 32
+// of the time (timeOf()); else 1.
 constexpr int splitsAtOnce(uint32_t splits, uint32_t teams) {
   const uint32_t groups = (splits + kJoinedSplits - 1) / kJoinedSplits;
   const int64_t together = kJoinedSplits * timeOf(groups, teams);

@@ -1,7 +1,6 @@
 #pragma once
-// The statistics kernel: counts reads (HeadStatistics, GroupStatistics, RowStatistics) from the
-// list of draws, after the combine kernel and only if a caller wants them. Device code, one block a
-// row and KV head.
+// The statistics kernel, after the combine kernel if a caller wants it: counts reads from the list
+// of draws. Device code, one block a row and KV head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -12,8 +11,8 @@ constexpr int kMostGroup = 16;  // query heads of a KV head
 // The sums of a sampled head's list.
 struct ListSums {
   double made, weights, squares;
-  uint64_t unique;  // entries, of which values are read
-  uint64_t keys;    // those, and pilots of which keys alone are
+  uint64_t unique;  // distinct value rows read
+  uint64_t keys;    // distinct keys read
 };
 
 struct StatisticsShared {
@@ -114,7 +113,7 @@ class GroupCount {
     return 2 * (h < 0 ? space.group_features[row_ * step_.cache.kv_heads + kv_head_]
                       : space.features[row_ * step_.in.heads + kv_head_ * group_ + h]);
   }
-  // Returns what heads with a choice read together in the score stage.
+  // Returns the bytes that sampled heads read together in the score stage.
   __device__ uint64_t stageBytes() const {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
@@ -143,7 +142,7 @@ class GroupCount {
     __syncthreads();
   }
 
-  // Adds in order, so that the bits do not depend on other blocks.
+  // Returns the sum over the block, added in one order.
   __device__ double sum(double x) {
     for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
     __syncthreads();
@@ -167,8 +166,8 @@ class GroupCount {
     return (static_cast<int64_t>(row_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums every sampled head's list. Returns how many distinct keys the lists, and the pilots, have
-  // together. Keys are counted as bits; a long row is counted range by range.
+  // Sums every sampled head's list. Returns how many distinct keys the lists have together, with
+  // the pilots if asked. Keys are counted as bits, a long row range by range.
   __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
@@ -189,8 +188,8 @@ class GroupCount {
     return together;
   }
 
-  // Does so for the keys of the words from `first` on. `fresh` gets how many keys of this thread's
-  // words no earlier head has read.
+  // Sums one head's list, and counts its keys in the statistics_words words from `first` on. Adds
+  // to *fresh how many keys of this thread's words no earlier head has read.
   __device__ ListSums markList(int head, int first, bool with_pilots, uint32_t* fresh) {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
@@ -224,7 +223,7 @@ class GroupCount {
     return {sum(made), sum(weights), sum(squares), 0, static_cast<uint64_t>(sum(keys))};
   }
 
-  // Writes the statistics of head h of the group, whose list has been counted.
+  // Returns the statistics of head h of the group, whose list has been counted.
   __device__ HeadStatistics sampledHead(int h, uint64_t stage, bool rescores) {
     const int head = kv_head_ * group_ + h;
     const ListSums& list = shared_.lists[h];
@@ -242,7 +241,7 @@ class GroupCount {
     return stats;
   }
 
-  // As kernels/cpu/statistics.cpp, over draws instead of entries, which is equal.
+  // Returns the relative error of kernels/cpu/statistics.cpp, summed over draws instead of entries.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
     const ChosenBy by = step_.how.chosen_by;
     if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||
@@ -296,7 +295,7 @@ class GroupCount {
   StatisticsShared& shared_;
   RowKeys keys_;
   int tid_, row_, kv_head_, group_, words_;
-  HeadKind kind_;  // of all heads, where budgets are not theirs
+  HeadKind kind_;  // of all heads; unused with kByHead
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };

@@ -1,36 +1,38 @@
 #pragma once
-// The data of one decode step that its kernels share. Private to kernels/cuda; plain data, passed
-// by value.
+// The data of one decode step that its kernels share, passed by value. Private to kernels/cuda.
 //
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
-// heads. The split kernel cuts every row's keys into splits of kSplitKeys. One warp processes one
-// split of one KV head for one head group. It writes for each split and head:
-//   exact heads    the softmax's sum and the weighted sum of values
-//   sampled heads  the weights and their sums; the combine kernel draws from these
-//   flash heads    the sum of the weights, and the mean of the values that it drew itself
-// The combine kernel has one block for each row and query head and adds up the splits in order.
+// heads. The split kernel cuts a row's keys into splits, of kSplitKeys for sampled heads and of
+// exactSplitKeys() for exact ones. A warp processes one split of one KV head for one head group, or
+// up to kJoinedSplits exact splits. It writes for each head:
+//   exact heads    the sum of exponentials and the weighted sum of values
+//   sampled heads  the weights and their sums, or the scores (choosesByScores()); the combine
+//                  kernel draws or chooses from these
+//   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
+// The combine kernel has one block for each row and query head and adds up the splits in one order.
 //
-// Kernels with kByHead = false are for rows with one budget, whose heads are all of one kind. Those
-// with kByHead = true are for heads with their own budgets or zero_budget_values (Step::ByHead);
-// the launch chooses. Such a row may have exact and sampled heads: the keys are read once for each
-// kind, for a head group with a head of that kind, and results are written for those heads alone.
+// Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
+// with kByHead = true read Step::ByHead, and serve both. A row with head budgets may have exact and
+// sampled heads. Its keys are then read once for each kind, by head groups with a head of that
+// kind, and results are written for the heads of that kind.
 //
-// Before the split kernel a step of `bernoulli` makes the queries of all later kernels
-// (features.cuh), and a step of `quest` scores pages of keys (quest.cuh). quest's split kernel
-// processes exact heads alone.
+// Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh).
+// A step of `quest` scores pages (quest.cuh); its split kernel processes exact heads alone.
 //
 // Words:
-// - split: the keys that one warp processes for a KV head; a tile of s2anta-prop and -flash.
+// - split: neighbouring keys of a row that one warp processes for a KV head. Splits of kSplitKeys
+//   are the tiles of s2anta-flash with its default tileSize.
 // - subtile: 16 keys of a split, the m16 of one tensor core product.
 // - head group: up to 4, 8 or 16 query heads of one KV head (GQA) that one warp processes together,
 //   so that it reads their keys once. A head group of 4 has two columns of n8 for each head; larger
 //   ones have a column a head and two products (score_tile.cuh).
 // - row: one sequence of the batch, as in DecodeInputs; Inputs::sequences names its random stream.
-// - entry: a key with its value; its position in the pool, in vectors of head_dim.
+// - entry: a key with its value, or its index in the pool, counted in vectors of head_dim.
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
-// - weight: 2^(s' - max_score) / 2, s' the score in powers of two: not normalised, and a float16
-//   that is a multiple of 2^-24, so that sums of weights are integers.
-// - slot, pipe: a stage of shared memory, and the ring of cp.async copies that fills it.
+// - s': a score in powers of two, s log2(e).
+// - weight: 2^(s' - max_score) / 2, not normalised, and a float16 that is a multiple of 2^-24, so
+//   that sums of weights are integers.
+// - slot: a stage of shared memory. pipe: the ring of cp.async copies that fills slots.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 //
 // Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
@@ -40,15 +42,15 @@
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/adaptive_rule.h"
 
-// The first architecture whose code waits for the kernel before it (primitives.cuh), as
-// __CUDA_ARCH__ counts: the kernels' own gate and, by what a loaded kernel was compiled for, the
-// launch's. tests/gpu/check_ptx.py holds the waits against it.
+// The least __CUDA_ARCH__ whose code waits for the kernel before it (primitives.cuh). A launch
+// compares it with the architecture that the loaded kernel was compiled for
+// (Workspace::Impl::waits). tests/gpu/check_ptx.py checks the waits in PTX.
 #define ALLOT_OVERLAP_ARCH 900
 
 namespace allot::kernels::cuda {
 
-// Query heads that a warp processes together: dense has the smallest head group that holds a whole
-// group, the 4-bit shadow at most 8, other split kernels for draws 4 (method_step.cu says why).
+// Sizes of head groups. SplitMode::kExact and kJoined have the smallest that holds the query heads
+// of a KV head, kShadow 4 or 8, other modes 4 (headGroupSize() in method_step.cu says why).
 constexpr int kSmallHeadGroup = 4;
 constexpr int kMaxHeadGroup = 16;
 constexpr int kMaxShadowHeadGroup = 8;
@@ -58,58 +60,55 @@ constexpr int headGroupFor(int group) {
 
 constexpr int kSubtileKeys = 16;  // weights are also summed by subtiles
 constexpr int kSubtiles = kSplitKeys / kSubtileKeys;
-// Of one split and head: 256 weights of 2 bytes, or head_dim floats, or 32 levels.
+// Bytes of one split and head: 256 weights of 2 bytes, or head_dim floats, or 32 levels.
 constexpr int kSplitBytes = 512;
 
-// Returns the keys of a split of an exact row, by its length alone. Short rows have small splits,
-// so that every multiprocessor has work; long rows have large ones, so that less is written between
-// the kernels. At most 32 subtiles.
+// Returns the keys of a split in an exact row of n keys, at most 32 subtiles. Short rows have small
+// splits, for work on every multiprocessor. Long rows have large ones, so that less is written
+// between kernels.
 constexpr int kSplitLength = 4096;
 constexpr int exactSplitKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
-// Returns the most splits of a row, exact or not.
+// Returns the most splits of an exact or sampled row, at least 1.
 constexpr int mostSplits(int max_length) {
   const int whole = (max_length + kSplitKeys - 1) / kSplitKeys;
   const int short_splits = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
   return whole > short_splits ? whole : short_splits > 0 ? short_splits : 1;
 }
-constexpr int kMostSplits = 1 << 15;  // of a row, for the combine kernel's sums
+constexpr int kMostSplits = 1 << 15;  // of a row: the combine kernel's totals are at most 2^62
 
 // Exact splits are reduced in two levels: groups of four in order, then the groups' results by
 // eight partial sums (head_splits.cuh). A warp that takes a whole group reduces it itself, which
-// writes less between the kernels. If there are few splits for many warps, each warp takes one,
-// and the combine kernel reduces the group by the same operations (joined()): the bits are the
-// same.
+// writes less between the kernels. If splits are few, each warp takes one, and the combine kernel
+// reduces the group by the same operations (joined()), with the same bits.
 constexpr int kJoinedSplits = 4;
 
-// If keys are chosen by their scores, a split's bytes are levels, one for eight keys: how far
-// their largest score is below the split's max_score, in eighths of a power of two. The last
-// level is all that is further.
+// If keys are chosen by their scores, a split's bytes are levels, one for eight keys: how far their
+// largest score is below the split's max_score, in eighths of a power of two. The last level stands
+// for all larger distances.
 constexpr int kLevelsPerSplit = kSplitKeys / 8;
 constexpr int kLevels = 256;
 constexpr float kLevelsInTwo = 8;
 
-// Returns the words of n bits, one a key.
+// Returns 32-bit words with room for n bits, one a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
 // What the split kernel does for sampled heads.
 enum class SplitMode {
-  kExact,    // nothing: dense, all are exact
-  kJoined,   // nothing; there are many splits, and a warp may take four together
-  kWeights,  // weights from exact scores
-  kShadow,   // weights from the keys' 4-bit shadow
+  kExact,    // nothing: no head is sampled
+  kJoined,   // as kExact; a warp may take kJoinedSplits splits together
+  kWeights,  // weights, or scores, of the keys themselves
+  kShadow,   // weights, or scores, of the keys' 4-bit shadow
   kFlash,    // draws and gathers by itself
 };
 
-// Returns true if keys are chosen by their scores, which the split kernel then stores instead of
-// weights. Other methods draw from weights.
+// Returns true if keys are chosen by scores, which the split kernel then stores, and not weights.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
 
-// A head's choice of keys. Its list of draws has the keys that are always read, then the sampled
-// ones.
+// The counts of a head's chosen keys. Its list of draws has the fixed keys, then the sampled ones.
 struct Chosen {
-  uint32_t fixed;
+  uint32_t fixed;  // keys kept by their score or position
   uint32_t sampled;
   uint32_t tail;    // keys to sample from
   uint32_t pilots;  // keys of the pilot, which are in pilot_bits
@@ -117,7 +116,7 @@ struct Chosen {
 
 // A tile's share of the draws of a head that rounds by largest remainders (tiles.cuh).
 struct TileShare {
-  uint64_t remainder;  // of weight times budget, divided by the weight of all tiles
+  uint64_t remainder;  // (weight * budget) mod the weight of all tiles
   uint32_t draws;
   uint32_t before;  // draws of the tiles before it
 };
@@ -127,10 +126,10 @@ struct alignas(16) Split {
   // What exponents are relative to. Sampled heads: the largest s', rounded up to a whole number.
   // Exact heads: the running maximum, which may be up to 8 below the largest s'.
   float max_score;
-  // Sampled heads: the sum of weights in units of 2^-24, at most 2^31. Exact heads: how many splits
-  // were joined into this one.
+  // Sampled heads: the sum of weights in units of 2^-24, at most 2^31; 0 if scores are stored.
+  // Exact heads: how many splits were joined into this one.
   uint32_t weight;
-  float sum;  // sum of 2^(s' - max_score), s' = s log2(e), float32
+  float sum;  // of 2^(s' - max_score)
   float pad;
 };
 // A weight is float16(2^(s' - max_score) / 2), max_score = ceil(largest s' of the split): at most
@@ -138,12 +137,11 @@ struct alignas(16) Split {
 constexpr float kWeightUnits = 0x1p24f;
 constexpr float kNoKeys = -3.4028235e38f;  // max_score of a split whose keys are all masked
 
-// Errors that the device finds: kind << 56 | row << 24 | KV head; the smallest is reported.
+// Errors that the device finds: kind << 56 | row << 24 | KV head. The smallest is reported.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-// What is done for a head of a row. kPages: it attends to pages that their bounds choose, and the
-// split kernel skips it.
+// What is done for a head of a row. kPages: it reads pages by bounds; the split kernel skips it.
 enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {
@@ -160,11 +158,11 @@ struct Step {
 
   // As in DecodeInputs.
   struct Inputs {
-    const float* queries;
+    const float* queries;  // bernoulli: Space::queries, after its first kernel
     const int32_t* page_table;
     const int32_t* lengths;
-    const uint32_t* budgets;    // [rows], or [rows, heads]
-    const uint32_t* sequences;  // DecodeInputs::sequences
+    const uint32_t* budgets;  // [rows], or [rows, heads]
+    const uint32_t* sequences;
     const uint32_t* steps;
     const float* bias;
     int64_t bias_stride;
@@ -189,8 +187,8 @@ struct Step {
 
   // As in MethodOptions and the methods' table.
   struct How {
-    bool uses_budget;     // false: every head with a budget is exact
-    bool exact_from_all;  // a budget for every key is exact attention
+    bool uses_budget;     // false: a head with a budget is exact, unless kAdaptive or kThreshold
+    bool exact_from_all;  // a budget of all keys or more is exact attention
     ChosenBy chosen_by;
     SplitMode mode;
     // ChosenBy::kAdaptive.
@@ -204,7 +202,7 @@ struct Step {
     bool denominator_alone;  // adaptive-denominator
     VAttentionRule rule;
     DenominatorRule denominator_rule;
-    float log_threshold;  // ChosenBy::kThreshold, in powers of two
+    float log_threshold;  // ChosenBy::kThreshold: log2 of the threshold
     // ChosenBy::kPages.
     int page_keys;
     bool newest_within;
@@ -226,13 +224,13 @@ struct Step {
     Split* splits;              // [rows, heads, max_splits]
     uint8_t* split_bytes;       // [rows, heads, max_splits, kSplitBytes]
     uint32_t* subtile_weights;  // [rows, heads, max_splits, kSubtiles]
-    float* scores;       // [rows, heads, max_splits, kSplitKeys], s', or null if weights are stored
+    float* scores;       // [rows, heads, max_splits, kSplitKeys], s'; null unless choosesByScores()
     int32_t* draw_keys;  // [rows * heads, draw_stride], or null
     float* draw_weights;
     uint32_t draw_stride;  // a multiple of 8
     Chosen* chosen;        // [rows * heads], or null
     uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
-    int statistics_words;  // of a set of keys in the statistics kernel
+    int statistics_words;  // of a set of keys in shared memory of the statistics kernel
     uint32_t* sets;        // [rows * heads, 3, bitWords(max_length)], if a block has no room
     float* page_scores;    // [rows * heads, page_stride], quest's; then the pages kept
     int page_stride;       // a multiple of 8
@@ -244,7 +242,7 @@ struct Step {
     unsigned long long* wrong;
   } space;
 
-  // Read by kernels of kByHead alone; last, so that it does not move the other members.
+  // Read by kernels with kByHead alone; last, so that it does not move the other members.
   struct ByHead {
     bool has_head_budgets;            // Inputs::budgets are [rows, heads]
     const float* zero_budget_values;  // DecodeInputs::zero_budget_values, or null

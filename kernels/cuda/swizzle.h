@@ -1,7 +1,8 @@
 #pragma once
-// The layouts of the split kernel's shared memory, in which no access of a warp has bank conflicts.
-// Pure arithmetic on offsets, host and device; tests/kernels/swizzle_test.cpp checks every access
-// without a GPU. Private to kernels/cuda.
+// Layouts of tiles, codes and scores in the split kernel's shared memory. A warp's copies, matrix
+// loads, reads of codes and writes of scores have no bank conflicts. Pure arithmetic on offsets,
+// host and device; tests/kernels/swizzle_test.cpp checks these accesses without a GPU. Private to
+// kernels/cuda.
 //
 // Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served for eight lanes at
 // a time, and matrix loads for eight matrix rows at a time. Both are free of conflicts if the eight
@@ -46,8 +47,8 @@ struct TileLayout {
            static_cast<uint32_t>(times * 512);
   }
 
-  // Return a lane's offsets: a copy's first chunk; the row of a matrix load of keys, the rows of A
-  // (m16n8k16) in channels 0 to 15; and that of values, transposed.
+  // Return a lane's offsets: of the first chunk that it copies; of its matrix row in a load of keys
+  // as A (m16n8k16), channels 0 to 15; and in a transposed load of values.
   static constexpr uint32_t copiedBy(int lane) { return at(lane / kChunks, lane % kChunks); }
   static constexpr uint32_t keysOf(int lane) { return at((lane & 7) + (lane & 8), lane >> 4); }
   static constexpr uint32_t valuesOf(int lane) {
@@ -67,8 +68,8 @@ struct CodeLayout {
   static constexpr uint32_t copiedBy(int lane) {
     return Pattern::of(static_cast<uint32_t>(lane * 16));
   }
-  // Channels 8 t .. 8 t + 7 of keys 4 (g % 4) .. + 3 of tile g / 4; channels 8 (t + 4 v) are 256 v
-  // bytes on.
+  // Returns the offset of channels 8 t .. 8 t + 7 of keys 4 (g % 4) .. + 3 of tile g / 4. Channels
+  // 8 (t + 4 v) are 256 v bytes on.
   static constexpr uint32_t readBy(int g, int t) {
     return static_cast<uint32_t>(g / 4 * kBytes) +
            Pattern::of(static_cast<uint32_t>((t * 4 + g % 4) * 16));

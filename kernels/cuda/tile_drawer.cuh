@@ -6,7 +6,7 @@
 
 namespace allot::kernels::cuda {
 
-// The draws of four heads in a split: equal numbers, ...
+// The draws of a head group in a split, numbered head by head. Every head has `each`.
 template <bool kByHead>
 struct SplitDraws {
   uint32_t each;
@@ -15,7 +15,7 @@ struct SplitDraws {
   __device__ uint32_t before(uint32_t head) const { return head * each; }
   __device__ uint32_t of(uint32_t) const { return each; }
 };
-// ... or by each head's budget, 0 if it is silent or exact.
+// By head each has its own number, 0 if it is silent or exact.
 template <>
 struct SplitDraws<true> {
   uint32_t ends[kSmallHeadGroup];  // of a head's draws among those of all
@@ -51,14 +51,15 @@ class TileDrawer {
         lane_copy_(Tile::copiedBy(lane.id)),
         lane_value_(Tile::valuesOf(lane.id)) {}
 
-  // Draws from the split's weights, which are in scratch, a line a head. `splits` are the row's.
+  // Draws from the split's weights, which are in scratch, a line a head. `splits`: of the row;
+  // max_score and sum: of head t.
   __device__ void draw(const WorkOf<kByHead>& work, int splits, float max_score, float sum) {
     const SplitDraws<kByHead> samples = samplesOf(work, splits);
     countDraws(work, samples, max_score, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // weights are done with
     uint8_t* keys = scratch_ + kSplitKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
-    // The pending values were requested after the ring's slots. They have arrived once as many
+    // The pending values were requested after the ring's slots. They have arrived once kSlots
     // subtiles have been scored since.
     const int scored = (work.count + kSubtileKeys - 1) / kSubtileKeys - work.dead / kSubtileKeys;
     if (scored < Layout::kSlots) waitCopies<0>();
@@ -76,7 +77,7 @@ class TileDrawer {
       __syncwarp();
     }
     fetch(work, pages, keys, first, drawn);
-    if (first > 0) {  // more than there is room for: not worth a second way
+    if (first > 0) {  // more than the gather slots hold: nothing stays pending
       waitCopies<0>();
       __syncwarp();
       add(counted + first, drawn - first, total);
@@ -101,7 +102,7 @@ class TileDrawer {
   }
 
  private:
-  // Writes the weights of lane i's keys 8 i .. 8 i + 7 in units. Returns their sum.
+  // Writes eight weights in units. Returns their sum.
   __device__ static uint32_t unitsOf(const uint4& eight, uint32_t (&units)[8]) {
     uint32_t total = 0;
     const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
@@ -139,7 +140,7 @@ class TileDrawer {
     return *reinterpret_cast<DrawScratch*>(scratch_ + kSmallHeadGroup * Layout::Scores::kLineBytes);
   }
 
-  // Lists the keys that a head drew, in order, with their counts. Returns how many.
+  // Lists the keys that some head drew, ascending, with their counts. Returns their number.
   __device__ int listDrawn(uint32_t* counted, uint8_t* keys) const {
     const DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
@@ -168,7 +169,7 @@ class TileDrawer {
     return drawn;
   }
 
-  // Writes draws.counts, and the list of draws if it is wanted.
+  // Writes draws.counts, the splits of Step::Space, and the list of draws if it is wanted.
   __device__ void countDraws(const WorkOf<kByHead>& work, const SplitDraws<kByHead>& samples,
                              float max_score, float sum) {
     DrawScratch& draws = drawScratch();
@@ -229,8 +230,7 @@ class TileDrawer {
     __syncwarp();
   }
 
-  // Returns the key of draw m: the first whose prefix sum exceeds the threshold, as in
-  // kernels/cpu/draws.cpp.
+  // Returns the key of draw m, the first whose prefix sum exceeds the threshold (cpu/draws.cpp).
   __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
     const DrawScratch& draws = drawScratch();
     const uint64_t place = (static_cast<uint64_t>(m + 1) << 24) - draws.offsets[h];

@@ -7,6 +7,7 @@
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/buffer.h"
 #include "kernels/cuda/by_shape.cuh"
+#include "kernels/cuda/method_step.h"
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -31,7 +32,7 @@ struct TileQuery {
   TileSum* sums;
 };
 
-// Two softmax sums as one.
+// Returns two softmax sums as one.
 __device__ TileSum together(TileSum a, TileSum b) {
   const float top = fmaxf(a.top, b.top);
   if (top == minusInfinity()) return a;
@@ -96,6 +97,7 @@ Refusal tileSums(const PagedKv& kv, const DecodeInputs& in, int tile, int stride
     return tileSumsKernel<S::kDim, typename S::Type>;
   });
   if (!kernel) return "the GPU has heads of 64 and 128 channels, in bfloat16 or float16";
+  if (auto why = unsupportedShape(MethodOptions{}, kv, in.heads)) return why;
   if (auto why = misaligned(kv, in.queries)) return why;
   if (tile < 1) return "tiles have one key or more, not " + std::to_string(tile);
   if (in.rows == 0 || stride == 0) return std::nullopt;

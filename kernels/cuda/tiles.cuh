@@ -3,7 +3,7 @@
 // s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
 // remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
 // a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
-// a tile that is lighter than its split's heaviest key by 2^-25 has no weight.
+// a weight below 2^-25 counts as 0.
 #include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
@@ -19,7 +19,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   using Base = HeadBlock<kDim, T, false, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::splits_;
   using Base::step_, Base::tid_, Base::warp_;
-  static constexpr int kAhead = 8;  // entries that a lane has on their way
+  static constexpr int kAhead = 8;  // entries that a lane loads at once
 
  public:
   __device__ TilesHead(const Step& step, TilesShared<kDim>& shared, uint8_t* memory)
@@ -142,7 +142,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   }
 
   // Returns floor(budget * weight / total): the double's quotient is off by at most one.
-  // Requires: weight <= total < 2^62; the budget is at most 2^24.
+  // Requires: weight <= total <= 2^62; the budget is at most 2^24.
   __device__ uint64_t quotaOf(uint64_t weight, uint64_t total) const {
     auto quota =
         static_cast<uint64_t>(static_cast<double>(weight) * budget_ / static_cast<double>(total));
@@ -151,7 +151,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return rest >= static_cast<int64_t>(total) ? quota + 1 : quota;
   }
 
-  // Draw m: its tile, and its index among the tile's draws.
+  // Draw m: its tile, and its index among the `of` draws of the tile.
   struct Draw {
     Tile tile;
     uint32_t index, of;
@@ -167,8 +167,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return {tileAt(low), m - shares[low].before, shares[low].draws};
   }
 
-  // Returns the key of a draw, systematic within its tile (kernels/cpu/draws.cpp); -1 if every key
-  // of the tile is masked.
+  // Returns the key of a draw, systematic in its tile (cpu/draws.cpp); -1 if the tile weighs 0.
   __device__ int keyOf(const Draw& draw) const {
     if (draw.tile.weight == 0) return -1;
     const uint32_t offset = this->words(static_cast<uint32_t>(draw.tile.number))[0] >> 8;
@@ -240,7 +239,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kCombineThreads, 2)
     tilesKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // a float a split
+  extern __shared__ __align__(16) uint8_t memory[];  // exact heads: two floats a split
   __shared__ TilesShared<kDim> shared;
   TilesHead<kDim, T> head(step, shared, memory);
   waitForKernelBefore();

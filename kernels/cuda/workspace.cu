@@ -170,7 +170,7 @@ Refusal Workspace::Impl::chooseSplitKernel(SplitMode mode, const PagedKv& kv,
 }
 
 Refusal Workspace::Impl::configure(const SplitKernel& split, int rows, Launch* launch) {
-  // And what brings the warps' memory to a multiple of 256 bytes.
+  // For RowSplits, and to align the warps' memory to 256 bytes.
   const int row_bytes = (rows + 1) * 8 + 256;
   for (const Launch& known : launches) {
     if (known.kernel == split.kernel &&
@@ -223,6 +223,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (static_cast<size_t>(max_splits) > most) {
     return "the GPU takes rows of up to " + std::to_string(most * kSplitKeys) + " keys";
   }
+  impl.bounds = {};  // a failure below leaves no plan: a buffer that cannot grow is gone
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
   const size_t entries = heads * max_splits;
   if (auto why = impl.splits.grow(entries * sizeof(Split))) return why;

@@ -14,7 +14,7 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
-  int kv_heads = 0;  // whose kernels were loaded
+  int kv_heads = 0;  // of the plan
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
@@ -22,7 +22,7 @@ struct Workspace::Impl {
       sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
-  // The split kernels that were configured, with their grids.
+  // A configured split kernel and its largest grid.
   struct Launch {
     StepKernel kernel = nullptr;
     int threads = 0;
@@ -43,12 +43,13 @@ struct Workspace::Impl {
 
   Refusal prepare();
 
-  // Loads the kernels into device memory and sets their shared memory, before the first launch: a
-  // graph's capture allows neither.
+  // Loads the kernels into device memory, which a graph's capture does not allow, and sets their
+  // shared memory for the plan's rows. A step of another number of rows sets its split kernel's
+  // again (configure()).
   Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int splits);
 
-  // Returns true if the loaded kernel waits for its predecessor. Code for an older architecture,
-  // which the driver compiled for a newer GPU, does not.
+  // Returns true if the loaded kernel waits for its predecessor. Code for an architecture below
+  // ALLOT_OVERLAP_ARCH does not, even where the driver compiled it for a newer GPU.
   template <typename Argument>
   bool waits(void (*kernel)(Argument)) {
     const auto* name = reinterpret_cast<const void*>(kernel);
@@ -59,8 +60,8 @@ struct Workspace::Impl {
     const bool waits = cudaFuncGetAttributes(&loaded, name) == cudaSuccess &&
                        loaded.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
                        loaded.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
-    // All kernels of a step use the largest share of shared memory: a multiprocessor must be empty
-    // before its memory is divided otherwise.
+    // Kernels that are launched early use the largest share of shared memory: a multiprocessor must
+    // be empty before its memory is divided otherwise.
     if (waits) {
       cudaFuncSetAttribute(name, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared);
@@ -70,8 +71,7 @@ struct Workspace::Impl {
     return waits;
   }
 
-  // Launches a kernel while the kernel before it still runs, if its code waits for that kernel's
-  // end.
+  // Launches a kernel while the one before it still runs, if its code waits for that one's end.
   template <typename Argument>
   cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
                           cudaStream_t stream, const Argument& argument) {
@@ -88,7 +88,7 @@ struct Workspace::Impl {
     return cudaLaunchKernelEx(&config, kernel, argument);
   }
 
-  // Returns true if sets of keys are in the workspace, since rows are long.
+  // Returns true if sets of keys are in the workspace, since shared memory has no room for them.
   bool longSets(const MethodOptions& method, int max_length) const;
   size_t combineBytes(const MethodOptions& method, int max_length, int splits) const;
   // Returns the words of each of the statistics' two sets of keys: a row's, or as many as fit.
@@ -101,7 +101,8 @@ struct Workspace::Impl {
   Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
                        cudaStream_t stream) const;
 
-  // Makes room for the arrays that only some methods have.
+  // Makes room for the key sets and counts of methods that choose by scores or bounds, page scores,
+  // tile shares and bernoulli's estimates. plan() does the rest.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
   // Chooses the split kernel of a step and its grid.

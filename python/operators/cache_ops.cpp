@@ -25,10 +25,7 @@ std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_
     refuse("shadow_bits = " + std::to_string(shadow_bits) +
            ": shadows of keys have 3, 4 or 8 bits, and 0 is none");
   }
-  if ((shadow_bits != 0 || bounds) && page_size % kernels::kTileKeys != 0) {
-    refuse("page_size = " + std::to_string(page_size) +
-           " is no multiple of 16, which shadows and bounds of keys want");
-  }
+  if (shadow_bits != 0 || bounds) expectWholeTiles(page_size);
   const at::ScalarType type = dtype.value_or(at::kFloat);
   if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) {
     refuse("a cache is float32, bfloat16 or float16");
@@ -38,7 +35,7 @@ std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_
   const std::string none = "there is no memory for a cache of " + std::to_string(pages) +
                            " pages of " + std::to_string(page_size) + " keys in " +
                            std::to_string(kv_heads) + " KV heads";
-  // Beyond 2^47 bytes no process has addresses, and sizes might overflow.
+  // No process has addresses for 2^45 elements, and larger sizes might overflow.
   if (std::log2(pages) + std::log2(kv_heads) + std::log2(page_size * head_dim) > 45) refuse(none);
   const auto zeros = [&](bool wanted, std::vector<int64_t> sizes, at::ScalarType of) {
     try {
@@ -60,8 +57,7 @@ std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_
 
 void appendKv(const at::Tensor& keys, const at::Tensor& values, at::TensorList cache,
               const at::Tensor& page_table, const at::Tensor& starts, int64_t workspace) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   kernels::AppendInputs in;
   in.keys = dataAs<float>(keys, "keys", at::kFloat, device, {-1, -1, kv.kv_heads, kv.head_dim});
   in.rows = asInt(keys.size(0), "rows");
@@ -84,8 +80,7 @@ void appendKv(const at::Tensor& keys, const at::Tensor& values, at::TensorList c
 
 at::Tensor meanValues(at::TensorList cache, const at::Tensor& page_table,
                       const at::Tensor& lengths) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   if (!kv.value_sums) {
     refuse("the cache holds no sums of values: make it with value_sums=True");
   }
@@ -101,7 +96,7 @@ at::Tensor meanValues(at::TensorList cache, const at::Tensor& page_table,
     refuseIf(kernels::cuda::meanValues(kv, in, means.data_ptr<float>(), currentStream(device)));
     return means;
   }
-  // The kernel trusts its caller here.
+  // kernels::meanValues() checks neither lengths nor pages.
   for (int row = 0; row < in.rows; ++row) {
     const int64_t length = in.lengths[row];
     const int64_t page = length > 0 ? (length - 1) / kv.page_size : 0;

@@ -16,7 +16,7 @@ using kernels::Phase;
 constexpr int64_t kRowStatistics = 7;
 static_assert(sizeof(kernels::RowStatistics) == kRowStatistics * sizeof(uint64_t));
 
-// One decode step's arguments as the kernels take them.
+// Returns a decode step's tensors as the kernels take them.
 kernels::DecodeInputs inputsOf(const kernels::PagedKv& kv, at::Device device,
                                const at::Tensor& queries, const at::Tensor& page_table,
                                const at::Tensor& lengths, const at::Tensor& budgets,
@@ -33,20 +33,15 @@ kernels::DecodeInputs inputsOf(const kernels::PagedKv& kv, at::Device device,
                                : wordsOf(budgets, "budgets", device, {in.rows});
   in.sequences = wordsOf(sequences, "sequences", device, {in.rows});
   in.steps = wordsOf(steps, "steps", device, {in.rows});
-  if (in.heads == 0 || in.heads % kv.kv_heads != 0) {
-    refuse("heads = " + std::to_string(in.heads) + " is no multiple of the cache's " +
-           std::to_string(kv.kv_heads) + " KV heads");
-  }
+  expectHeads(in.heads, kv.kv_heads);
   return in;
 }
 
-// Keys of the longest row, as far as the page table goes; longer ones are refused by the step.
+// Returns the longest length, at most that of the page table: the step refuses longer rows.
+// Requires: lengths are on the CPU.
 int longestOf(const kernels::DecodeInputs& in, int page_size) {
-  int64_t longest = 0;
-  for (int row = 0; row < in.rows; ++row) {
-    longest = std::max<int64_t>(longest, in.lengths[row]);
-  }
-  return static_cast<int>(std::min(longest, int64_t{in.max_pages} * page_size));
+  const int64_t longest = in.rows > 0 ? *std::max_element(in.lengths, in.lengths + in.rows) : 0;
+  return static_cast<int>(std::clamp<int64_t>(longest, 0, int64_t{in.max_pages} * page_size));
 }
 
 }  // namespace
@@ -57,8 +52,7 @@ float scaleOf(const OptionalDouble& scale, int head_dim) {
 
 void planDecode(int64_t workspace, at::TensorList cache, const std::string& method, int64_t rows,
                 int64_t heads, int64_t max_length, int64_t max_budget, bool statistics) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kDecode);
   const auto space = workspaceOf(workspace, device);
   const kernels::cuda::StepBounds bounds{
@@ -67,10 +61,7 @@ void planDecode(int64_t workspace, at::TensorList cache, const std::string& meth
       .max_length = asInt(max_length, "max_length"),
       .max_budget = static_cast<uint32_t>(asInt(max_budget, "max_budget")),
       .statistics = statistics};
-  if (bounds.heads == 0 || bounds.heads % kv.kv_heads != 0) {
-    refuse("heads = " + std::to_string(heads) + " is no multiple of the cache's " +
-           std::to_string(kv.kv_heads) + " KV heads");
-  }
+  expectHeads(heads, kv.kv_heads);
   const std::lock_guard lock(space->mutex);
   const c10::DeviceGuard guard(device);
   if (device.is_cuda()) {
@@ -87,8 +78,7 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
     int64_t seed, const OptionalDouble& scale, int64_t window, const OptionalTensor& bias,
     const OptionalTensor& zero_budget_values, int64_t zero_budget_window,
     const OptionalTensor& statistics, const OptionalTensor& drawn, bool with_lse) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kDecode);
   kernels::DecodeInputs in =
       inputsOf(kv, device, queries, page_table, lengths, budgets, sequences, steps);
@@ -125,7 +115,7 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
   const auto like = queries.options().requires_grad(false);
   const at::Tensor result = at::empty({in.rows, in.heads, kv.head_dim}, like);
   out.out = result.data_ptr<float>();
-  // A silent head reads no key, unless its normaliser is asked for.
+  // For lse a head with budget 0 reads its keys, too.
   const at::Tensor lse = with_lse ? at::empty({in.rows, in.heads}, like) : at::empty({0}, like);
   out.lse = with_lse ? lse.data_ptr<float>() : nullptr;
   if (in.rows == 0) return {result, lse};

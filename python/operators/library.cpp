@@ -1,5 +1,5 @@
-// The operators' schemas, and what they give for tensors without data (Meta), which torch.compile
-// and torch.export trace with.
+// The operators' schemas, and their results for tensors without data (Meta), with which
+// torch.compile and torch.export trace.
 #include "python/operators/operators.h"
 
 #include <ATen/Functions.h>
@@ -12,14 +12,14 @@
 namespace allot::bindings {
 namespace {
 
-// Tensors with data beside some without come by here, too.
+// Refuses a tensor with data: PyTorch calls Meta functions if any tensor has none.
 void expectMeta(const at::Tensor& tensor, const char* name) {
   if (tensor.defined() && !tensor.is_meta()) {
     refuse(std::string(name) + " is on " + tensor.device().str() + ", but the cache is on meta");
   }
 }
 
-// [.., head_dim] and without the last, whatever is symbolic in the sizes.
+// Returns results without data: out like the queries [.., head_dim], and lse [..].
 std::tuple<at::Tensor, at::Tensor> attendedLike(const at::Tensor& queries, bool with_lse) {
   expectMeta(queries, "queries");
   const auto contiguous = at::MemoryFormat::Contiguous;
@@ -74,26 +74,26 @@ std::tuple<at::Tensor, at::Tensor> prefillAttendMeta(const at::Tensor& queries, 
 #endif
 
 TORCH_LIBRARY(allot, m) {
-  // A cache of one layer, zeros: keys and values [pages, kv_heads, page_size, head_dim] of dtype
-  // (float32), the shadow of keys in shadow_bits with its scales and mean keys, bounds and sums of
-  // values (allot/kernels/paged_kv.h). What is not asked for is an empty tensor in its place.
+  // Returns a cache of one layer, zeros, as the list that cacheOf() reads (tensors.h,
+  // allot/kernels/paged_kv.h). dtype is float32 by default. Parts that are not asked for are empty
+  // tensors. shadow_bits 3, 4 or 8 makes codes, scales and mean_keys.
   m.def(
       "make_cache(int pages, int kv_heads, int page_size, int head_dim, *, "
       "ScalarType? dtype=None, Device? device=None, int shadow_bits=0, bool bounds=False, "
       "bool value_sums=False) -> Tensor[]",
       makeCache);
 
-  // What a cache holds for a method of decode: bits of the keys' shadow, and whether their bounds.
+  // Returns what a decode method reads: bits of the keys' shadow (0: none), and if it reads bounds.
   m.def("method_needs(str method) -> (int, bool)", [](const std::string& text) {
     const kernels::MethodOptions& method = methodOf(text, kernels::Phase::kDecode);
     return std::tuple<int64_t, bool>(kernels::shadowBits(method), kernels::readsBounds(method));
   });
 
-  // Scratch memory: on the CPU `threads` threads, on a GPU what plans make of it.
+  // Makes scratch memory, with `threads` threads on the CPU.
   m.def("make_workspace(Device device, int threads=1) -> int", makeWorkspace);
   m.def("free_workspace(int workspace) -> ()", freeWorkspace);
-  // Room for steps and chunks of at most these sizes. A GPU has to have it before a step and may
-  // wait here; on the CPU a step makes room for itself.
+  // Make room for steps and chunks of at most these sizes. A GPU needs a plan before a step and may
+  // wait here. On the CPU steps make room for themselves.
   m.def(
       "plan_decode(int workspace, Tensor[] cache, str method, *, int rows, int heads, "
       "int max_length, int max_budget, bool statistics=False) -> ()",
@@ -102,52 +102,53 @@ TORCH_LIBRARY(allot, m) {
       "plan_prefill(int workspace, Tensor[] cache, str method, *, int heads, int count, int keys) "
       "-> ()",
       planPrefill);
-  // Rises when memory has moved: graphs captured before are of no use.
+  // Returns a count that rises if a GPU's memory for decode moves: graphs captured before are
+  // invalid.
   m.def("workspace_moves(int workspace) -> int", [](int64_t number) {
     return static_cast<int64_t>(workspaceOf(number)->cuda_decode.moves());
   });
-  // Waits for PyTorch's stream, then says in one sentence what a GPU saw to be wrong since the last
-  // call; empty: nothing.
+  // Waits for PyTorch's stream, then returns one sentence about an error that the GPU saw since the
+  // last call; empty: none. A CPU has none.
   m.def("failure(int workspace) -> str", failureOf);
 
-  // Keys and values float32 [rows, count, kv_heads, head_dim] into the positions from starts [rows]
-  // on (kernels::appendKv).
+  // Writes keys and values float32 [rows, count, kv_heads, head_dim] into the positions from starts
+  // int32 [rows] on (kernels::appendKv). page_table: int32 [rows, max_pages].
   m.def(
       "append_kv(Tensor keys, Tensor values, Tensor(a!)[] cache, Tensor page_table, Tensor starts, "
       "int workspace) -> ()");
-  // Means of all values of each row, [rows, kv_heads, head_dim] (kernels::meanValues).
+  // Returns the means of all values of each row, float32 [rows, kv_heads, head_dim]
+  // (kernels::meanValues). page_table int32 [rows, max_pages], lengths int32 [rows].
   m.def("mean_values(Tensor[] cache, Tensor page_table, Tensor lengths) -> Tensor");
-  // One decode step of one layer (kernels::decodeAttention): queries float32 [rows, heads,
-  // head_dim], page_table int32 [rows, max_pages], lengths int32 [rows], budgets words [rows] or
-  // [rows, heads], sequences and steps words [rows]; bias float32 [rows, at least the longest
-  // length], zero_budget_values float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7],
-  // added to: draws, unique_rows, group_rows, dense_rows, key_bytes, value_bytes, dense_bytes.
-  // drawn: int64 [heads, words], on the CPU: a bit for each value row that a head read. Gives out,
-  // as queries, and with_lse the log of the softmax's denominator, float32 [rows, heads], else an
-  // empty tensor.
+  // Computes one decode step of one layer (kernels::decodeAttention). queries: float32 [rows,
+  // heads, head_dim]. page_table: int32 [rows, max_pages]. lengths: int32 [rows]. budgets: words
+  // [rows] or [rows, heads]. sequences, steps: words [rows]. bias: float32 [rows, at least the
+  // longest length]. zero_budget_values: float32 [rows, kv_heads, head_dim]. statistics: int64
+  // [rows, 7], added to: draws, unique_rows, group_rows, dense_rows, key_bytes, value_bytes,
+  // dense_bytes. drawn: int64 [heads, more words than the longest length / 64], on the CPU: a bit
+  // for each value row that a head read. Returns out, float32 like queries, and lse
+  // (DecodeOutputs), float32 [rows, heads]; an empty tensor unless with_lse. Words are int32 whose
+  // bits are unsigned.
   m.def(
       "decode_attention(Tensor queries, Tensor[] cache, Tensor page_table, Tensor lengths, "
       "Tensor budgets, Tensor sequences, Tensor steps, str method, int workspace, *, int layer=0, "
-      "int seed=0, float? scale=None, int window=0, Tensor? bias=None, Tensor? "
-      "zero_budget_values=None, "
-      "int zero_budget_window=0, Tensor(a!)? statistics=None, Tensor(b!)? drawn=None, "
-      "bool with_lse=False) "
-      "-> (Tensor, Tensor)");
-  // The blocks of keys that queries float32 [count, heads, head_dim] at positions from `first` on
-  // attend to: int32 [heads, blocks of queries, words], a bit each (sample-attention, sale).
+      "int seed=0, float? scale=None, int window=0, Tensor? bias=None, "
+      "Tensor? zero_budget_values=None, int zero_budget_window=0, Tensor(a!)? statistics=None, "
+      "Tensor(b!)? drawn=None, bool with_lse=False) -> (Tensor, Tensor)");
+  // Returns the blocks of keys that sample-attention or sale chooses for queries float32 [count,
+  // heads, head_dim] at positions from `first` on: int32 [heads, blocks of queries, words], a bit a
+  // block. page_table: int32 [max_pages]. tau: float32 [heads], for sale.
   m.def(
       "prefill_select(Tensor queries, Tensor[] cache, Tensor page_table, SymInt first, str method, "
       "int workspace, *, float? scale=None, int window=0, Tensor? tau=None) -> Tensor");
-  // Attention of these queries, whose keys and values are in the cache; page_table int32
-  // [max_pages]. budgets: words [heads], of methods that draw; none: as many as there are. Gives
-  // out and lse as decode_attention does.
+  // Computes the attention of the queries of prefill_select(). blocks: its result, for its two
+  // methods. budgets: words [heads], for methods that draw; without them every budget is 2^32 - 1.
+  // zero_budget_window, zero_budget_means: kernels::QueryDraws. Returns out and lse as
+  // decode_attention does, [count, heads, ..].
   m.def(
       "prefill_attend(Tensor queries, Tensor[] cache, Tensor page_table, SymInt first, str method, "
       "int workspace, *, Tensor? blocks=None, float? scale=None, int window=0, int layer=0, "
-      "int seed=0, int sequence=0, Tensor? budgets=None, int zero_budget_window=0, bool "
-      "zero_budget_means=False, "
-      "bool with_lse=False) "
-      "-> (Tensor, Tensor)");
+      "int seed=0, int sequence=0, Tensor? budgets=None, int zero_budget_window=0, "
+      "bool zero_budget_means=False, bool with_lse=False) -> (Tensor, Tensor)");
 }
 
 void registerFor(torch::Library& m) {
@@ -159,7 +160,7 @@ void registerFor(torch::Library& m) {
 }
 TORCH_LIBRARY_IMPL(allot, CPU, m) { registerFor(m); }
 TORCH_LIBRARY_IMPL(allot, CUDA, m) { registerFor(m); }
-// Without it a backward pass would go on without the gradients.
+// Refuses a backward pass, which would otherwise go on without the gradients.
 TORCH_LIBRARY_IMPL(allot, Autograd, m) {
   for (const char* name : {"decode_attention", "prefill_attend", "mean_values"}) {
     m.impl(name, torch::autograd::autogradNotImplementedFallback());

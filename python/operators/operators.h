@@ -1,8 +1,10 @@
 #pragma once
-// The operators' functions, for tensors on the CPU or on a GPU: library.cpp has their schemas and
-// says what each is. None waits for the device, none allocates but its results, and each launches
-// on PyTorch's stream. What is wrong is a ValueError of one sentence, before anything is written;
-// what only a GPU sees is for failureOf().
+// The operators' functions, for tensors on the CPU or on a GPU. library.cpp has their schemas and
+// describes the arguments. A refusal is a ValueError of one sentence. failureOf() returns the
+// errors that only a GPU sees.
+//
+// On a GPU the functions launch on PyTorch's stream. They wait for the device in plans, failureOf()
+// and the first appendKv() of a workspace alone. Any thread; calls with one workspace take turns.
 #include <string>
 #include <tuple>
 #include <vector>
@@ -47,10 +49,10 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
     const OptionalTensor& budgets, int64_t zero_budget_window, bool zero_budget_means,
     bool with_lse);
 
-// Positions in a block of queries and in a block of keys of a method that chooses blocks.
+// Returns the positions in a block of queries and in a block of keys of a method for prefill.
 std::pair<int64_t, int64_t> blockSizes(const std::string& method);
 
-// 1 / sqrt(head_dim) where nothing is said, as the worker has it.
+// Returns the scale of scores, 1 / sqrt(head_dim) without an argument.
 float scaleOf(const OptionalDouble& scale, int head_dim);
 
 }  // namespace allot::bindings

@@ -22,7 +22,7 @@ int queryBlockOf(const kernels::MethodOptions& method) {
 int keyBlockOf(const kernels::MethodOptions& method) {
   return method.method == Method::kSale ? kSaleKeys : queryBlockOf(method);
 }
-// Methods whose blocks prefill_select() chooses.
+// Returns true if prefill_select() chooses the method's blocks.
 bool hasLists(const kernels::MethodOptions& method) {
   return method.method == Method::kSale || method.method == Method::kSampleAttention;
 }
@@ -42,10 +42,7 @@ kernels::PrefillInputs inputsOf(const kernels::PagedKv& kv, at::Device device,
   in.first = asInt(first, "first");
   in.scale = scaleOf(scale, kv.head_dim);
   in.window = asInt(window, "window");
-  if (in.heads == 0 || in.heads % kv.kv_heads != 0) {
-    refuse("heads = " + std::to_string(in.heads) + " is no multiple of the cache's " +
-           std::to_string(kv.kv_heads) + " KV heads");
-  }
+  expectHeads(in.heads, kv.kv_heads);
   if (first + in.count > int64_t{in.max_pages} * kv.page_size) {
     refuse("first + count = " + std::to_string(first + in.count) + " is beyond the page table: " +
            std::to_string(in.max_pages) + " pages of " + std::to_string(kv.page_size) + " keys");
@@ -53,7 +50,7 @@ kernels::PrefillInputs inputsOf(const kernels::PagedKv& kv, at::Device device,
   return in;
 }
 
-// A bit for each block of keys, of ascending lists.
+// Sets a bit for each block of keys of the lists.
 void setBits(const kernels::BlockLists& lists, int words, uint32_t* bits) {
   for (size_t list = 0; list + 1 < lists.begin.size(); ++list) {
     for (uint32_t i = lists.begin[list]; i < lists.begin[list + 1]; ++i) {
@@ -79,7 +76,7 @@ kernels::BlockLists listsOf(const kernels::MethodOptions& method, const uint32_t
   return lists;
 }
 
-// SALE's thresholds, [heads], on the cache's device.
+// Returns SALE's thresholds, [heads] on the cache's device: `tau`, or the method's for every head.
 at::Tensor tauOf(const kernels::MethodOptions& method, const OptionalTensor& tau, int heads,
                  const at::TensorOptions& like, at::Device device) {
   if (tau) {
@@ -114,8 +111,7 @@ std::pair<int64_t, int64_t> blockSizes(const std::string& method) {
 
 void planPrefill(int64_t workspace, at::TensorList cache, const std::string& method, int64_t heads,
                  int64_t count, int64_t keys) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
   const auto space = workspaceOf(workspace, device);
   const kernels::cuda::PrefillBounds bounds{
@@ -130,8 +126,7 @@ at::Tensor prefillSelect(const at::Tensor& queries, at::TensorList cache,
                          const at::Tensor& page_table, int64_t first, const std::string& method,
                          int64_t workspace, const OptionalDouble& scale, int64_t window,
                          const OptionalTensor& tau) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
   if (!hasLists(options)) {
     refuse(method + " chooses no blocks beforehand: prefill_attend is all of it");
@@ -159,7 +154,7 @@ at::Tensor prefillSelect(const at::Tensor& queries, at::TensorList cache,
     auto* const scratch = &space->cuda_prefill;
     refuseIf(sale ? kernels::cuda::selectSale(kv, in, sale_options, scratch, &list, stream)
                   : kernels::cuda::selectSampleAttention(kv, in, sampled, scratch, &list, stream));
-    // The workspace's bits are its own until the next selection: these are the caller's.
+    // The next selection overwrites the workspace's bits.
     bits.copy_(
         at::from_blob(const_cast<uint32_t*>(list.bits), {in.heads, blocks, words}, bits.options()));
     return bits;
@@ -177,8 +172,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
     const OptionalDouble& scale, int64_t window, int64_t layer, int64_t seed, int64_t sequence,
     const OptionalTensor& budgets, int64_t zero_budget_window, bool zero_budget_means,
     bool with_lse) {
-  const kernels::PagedKv kv = cacheOf(cache);
-  const at::Device device = deviceOf(cache);
+  const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
   auto in = inputsOf(kv, device, queries, page_table, first, scale, window);
   const bool lists = hasLists(options);

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -14,7 +15,7 @@ using kernels::Element;
 
 enum Part { kKeys, kValues, kCodes, kScales, kMeanKeys, kBounds, kValueSums, kParts };
 
-// As Python says it, without "torch.".
+// Returns Python's name of the type, without "torch.".
 std::string wordFor(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -54,8 +55,8 @@ void expectPlace(const at::Tensor& tensor, const char* name, at::Device device) 
   }
 }
 
-// Data of a contiguous tensor, which begin at a multiple of an element's size: memory that another
-// library lent need not. Where kernels of a GPU want more, they say so themselves.
+// Returns a tensor's data. Refuses an address that is no multiple of an element's size, which
+// memory of another library may have. Functions for GPUs check larger multiples themselves.
 void* beginOf(const at::Tensor& tensor, const char* name) {
   void* const data = tensor.data_ptr();
   const auto size = static_cast<uintptr_t>(tensor.element_size());
@@ -68,15 +69,11 @@ void* beginOf(const at::Tensor& tensor, const char* name) {
 }
 
 void expectShape(const at::Tensor& tensor, const char* name, std::initializer_list<int64_t> sizes) {
-  bool same = tensor.dim() == static_cast<int64_t>(sizes.size());
-  int64_t axis = 0;
-  for (const int64_t size : sizes) {
-    same = same && (size < 0 || tensor.size(axis) == size);
-    ++axis;
-  }
-  if (!same) {
-    refuse(std::string(name) + " has the sizes " + wordsFor(tensor.sizes()) + ", but " +
-           wordsFor(sizes) + " are wanted");
+  const auto has = tensor.sizes();
+  const auto fits = [](int64_t wanted, int64_t size) { return wanted < 0 || wanted == size; };
+  if (!std::equal(sizes.begin(), sizes.end(), has.begin(), has.end(), fits)) {
+    refuse(std::string(name) + " has the sizes " + wordsFor(has) + ", but " + wordsFor(sizes) +
+           " are wanted");
   }
   if (!tensor.is_contiguous()) {
     refuse(std::string(name) + " is not contiguous: pass " + name + ".contiguous()");
@@ -130,17 +127,25 @@ const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device d
   return static_cast<const uint32_t*>(beginOf(tensor, name));
 }
 
-at::Device deviceOf(at::TensorList cache) {
+void expectHeads(int64_t heads, int kv_heads) {
+  if (heads > 0 && heads % kv_heads == 0) return;
+  refuse("heads = " + std::to_string(heads) + " is no multiple of the cache's " +
+         std::to_string(kv_heads) + " KV heads");
+}
+
+void expectWholeTiles(int64_t page_size) {
+  if (page_size % kernels::kTileKeys == 0) return;
+  refuse("page_size = " + std::to_string(page_size) +
+         " is no multiple of 16, which shadows and bounds of keys want");
+}
+
+std::pair<kernels::PagedKv, at::Device> cacheOf(at::TensorList cache) {
   if (cache.size() != kParts || !cache[kKeys].defined()) {
     refuse("a cache is the list of " + std::to_string(kParts) +
            " tensors that allot::make_cache gives, not of " + std::to_string(cache.size()));
   }
-  return cache[kKeys].device();
-}
-
-kernels::PagedKv cacheOf(at::TensorList cache) {
-  const at::Device device = deviceOf(cache);
   const at::Tensor& keys = cache[kKeys];
+  const at::Device device = keys.device();
   kernels::PagedKv kv;
   kv.element = elementOf(keys);
   expectShape(keys, "the cache's keys", {-1, -1, -1, -1});
@@ -159,10 +164,7 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
   kv.values = dataOf(cache[kValues], "the cache's values", keys.scalar_type(), device,
                      {pages, heads, slots, width});
   const auto has = [&](Part part) { return cache[part].defined() && cache[part].numel() > 0; };
-  if ((has(kCodes) || has(kBounds)) && slots % kernels::kTileKeys != 0) {
-    refuse("page_size = " + std::to_string(slots) +
-           " is no multiple of 16, which shadows and bounds of keys want");
-  }
+  if (has(kCodes) || has(kBounds)) expectWholeTiles(slots);
   if (has(kCodes)) {
     kernels::KeyShadow& shadow = kv.shadows[0];
     shadow.codes = dataAs<uint8_t>(cache[kCodes], "the cache's codes", at::kByte, device,
@@ -186,7 +188,7 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
     kv.value_sums = dataAs<double>(cache[kValueSums], "the cache's value_sums", at::kDouble, device,
                                    {pages, heads, 2, width});
   }
-  return kv;
+  return {kv, device};
 }
 
 kernels::cuda::Stream currentStream(at::Device device) {

@@ -1,8 +1,8 @@
 #pragma once
-// Tensors as what kernels/ takes: each is checked for dtype, device, sizes, strides and where it
-// begins. What is refused is thrown as a Python ValueError of one sentence. Stateless, any thread.
+// Checks tensors for dtype, device, sizes, strides and alignment, and returns them as the pointers
+// that kernels/ takes. A refusal throws a Python ValueError of one sentence. Stateless, any thread.
 
-// First: List.h, which the others include, needs it whole.
+// Included first: List.h, which the others include, needs the whole IValue.
 #include <ATen/core/ivalue.h>
 
 #include <ATen/core/Tensor.h>
@@ -18,21 +18,22 @@
 
 namespace allot::bindings {
 
-// Of whatever PyTorch: std's in newer ones, c10's in older ones.
+// std::optional in newer versions of PyTorch, c10::optional in older ones.
 using OptionalTensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 using OptionalDouble = decltype(std::declval<const c10::IValue&>().toOptional<double>());
 
-// Ends the call with "allot: " and this sentence.
+// Throws a ValueError: "allot: " and the sentence.
 [[noreturn]] void refuse(const std::string& sentence);
-// Where there is one.
+// Calls refuse() if there is a sentence.
 inline void refuseIf(const std::optional<std::string>& sentence) {
   if (sentence) refuse(*sentence);
 }
 
-// A size or argument as an int: refused below 0 or beyond 2^31 - 1.
+// Returns a size or argument as an int. Refuses numbers below 0 or beyond 2^31 - 1.
 int asInt(int64_t value, const char* name);
 
-// Data of a contiguous tensor of this type, device and these sizes, of which -1 is any.
+// Returns the data of a contiguous tensor. Refuses another type, device or size (-1: any size), and
+// data at an address that is no multiple of an element's size.
 void* dataOf(const at::Tensor& tensor, const char* name, at::ScalarType type, at::Device device,
              std::initializer_list<int64_t> sizes);
 template <typename T>
@@ -40,17 +41,21 @@ T* dataAs(const at::Tensor& tensor, const char* name, at::ScalarType type, at::D
           std::initializer_list<int64_t> sizes) {
   return static_cast<T*>(dataOf(tensor, name, type, device, sizes));
 }
-// Words of 32 bits: int32 whose bits are taken as unsigned, or uint32 where PyTorch has it.
+// Returns 32-bit words, with the checks of dataOf(): int32, whose bits are taken as unsigned, or
+// uint32.
 const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device device,
                         std::initializer_list<int64_t> sizes);
 
-// A cache as make_cache() gives it: keys, values, codes, scales, mean_keys, bounds, value_sums;
-// those that it does not hold are empty. At most one shadow of keys, whose bits the sizes of
-// `codes` say.
-kernels::PagedKv cacheOf(at::TensorList cache);
-at::Device deviceOf(at::TensorList cache);
+// Returns the cache of make_cache()'s list, and its device: keys, values, codes, scales, mean_keys,
+// bounds, value_sums. Parts that the cache does not hold are empty. There is at most one shadow;
+// its bits follow from the sizes of `codes`. Refuses other types, devices and sizes.
+std::pair<kernels::PagedKv, at::Device> cacheOf(at::TensorList cache);
 
-// The stream that PyTorch launches on, of the thread and device.
+// Refuse heads that are 0 or no multiple of the KV heads, and pages of partial tiles of 16 keys.
+void expectHeads(int64_t heads, int kv_heads);
+void expectWholeTiles(int64_t page_size);
+
+// Returns PyTorch's current stream of this thread on a GPU; null in a build without CUDA.
 kernels::cuda::Stream currentStream(at::Device device);
 
 }  // namespace allot::bindings

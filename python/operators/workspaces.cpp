@@ -20,12 +20,12 @@ struct Registry {
   int64_t next = 1;
 };
 
-// Leaves a workspace as it is: threads of another process can be neither woken nor joined.
+// Leaks a workspace: threads of another process can be neither woken nor joined.
 void leave(std::shared_ptr<Workspace> workspace) {
   static_cast<void>(new std::shared_ptr<Workspace>(std::move(workspace)));
 }
 
-// A method's text as an error may quote it.
+// Returns a method's text as an error quotes it: 100 bytes at most, without control characters.
 std::string quoted(const std::string& text) {
   constexpr size_t kMost = 100;
   std::string words = text.substr(0, kMost);
@@ -35,7 +35,7 @@ std::string quoted(const std::string& text) {
   return '"' + words + (text.size() > kMost ? "...\"" : "\"");
 }
 
-// Never destroyed: at the process's end the GPU's driver may be gone before it.
+// Returns the registry. It is never destroyed: the GPU's driver may be gone at the process's end.
 Registry& registry() {
   static Registry* const one = new Registry;
   return *one;
@@ -50,7 +50,7 @@ Workspace::Workspace(at::Device on, int count) try
 }
 
 void Workspace::planDecode(int max_length, int group, int head_dim) {
-  // Lengths are rounded up.
+  // plan() rounds lengths up; they must stay in the range of int.
   constexpr int kMostKeys = std::numeric_limits<int>::max() - 4096;
   try {
     if (max_length <= kMostKeys) return decode.plan(max_length, group, head_dim);

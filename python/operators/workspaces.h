@@ -1,12 +1,12 @@
 #pragma once
-// Workspaces: the scratch memory of kernels/, which operators name by a number.
+// Workspaces: the scratch memory of kernels/, which operators name by a number. A number passes
+// through torch.compile, torch.export and CUDA graphs as a constant; a C++ object does not. Numbers
+// are never used twice.
 //
-// A process that was forked has the numbers of its parent, but no thread of it: there a number's
-// workspace is made anew when it is first used.
+// A forked process has the numbers of its parent, but none of the parent's threads. A CPU workspace
+// is made anew there when its number is first used.
 //
-// A number passes through torch.compile, torch.export and CUDA graphs as a constant, which an
-// object of C++ does not. Numbers are never used twice. Any thread; a workspace is used by one call
-// at a time, others wait.
+// Any thread. A caller holds `mutex` while it uses a workspace.
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,14 +21,15 @@
 namespace allot::bindings {
 
 struct Workspace {
+  // Starts `count` - 1 threads for decode, and as many for prefill. Refuses if they do not start.
   Workspace(at::Device on, int count);
 
-  // Room on the CPU for rows of at most max_length keys; refused where there is no memory for it.
+  // Makes room on the CPU for rows of at most max_length keys. Refuses if there is no memory.
   void planDecode(int max_length, int group, int head_dim);
 
   const at::Device device;
   const int threads;
-  const int process;  // that has the threads
+  const int process;  // the id of the process that started the threads
   std::mutex mutex;
   // On the CPU.
   kernels::DecodeWorkspace decode;
@@ -38,14 +39,17 @@ struct Workspace {
   kernels::cuda::PrefillWorkspace cuda_prefill;
 };
 
-// Refused: a number that names none, or one of another device.
+// Return the workspace of a number. Refuse a number without one, or with one on another device.
 std::shared_ptr<Workspace> workspaceOf(int64_t number, at::Device device);
 std::shared_ptr<Workspace> workspaceOf(int64_t number);
 
+// Makes a workspace and returns its number. Refuses threads outside of 1 .. 1024, a GPU that is not
+// usable or has no index, and other devices. A GPU's workspace has one thread.
 int64_t makeWorkspace(at::Device device, int64_t threads);
+// Forgets a number; a number without a workspace is ignored. Calls in progress keep the workspace.
 void freeWorkspace(int64_t number);
 
-// The method of a text, refused where it is none of the phase. Texts are parsed once a thread.
+// Returns the method of a text; refuses others than the phase's. Parses a text once a thread.
 const kernels::MethodOptions& methodOf(const std::string& text, kernels::Phase phase);
 
 }  // namespace allot::bindings

@@ -1,17 +1,16 @@
 #pragma once
-// Export, import and verification of a run as files.
-//
-// An exported folder has
-//   export.json        v1::RunExport: settings, model, last state, open units
-//   history.jsonl      every update with the results that it consumed: one v1::IterationRecord a
-//   line evaluations.jsonl  one v1::EvaluationResult a line updates.csv, episodes.csv,
-//   evaluations.csv   the same for people; no program reads them
+// Export, import and verification of a run as files. An exported folder has
+//  - export.json: a v1::RunExport with settings, model, last state and open units;
+//  - history.jsonl: one v1::IterationRecord a line, every update with the results that it consumed;
+//  - evaluations.jsonl: one v1::EvaluationResult a line;
+//  - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
 // The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
-// how far the run had come. Later lines of the other files, from an export that was interrupted,
-// are ignored. Results that wait in the inbox are not exported; their tickets stay gaps.
+// how far the run had come. Lines of an interrupted export beyond that are ignored. Results in the
+// inbox are not exported; their tickets stay gaps.
 //
-// Functions block; one thread each. Memory does not grow with the run, except by about 64 bytes a
-// result when updates are computed again.
+// Functions block; one thread each. Errors of the source or store are returned as they are. Memory
+// grows with the run only if updates are computed again, by about 120 bytes a result and the id of
+// each evaluation unit.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,7 +25,7 @@
 
 namespace allot {
 
-// Is called now and then with the updates done and all updates.
+// Is called after each slice of updates with the updates done and those to be done in all.
 using ArchiveProgress = std::function<void(uint64_t done, uint64_t all)>;
 
 struct ExportSummary {
@@ -38,17 +37,18 @@ struct ExportSummary {
 };
 
 // Writes the run into `folder`, which is made if needed, or updates an earlier export of this run:
-// history.jsonl only grows, the other files are replaced.
-// kUsage if the folder has another run or a later state of this run, or if another process writes
-// there. kIo if a file cannot be written. Every file is then as before, except that history.jsonl
-// may have more whole lines.
+// history.jsonl only grows, the other files are replaced. kUsage if the folder has another run or a
+// later state of this run, or if another process writes there. kData if history.jsonl does not end
+// with an update. kIo if a file cannot be written. After an error export.json is as before; other
+// files may be newer.
 Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
                                 const ArchiveProgress& progress = {});
 
-// Reads an exported folder. Every line is checked: kData names file and line. One thread.
+// Reads an exported folder, and checks each line that it reads: kData names the file and, of a
+// line, its number. kUsage for the run of a newer or a development build. One thread.
 class ArchiveReader final : public RunSource {
  public:
-  // Opens the folder's files. kUsage if it has no export.json.
+  // Opens the folder's files. kUsage if one is missing.
   static Result<std::unique_ptr<ArchiveReader>> open(const std::string& folder);
 
   Result<RunHead> readHead() override;
@@ -68,7 +68,7 @@ class ArchiveReader final : public RunSource {
   LineReader evaluations_;
   uint64_t version_ = 0;
   uint64_t read_ = 0;
-  uint64_t evaluations_left_ = 0;  // of those that export.json counts
+  uint64_t evaluations_left_ = 0;  // evaluations that export.json counts and were not read yet
   EvaluationBounds bounds_;
 };
 
@@ -77,28 +77,30 @@ struct VerifySummary {
   uint64_t updates = 0;
   uint64_t results = 0;
   uint64_t evaluations = 0;
-  size_t workers = 0;  // number of workers whose results were consumed
+  size_t workers = 0;  // workers whose results were consumed
   double seconds = 0;
 };
 
-// Is given the results of a run while it is verified; either may be empty.
+// Functions that are called with the results of a run while it is verified; each may be empty.
 struct ResultWatcher {
   std::function<void(const v1::EpisodeResult&)> episode = {};
   std::function<void(const v1::EvaluationResult&)> evaluation = {};
 };
 
-// Computes every update again. Compares each policy with its record, and the last state with the
-// published one. kData names the first difference; kUsage if the run has another arithmetic.
+// Computes every update again. Compares it with its record, and the last state with the published
+// one. Checks that each evaluation is possible and recorded once. kData names the first fault;
+// kUsage if there is no run or it has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {},
                                 const ResultWatcher& watcher = {});
 
-// Writes the run into the store, after computing every update again. kData, without a run in the
-// store, if one differs. kUsage if the store already has the run.
+// Writes the run into the store while it is verified as by verifyRun(), except checkEnd(). If that
+// fails the store has no run. kUsage if the store already has the run.
 // Requires: the store's run id is the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});
 
-// Returns the state of `source` at `version`, as the origin of a fork that begins with it.
+// Returns the state of `source` at `version`, computed again, as the origin of a fork. kUsage if
+// the run has not reached that version or has another arithmetic.
 Result<v1::Origin> originAt(RunSource* source, uint64_t version,
                             const ArchiveProgress& progress = {});
 

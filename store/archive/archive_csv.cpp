@@ -18,7 +18,7 @@ std::string number(double value) {
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
-// "2031-05-04T12:30:59.123Z", which sorts and which spreadsheets understand.
+// Returns "2031-05-04T12:30:59.123Z"; "" for a time out of range.
 std::string time(uint64_t unix_ms) {
   const auto seconds = static_cast<time_t>(unix_ms / 1000);
   tm parts{};
@@ -32,7 +32,7 @@ std::string time(uint64_t unix_ms) {
   return std::string(text) + fraction;
 }
 
-// "3 2 0 0"
+// Returns "3 2 0 0".
 std::string schedule(const google::protobuf::RepeatedField<uint32_t>& samples) {
   std::string text;
   for (const uint32_t n : samples) text += (text.empty() ? "" : " ") + std::to_string(n);
@@ -45,7 +45,7 @@ std::string row(const std::vector<std::string>& cells) {
   return line + "\n";
 }
 
-// Of the i-th result; hostile records may have fewer than results.
+// Returns the value of the i-th result; 0 in a hostile record with fewer values than results.
 double at(const google::protobuf::RepeatedField<double>& values, int i) {
   return i < values.size() ? values.Get(i) : 0;
 }

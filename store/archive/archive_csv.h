@@ -9,11 +9,11 @@
 
 namespace allot::archive {
 
-// Returns a foreign text as one cell (RFC 4180). Control characters become spaces. A text that a
-// spreadsheet would read as a formula gets an apostrophe in front.
+// Returns a text from outside as one cell (RFC 4180). Control characters become spaces. A text that
+// a spreadsheet would read as a formula gets an apostrophe in front.
 std::string csvCell(std::string_view text);
 
-// Return header lines and rows, each with its newline. Numbers are exact when read again.
+// Return header lines and rows, each with its newline. Numbers read back exactly.
 std::string updatesHeader(int layers);
 std::string updatesRow(const v1::IterationRecord& record);
 std::string episodesHeader();

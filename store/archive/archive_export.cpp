@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Lines that are appended at once: a failed write takes back at most these.
+// Bytes of lines that are appended at once, about.
 constexpr size_t kAppendBytes = 4 << 20;
 
-// As JSON has them: what a worker of another build put beside the known fields is not in it.
+// Returns true if the records are equal as JSON, which has no unknown fields.
 bool sameRecord(v1::IterationRecord a, v1::IterationRecord b) {
   a.DiscardUnknownFields();
   b.DiscardUnknownFields();
@@ -30,8 +30,8 @@ class HistoryFile {
   static Result<HistoryFile> open(const std::string& path);
 
   uint64_t lastVersion() const { return last_ ? last_->version() : 0; }
-  // Appends those records that are newer than lastVersion(). kUsage if the file disagrees about its
-  // last update, or one would be missing in between.
+  // Appends those records that are newer than lastVersion(). kUsage if the record of lastVersion()
+  // differs from the file's, or an update would be missing in between.
   Status append(const std::vector<v1::IterationRecord>& records);
   Status sync() { return file_.sync(); }
 
@@ -91,7 +91,7 @@ Status HistoryFile::append(const std::vector<v1::IterationRecord>& records) {
   return write();
 }
 
-// The folder is new, or holds an earlier export of this run.
+// Checks that the folder has no export, or one of this run.
 Status checkFolder(const std::string& folder, const std::string& run_id) {
   const std::string path = folder + "/" + archive::kExportFile;
   std::error_code error;
@@ -164,13 +164,13 @@ Status exportHistory(RunSource* source, const RunHead& head, const std::string& 
                     std::to_string(head.version()) +
                     ": it is of another run, or the run was set back; choose another folder");
   }
-  ALLOT_TRY(history->sync());  // the head, which names the last update, comes later
+  ALLOT_TRY(history->sync());  // before export.json, which names the last update
   summary->new_updates = head.version() - had;
   ALLOT_TRY(updates.commit());
   return episodes.commit();
 }
 
-// Also takes recorded units out of the head's open ones.
+// Writes the evaluations. Removes recorded units from the head's open ones.
 Status exportEvaluations(RunSource* source, const std::string& folder, RunHead* head,
                          ExportSummary* summary) {
   ALLOT_ASSIGN(WholeFile lines, WholeFile::create(folder + "/" + archive::kEvaluationsFile));
@@ -202,7 +202,7 @@ Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return fail(ErrorCode::kIo, "cannot make " + folder + ": " + error.message());
-  // Before the head: a run's own history file may grow, but not while we have it.
+  // Opened first: the open file locks out other exports into the folder.
   ALLOT_ASSIGN(HistoryFile history, HistoryFile::open(folder + "/" + archive::kHistoryFile));
   ALLOT_ASSIGN(RunHead head, source->readHead());
   ALLOT_TRY(checkFolder(folder, head.run_id));

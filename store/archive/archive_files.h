@@ -17,7 +17,7 @@ inline constexpr char kEvaluationsFile[] = "evaluations.jsonl";
 inline constexpr uint64_t kLongestLine = uint64_t{512} << 20;
 inline constexpr uint64_t kLargestExportFile = uint64_t{64} << 20;
 
-// Returns an error "history.jsonl: line 3: WHAT", with `what` a sentence without a subject.
+// Returns the error "PATH: line 3: WHAT".
 inline tl::unexpected<Error> wrongLine(const std::string& path, uint64_t line,
                                        const std::string& what) {
   return fail(ErrorCode::kData, path + ": line " + std::to_string(line) + ": " + what);

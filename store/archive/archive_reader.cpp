@@ -18,12 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Lines that are read at once, about: whatever an update consumes, a slice stays small.
+// Bytes of lines that are read at once, about.
 constexpr size_t kBytesInSlice = 2 << 20;
 
 Status wrong(const std::string& what) { return fail(ErrorCode::kData, what); }
 
-// As an experiment file is checked.
+// Checks a stored experiment as an experiment file.
 Status checkExperiment(const v1::Experiment& experiment, const std::string& name) {
   const auto checked = withSettings(experiment, {});
   if (!checked) return wrong(name + " is no experiment: " + checked.error().message);
@@ -70,9 +70,8 @@ Status checkExport(const v1::RunExport& exported, bool digest_right) {
   return checkState(exported);
 }
 
-// What an older build wrote, or a newer one of an older build's run, as this one understands it.
-// Whether its digest is right, which is of what was stored: that may lack the keys of later
-// schemas.
+// Completes the experiments of a run of an older build. Returns true if the digest is right. It is
+// that of the stored experiment, which may lack keys of later schemas.
 bool completeExport(v1::RunExport* exported) {
   v1::Experiment* experiment = exported->mutable_experiment();
   const std::string& digest = exported->experiment_sha256();
@@ -84,14 +83,14 @@ bool completeExport(v1::RunExport* exported) {
   return right;
 }
 
-// Before anything else: what a newer or a development build wrote may hold what is unknown here.
+// Checks the schema before anything else: the run of another build may have unknown fields.
 Status checkReadable(const std::string& text, const std::string& path) {
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
-  if (tooDeep(text)) return {};  // which is said later
+  if (tooDeep(text)) return {};  // parseExactJson refuses it
   v1::RunExport exported;
   if (!google::protobuf::util::JsonStringToMessage(text, &exported, options).ok()) return {};
-  // Builds of before the schema was stored did not store their name either: else it is damaged.
+  // A build that stored no schema stored no name of the build either.
   const bool damaged = exported.schema() == 0 && !exported.build().empty();
   if (damaged || exported.format() != archive::kFormat) return {};
   return checkSchema(exported.schema(), exported.build(), path + ": the run");

@@ -11,13 +11,13 @@
 namespace allot {
 namespace {
 
-// The head's first field that differs from what replay gave; "" if none does.
+// Returns the name of the first field in which the two states differ; "" if there is none.
 std::string firstDifference(const v1::AggregatorState& stored, const v1::AggregatorState& mine) {
   const auto* descriptor = v1::AggregatorState::descriptor();
   const auto* reflection = v1::AggregatorState::GetReflection();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
-    // Written when evaluations are planned, by no update.
+    // No update writes these.
     if (field->name() == "evaluated_version" || field->name() == "has_evaluation") continue;
     v1::AggregatorState a = stored, b = mine;
     for (int other = 0; other < descriptor->field_count(); ++other) {
@@ -30,7 +30,7 @@ std::string firstDifference(const v1::AggregatorState& stored, const v1::Aggrega
   return "";
 }
 
-// Replays a run's records as they come, and compares the end with the head.
+// Replays a run's records, and compares the last state with the head's.
 class Verifier {
  public:
   static Result<Verifier> start(RunSource* source) {
@@ -59,7 +59,7 @@ class Verifier {
     return {};
   }
 
-  // Every unit once, and only with scores that can be.
+  // Checks that the evaluation is possible and its unit recorded once.
   Status next(const v1::EvaluationResult& result) {
     const std::string& id = result.unit().unit_id();
     if (!units_.insert(id).second) {
@@ -72,7 +72,8 @@ class Verifier {
     return {};
   }
 
-  // After the last record: is it the published state?
+  // Checks the replayed state against the published one.
+  // Requires: next() was called for all records.
   Status end() {
     const RunHead& head = summary_.head;
     if (!head.image.state) return {};
@@ -115,7 +116,7 @@ class Verifier {
 
 using Slice = std::vector<v1::IterationRecord>;
 
-// Replays all records up to `last`; `each` gets every slice that was found right.
+// Replays all records up to `last`. Calls `each` with every slice that was right.
 Status replayRecords(RunSource* source, Verifier* verifier, uint64_t last,
                      const ArchiveProgress& progress,
                      const std::function<Status(const Slice&)>& each) {
@@ -149,20 +150,18 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress,
                                 const ResultWatcher& watcher) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
-  const auto watchRecords = [&](const Slice& slice) -> Status {
+  const auto records = [&](const Slice& slice) -> Status {
+    if (!watcher.episode) return {};
     for (const v1::IterationRecord& record : slice) {
       for (const v1::EpisodeResult& result : record.results()) watcher.episode(result);
     }
     return {};
   };
-  const auto watchEvaluations = [&](const Evaluations& results) -> Status {
+  const auto evaluations = [&](const Evaluations& results) -> Status {
+    if (!watcher.evaluation) return {};
     for (const v1::EvaluationResult& result : results) watcher.evaluation(result);
     return {};
   };
-  std::function<Status(const Slice&)> records;
-  std::function<Status(const Evaluations&)> evaluations;
-  if (watcher.episode) records = watchRecords;
-  if (watcher.evaluation) evaluations = watchEvaluations;
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, records));
   ALLOT_TRY(verifier.end());
   ALLOT_TRY(source->checkEnd());

@@ -11,7 +11,7 @@ namespace util = google::protobuf::util;
 
 constexpr size_t kLongestReason = 160;
 
-// -0 stands before a comma or bracket; inside strings nothing is changed.
+// Writes each number -0, which a comma or bracket follows, as -0.0. Strings stay.
 std::string withSignedZeros(const std::string& json) {
   std::string out;
   out.reserve(json.size());
@@ -50,7 +50,7 @@ Status parseExactJson(const std::string& text, google::protobuf::Message* messag
   if (const auto deep = tooDeep(text)) return fail(ErrorCode::kData, *deep);
   const auto parsed = util::JsonStringToMessage(text, message);
   if (parsed.ok()) return {};
-  // The reason quotes the text: one line of it, and nothing that a terminal would obey.
+  // The reason quotes the text: keeps its first line, in printable ASCII.
   std::string reason;
   for (const char c : std::string(parsed.message())) {
     if (c == '\n' || reason.size() == kLongestReason) break;

@@ -1,8 +1,9 @@
 #pragma once
 // Writes messages as one line of JSON, and reads them back bit for bit. Pure functions, any thread.
 //
-// It is protobuf's JSON with the proto's field names, with every field written. Protobuf prints
-// doubles exactly, but its reader drops the sign of -0: here that is written as -0.0.
+// The form is protobuf's JSON with the proto's field names and every primitive field, also at its
+// default; only `optional` and oneof fields that are not set are left out. Protobuf prints doubles
+// exactly, but its reader drops the sign of -0, which is therefore written as -0.0.
 #include <google/protobuf/message.h>
 
 #include <string>
@@ -11,9 +12,11 @@
 
 namespace allot {
 
-// Returns the line. kData if a string of the message is not UTF-8.
+// Returns the line, without a newline. kData if protobuf refuses the message.
+// Requires: strings of the message are UTF-8.
 Result<std::string> exactJson(const google::protobuf::Message& message);
-// Parses a line. kData, as a sentence without a subject ("is no ..."), if it is no such message.
+// Parses a line. kData: "is no RunExport: ..." without a subject if it is no such message, the
+// sentence of tooDeep() (core/json_text.h) if it is nested too deep.
 Status parseExactJson(const std::string& text, google::protobuf::Message* message);
 
 }  // namespace allot

@@ -18,10 +18,11 @@
 namespace allot {
 namespace {
 
-constexpr size_t kRecordsInSlice = 256;  // fewer where they are large: see Store::readHistory
+constexpr size_t kRecordsInSlice = 256;  // at most (RunReader::readHistory)
 constexpr size_t kEvaluationsInSlice = 256;
 constexpr size_t kAnsweredInSlice = 16;  // a MiB of answers at most
-// Policy and state change in one step, so reading them one after the other soon gives a pair.
+// Policy and state change in one step, so that a few tries of reading one after the other give a
+// pair.
 constexpr int kPairTries = 50;
 
 }  // namespace
@@ -137,7 +138,6 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
     evaluations_read_ = evaluations.back().entry_id;
     for (Evaluation& evaluation : evaluations) {
       const v1::EvaluationUnit& unit = evaluation.result.unit();
-      // The store's answers are not validated yet. Impossible ones are dropped; the scores count.
       if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
       // Skips results newer than the head, and impossible ones, which the aggregator will refuse.
       if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&

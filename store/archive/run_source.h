@@ -1,8 +1,8 @@
 #pragma once
 // RunSource: reads a run from its beginning, from a store or from exported files. One thread.
 //
-// Export, import, verify and the leaderboard use it. A run that goes on meanwhile is read as it was
-// at readHead(). Memory does not grow with the run.
+// A run that goes on meanwhile is read up to the version that it had at readHead(). Memory does not
+// grow with the run.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -17,12 +17,12 @@ namespace allot {
 // The data of a run except its history and evaluations.
 struct RunHead {
   std::string run_id;
-  RunImage image;             // some of its open units may be among the evaluations, too
-  std::string policy_sha256;  // of the published policy; "" before the run began
+  RunImage image;                           // some open units may be among the evaluations, too
+  std::string policy_sha256;                // of the published policy; "" before the run began
   std::map<std::string, uint64_t> refused;  // by kind
   uint64_t waiting_results = 0;             // in the inbox
 
-  // Returns the limits that its evaluations are checked by.
+  // Returns the limits by which evaluations of the run are checked.
   EvaluationBounds bounds() const {
     return boundsOf(image.spec.experiment, image.model ? image.model->layers() : 0);
   }
@@ -34,28 +34,27 @@ class RunSource {
  public:
   virtual ~RunSource() = default;
 
-  // Reads the head.
-  // kUsage if there is no run, kData if the stored data cannot be one.
-  // Requires: it is called first.
+  // Reads the head. kUsage if there is no run, kData if the stored data cannot be one.
+  // Requires: no updates or evaluations were read before.
   virtual Result<RunHead> readHead() = 0;
   // Returns the next updates, in order, up to the head's version; empty after the last. kData if
   // one is missing or unreadable.
   virtual Result<std::vector<v1::IterationRecord>> nextRecords() = 0;
-  // From now on evaluations have their answers. Before, they may come without.
+  // Makes nextEvaluations() read answers. Without this call evaluations may lack them.
   void askForAnswers() { with_answers_ = true; }
   // Returns the next evaluations, of versions up to the head's; empty after the last.
   virtual Result<std::vector<v1::EvaluationResult>> nextEvaluations() = 0;
-  // Returns kData if there are more records although the policy has not moved on.
-  // Requires: nextRecords() has returned the last record.
+  // Returns kData if a store's history goes on beyond the head's version although the published
+  // policy does not.
   virtual Status checkEnd() = 0;
-  // Returns the name for messages.
+  // Returns the name of the run or folder, for messages.
   virtual std::string name() const = 0;
 
  protected:
   bool with_answers_ = false;
 };
 
-// Reads a store.
+// Reads a store. Leaves out impossible evaluations and impossible answers.
 // Requires: the store outlives it.
 class StoreSource final : public RunSource {
  public:
@@ -72,19 +71,18 @@ class StoreSource final : public RunSource {
 
   RunReader& store_;
   const std::string run_id_;
-  uint64_t version_ = 0;  // of the head
-  uint64_t read_ = 0;     // last version returned
-  std::string evaluations_read_;
+  uint64_t version_ = 0;          // of the head
+  uint64_t read_ = 0;             // last version returned
+  std::string evaluations_read_;  // id of the last entry read
   EvaluationBounds bounds_;
 };
 
-// Returns the records with version > after, oldest first, at most `count`, whatever their size. For
-// small counts.
+// Returns the records with version > after, oldest first, at most `count`, whatever their size.
 Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
                                                      size_t count);
 
-// Returns version 0 of a run: its origin's state, or the initial one. kData if the origin does not
-// fit the model or contradicts itself.
+// Returns version 0 of a run: its origin's state, or the initial one. kData if experiment or origin
+// does not fit the model, or the origin contradicts itself.
 Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts& model);
 
 }  // namespace allot

@@ -10,10 +10,10 @@
 namespace allot {
 namespace {
 
-// Entry ids are "<number>-0", shaped as Redis shapes its own.
+// Returns the entry id "<number>-0", in Redis's form.
 std::string entryId(uint64_t number) { return std::to_string(number) + "-0"; }
 
-// The number of an id that checkEntryId accepted.
+// Returns the number of an id that checkEntryId accepted.
 uint64_t entryNumber(const std::string& entry_id) {
   uint64_t number = 0;
   std::from_chars(entry_id.data(), entry_id.data() + entry_id.size(), number);
@@ -32,7 +32,6 @@ void MemoryServer::forgetOldPolicies() {
 
 MemoryServer MemoryServer::withoutGathered() const {
   MemoryServer fresh(now_ms_);
-  // Those that wait for the run stay.
   fresh.lease_holder_ = lease_holder_;
   fresh.lease_epoch_ = lease_epoch_;
   fresh.lease_expires_ms_ = lease_expires_ms_;
@@ -40,7 +39,7 @@ MemoryServer MemoryServer::withoutGathered() const {
   fresh.workers_ = workers_;
   fresh.fill_ = fill_;
   fresh.last_entry_ = last_entry_;
-  fresh.last_evaluation_ = last_evaluation_;  // entry ids name one thing for ever
+  fresh.last_evaluation_ = last_evaluation_;  // entry ids are never used again
   fresh.last_import_ = last_import_;
   fresh.news_ = news_;
   return fresh;
@@ -137,7 +136,8 @@ Result<bool> MemoryStore::changeControl(const Control& next) {
 
 // --- aggregator ---
 
-// An end further away than the lease is long: the clock was set back since it was written.
+// Returns the lease's end. An end further away than the lease lasts was written before the clock
+// was set back.
 uint64_t MemoryStore::leaseEnd(uint64_t now) const {
   return std::min(server_->lease_expires_ms_, now + server_->lease_ttl_ms_);
 }
@@ -302,7 +302,7 @@ Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind 
   const uint64_t number = entryNumber(entry.entry_id);
   if (server_->inbox_.erase(number) == 0) return {};
   refuse(entry.result_id, kind, reason);
-  // Only the entry that the push made speaks for a result id; a forged one must not take it away.
+  // A forged entry with the same result id must not settle the result.
   const auto waiting = server_->pending_.find(entry.result_id);
   if (waiting != server_->pending_.end() && waiting->second == number) {
     server_->seen_.insert(entry.result_id);
@@ -368,7 +368,8 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
   auto& reissued = server_->reissued_;
   reissued.erase(reissued.begin(), reissued.lower_bound(request.from));
   while (!reissued.empty() && tickets.size() < count) {
-    tickets.push_back(reissued.extract(reissued.begin()).value());
+    const uint64_t ticket = reissued.extract(reissued.begin()).value();
+    if (ticket < server_->next_ticket_) tickets.push_back(ticket);
   }
   if (!tickets.empty()) return tickets;
   if (server_->next_ticket_ >= request.limit) return tickets;
@@ -389,7 +390,8 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   return PushOutcome::kAccepted;
 }
 
-// An end that no beat makes: the clock was set back since.
+// Returns true if the worker's time has not passed. An end beyond the longest time of a beat was
+// written before the clock was set back.
 bool MemoryStore::lives(const MemoryServer::Worker& worker, uint64_t now) {
   return worker.dies_ms > now && worker.dies_ms <= now + store::kLongestBeatMs;
 }

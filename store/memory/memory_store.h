@@ -1,9 +1,9 @@
 #pragma once
 // MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread.
 //
-// A MemoryServer holds one run. Every MemoryStore on it is one client, as every RedisStore is one
-// client of a Redis. Time is the injected clock's, so that a test decides when leases and claims
-// expire; it may be set back, as a machine's may. readInbox and awaitNews never wait.
+// A MemoryServer holds one run. Every MemoryStore is one client of a MemoryServer, as every
+// RedisStore is one client of a Redis. Time is that of an injected clock, which may be set back.
+// readInbox and awaitNews never wait.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,17 +22,18 @@ namespace allot {
 
 class MemoryServer {
  public:
-  // now_ms: any clock, in milliseconds.
+  // now_ms: returns the time of any clock, in milliseconds.
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
   uint64_t now() const { return now_ms_(); }
-  // Returns rejected results, the oldest first; of many, the oldest are dropped.
+  // Returns the newest 1000 rejected results and evaluations, the oldest first.
   const std::deque<Refusal>& refused() const { return refused_; }
   // Adds bytes to the inbox without pushResult's checks, as a foreign program could do in Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
-  // Removes all policies but the newest, as an import leaves it.
+  // Removes all policies except the newest, as after an import.
+  // Requires: there is a policy.
   void forgetOldPolicies();
-  // Makes the next reject() fail: kUnavailable, nothing done.
+  // Makes the next reject() do nothing and return kUnavailable.
   void loseNextReject() { lose_reject_ = true; }
   // Sets the answer of fill().
   void setFill(StoreFill fill) { fill_ = fill; }
@@ -50,7 +51,7 @@ class MemoryServer {
     uint64_t dies_ms = 0;
   };
 
-  // Returns a copy with the same leader, workers and names, and no run.
+  // Returns a server without a run, with the same leader, workers, news and counters of names.
   MemoryServer withoutGathered() const;
 
   std::function<uint64_t()> now_ms_;
@@ -78,11 +79,10 @@ class MemoryServer {
   uint64_t next_ticket_ = 0;
   std::set<uint64_t> reissued_;
   std::map<std::string, Unit> units_;
-  // Free units as "group/unit", and the order in which groups were claimed from, as in
-  // claim_units.lua.
+  // Free units as "group/unit", and each group's place in the order of claims (claim_units.lua).
   std::set<std::string> free_units_;
   std::map<std::string, uint64_t> free_groups_;
-  std::map<std::string, uint64_t> units_done_;            // unit id -> number of the evaluation
+  std::map<std::string, uint64_t> units_done_;            // unit id -> number of its evaluation
   std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
   uint64_t last_evaluation_ = 0;
   std::map<std::string, Worker> workers_;
@@ -158,6 +158,7 @@ class MemoryStore final : public Store {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
 
   void record(const v1::EvaluationResult& result);
   static bool lives(const MemoryServer::Worker& worker, uint64_t now);

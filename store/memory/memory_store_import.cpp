@@ -50,7 +50,7 @@ Status MemoryStore::importEvaluations(const std::vector<v1::EvaluationResult>& r
 Status MemoryStore::endImport(const RunImage& image) {
   ALLOT_TRY(store::checkImage(image));
   if (server_->spec_) {
-    // A repeated call: this import made the run.
+    // A repeated call.
     if (import_ != 0 && server_->made_by_import_ == import_) return {};
     return tl::unexpected(store::importOverRun("in memory"));
   }

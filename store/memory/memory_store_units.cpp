@@ -1,5 +1,4 @@
-// The part of MemoryStore that knows evaluation units: which of them are free it says as
-// claim_units.lua does.
+// The part of MemoryStore with evaluation units. Claims follow claim_units.lua.
 #include <algorithm>
 #include <tuple>
 
@@ -125,6 +124,11 @@ Status MemoryStore::withdrawUnits(uint64_t epoch) {
   return {};
 }
 
+Result<std::vector<MendedKey>> MemoryStore::repair(uint64_t epoch) {
+  ALLOT_TRY(checkEpoch(epoch));
+  return std::vector<MendedKey>();
+}
+
 Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
 
 Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
@@ -150,7 +154,7 @@ void MemoryStore::record(const v1::EvaluationResult& result) {
   const uint64_t number = ++server_->last_evaluation_;
   server_->units_done_[result.unit().unit_id()] = number;
   v1::EvaluationResult& kept = server_->evaluations_[number] = result;
-  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as if there were none
+  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as Redis stores them
 }
 
 }  // namespace allot

@@ -25,7 +25,23 @@ tl::unexpected<Error> ioFault(const std::string& what, const std::string& path) 
                                   "): check that its folder can be written");
 }
 
-// The users' rights as this build wants them, under the passwords that they have.
+// Returns the ACL file, which has the SHA-256 of the passwords.
+std::string aclText(const std::map<std::string, std::string>& passwords) {
+  // Nobody can log in as the default user, which must be allowed everything: Redis 7.0 reads its
+  // append-only file as this user and drops each transaction, and thus each script, that the user
+  // is not allowed.
+  std::string text = "user default off resetpass ~* &* +@all\n";
+  for (const AclRole& role : aclRoles()) {
+    text += "user " + role.name + " on #" + sha256Hex(passwords.at(role.name)) +
+            " resetkeys resetchannels -@all";
+    for (const std::string& key : role.keys) text += " " + key;
+    for (const std::string& command : role.commands) text += " +" + command;
+    text += "\n";
+  }
+  return text;
+}
+
+// Writes users.acl of this build with the folder's passwords.
 Status renew(const std::string& folder) {
   std::map<std::string, std::string> passwords;
   for (const AclRole& role : aclRoles()) {
@@ -34,7 +50,7 @@ Status renew(const std::string& folder) {
   return writeWholeFile(folder + "/users.acl", aclText(passwords), kOnlyOurs);
 }
 
-// Fills a folder that is nobody's yet.
+// Writes all files with new passwords into a new folder.
 Status fill(const std::string& folder) {
   ALLOT_ASSIGN(const auto passwords, newPasswords());
   for (const auto& [name, content] : accountFiles(passwords)) {
@@ -47,7 +63,7 @@ bool calls(std::string_view role, const RedisScript& script) {
   return std::find(script.roles.begin(), script.roles.end(), role) != script.roles.end();
 }
 
-// What the program asks in this role without a script (`direct`), and what its scripts do.
+// Returns the commands of a role: those that it sends itself (`direct`), and those of its scripts.
 std::vector<std::string> commandsOf(std::string_view role, std::set<std::string> direct) {
   for (const RedisScript* script : lua::scripts) {
     if (!calls(role, *script)) continue;
@@ -57,9 +73,9 @@ std::vector<std::string> commandsOf(std::string_view role, std::set<std::string>
   return {direct.begin(), direct.end()};
 }
 
-// The keys of a role's scripts, and those that the program reads in this role without one (`read`).
-// EVALSHA counts as writing every key that a script names, so of one that the scripts only read the
-// role has no command that could change what is in it: `seen` for the worker.
+// Returns the key permissions of a role: the keys of its scripts, and those that it reads itself
+// (`read`). EVALSHA counts as writing every key that a script names. The worker has no command that
+// could change `seen`, which its scripts only read.
 std::vector<std::string> keysOf(std::string_view role, const std::vector<std::string>& read) {
   const auto pattern = [](std::string_view key) {
     return (key.starts_with("allot:") ? "" : "allot:{*}:") + std::string(key);
@@ -79,8 +95,7 @@ std::vector<std::string> keysOf(std::string_view role, const std::vector<std::st
 
 }  // namespace
 
-// Whoever decides or only looks has all keys, those of other builds, too: what holds the reader is
-// that none of its commands writes.
+// Aggregator and reader have all keys, those of other builds, too. No command of the reader writes.
 const std::vector<AclRole>& aclRoles() {
   static const std::vector<AclRole> roles = {
       {"worker", keysOf("worker", {"allot:index", "spec", "control", "policy", "news"}),
@@ -95,21 +110,6 @@ const std::vector<AclRole>& aclRoles() {
                   {"get", "hget", "hgetall", "hmget", "ping", "xlen", "xrevrange", "zcard"})},
   };
   return roles;
-}
-
-std::string aclText(const std::map<std::string, std::string>& passwords) {
-  // Nobody can be the default user. Yet it must be allowed everything: Redis 7.0 reads its
-  // append-only file as this user and throws away each transaction, and every script is one, that
-  // the user may not do.
-  std::string text = "user default off resetpass ~* &* +@all\n";
-  for (const AclRole& role : aclRoles()) {
-    text += "user " + role.name + " on #" + sha256Hex(passwords.at(role.name)) +
-            " resetkeys resetchannels -@all";
-    for (const std::string& key : role.keys) text += " " + key;
-    for (const std::string& command : role.commands) text += " +" + command;
-    text += "\n";
-  }
-  return text;
 }
 
 Result<std::map<std::string, std::string>> newPasswords() {
@@ -133,8 +133,8 @@ Status writeAcl(const std::string& folder) {
   if (target.empty()) return badInput("the folder for the ACL file has no name: give it one");
   std::error_code none;
   if (std::filesystem::exists(target + "/users.acl", none)) return renew(target);
-  // Made beside it and renamed: a folder that is not empty stays as it is, and nobody ever sees
-  // half of this one.
+  // Made beside `target` and renamed: a folder that is not empty stays as it is, and no process
+  // sees a part of the files.
   std::string making = target + ".XXXXXX";
   if (mkdtemp(making.data()) == nullptr) return ioFault("making a folder beside", target);
   Status done = fill(making);

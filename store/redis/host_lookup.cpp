@@ -15,7 +15,7 @@
 namespace allot {
 namespace {
 
-// Shared by the thread that looks up and all that wait for it.
+// One lookup, shared by its thread and all callers that wait for it.
 struct Lookup {
   std::mutex mutex;
   std::condition_variable answered;
@@ -25,9 +25,8 @@ struct Lookup {
   std::string fault;  // "": none
 };
 
-// Those under way, and answers that came when nobody waited any more, by host: with a name server
-// that takes a little longer than a call's time-out, the next call finds them. Never destroyed: a
-// thread may come back when the process ends.
+// Lookups under way, and answers that nobody has got yet, by host. Never destroyed: a lookup may
+// finish while the process ends.
 struct Lookups {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Lookup>> by_host;
@@ -38,7 +37,7 @@ Lookups& lookups() {
   return *all;
 }
 
-// An address may be another host's after a while.
+// The time after which an answer that nobody got is dropped.
 constexpr std::chrono::seconds kAnswerKept{30};
 
 bool isNumber(const std::string& host) {
@@ -47,7 +46,7 @@ bool isNumber(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-// 0, or what gai_strerror explains.
+// Appends the host's addresses. Returns 0, or an error for gai_strerror.
 int ask(const std::string& host, int family, std::vector<std::string>* addresses) {
   addrinfo hints{};
   hints.ai_family = family;
@@ -82,14 +81,14 @@ bool isOld(Lookup* lookup) {
   return lookup->done && std::chrono::steady_clock::now() - lookup->done_at > kAnswerKept;
 }
 
-// The lookup of this host that is under way or waits to be heard, or a new one.
+// Returns the lookup of this host that is under way or unread, or starts one.
 Result<std::shared_ptr<Lookup>> lookupOf(const std::string& host) {
   Lookups& all = lookups();
   const std::lock_guard lock(all.mutex);
   auto& known = all.by_host[host];
   if (known && !isOld(known.get())) return known;
   known = std::make_shared<Lookup>();
-  // Signals are for the threads that expect them.
+  // The new thread gets no signals.
   sigset_t every, before;
   sigfillset(&every);
   pthread_sigmask(SIG_SETMASK, &every, &before);
@@ -105,7 +104,7 @@ Result<std::shared_ptr<Lookup>> lookupOf(const std::string& host) {
   return fail(ErrorCode::kUnavailable, "no thread to look its name up: " + fault);
 }
 
-// It was heard: the next call asks anew.
+// Drops a lookup that was read: the next call starts another one.
 void forget(const std::string& host, const std::shared_ptr<Lookup>& lookup) {
   Lookups& all = lookups();
   const std::lock_guard lock(all.mutex);

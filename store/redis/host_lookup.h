@@ -3,8 +3,8 @@
 //
 // getaddrinfo has no deadline: with a name server that is away it takes tens of seconds. It
 // therefore runs in a separate thread, which may outlive the call. Concurrent calls for one name
-// wait for the same thread, so that there is at most one a name. If a lookup finishes after its
-// caller gave up, the next call for that name gets the result.
+// wait for the same thread. If a lookup finishes after its caller gave up, a call for that name
+// within the next 30 s gets the result.
 #include <chrono>
 #include <string>
 #include <vector>

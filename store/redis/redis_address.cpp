@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLongestPassword = 4096;
 
-// What of an address can be shown before it is understood: nothing that may be a secret. A password
-// stands before some '@', or in an option.
+// Returns the part of an unparsed address that messages show. A password may stand before an '@' or
+// in an option.
 std::string shownPart(std::string_view url) {
   if (url.find('@') == std::string_view::npos)
     return std::string(url.substr(0, url.find('?')).substr(0, 300));
@@ -44,7 +44,7 @@ Status checkUser(std::string_view url, std::string_view user) {
   return {};
 }
 
-// Where the option's value goes; null for one that this kind of address does not have.
+// Returns the field of an option; null if this kind of address does not have the option.
 std::string* optionField(RedisAddress& address, std::string_view name) {
   if (name == "password-file") return &address.password_file;
   if (name == "user" && !address.unix_path.empty()) return &address.user;
@@ -62,7 +62,7 @@ Status parseOptions(std::string_view url, std::string_view options, RedisAddress
     options.remove_prefix(std::min(end + 1, options.size()));
     const size_t equals = option.find('=');
     std::string* field = optionField(address, option.substr(0, equals));
-    // The name of an unknown option is not repeated: somebody may have written a password there.
+    // The name of an unknown option is not repeated: it may be a password.
     if (field == nullptr)
       return badUrl(url, address.tls ? "has an option other than password-file, ca, cert and key"
                          : address.unix_path.empty()
@@ -100,7 +100,7 @@ Status parseSocket(std::string_view url, std::string_view rest, RedisAddress& ad
     if (!rest.starts_with('/')) return badUrl(url, "names a host before the socket's path");
   }
   if (rest.empty()) return badUrl(url, "names no socket");
-  // hiredis would cut the path short and connect to another one.
+  // hiredis would cut the path and connect to another one.
   if (rest.size() >= sizeof(sockaddr_un::sun_path))
     return badUrl(url, "has a socket path longer than the system allows");
   address.unix_path = rest;

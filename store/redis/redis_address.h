@@ -8,8 +8,7 @@
 //     cert=/path&key=/path     client certificate and its private key; both or neither
 // unix:/path, unix:///path                           options: user=name, password-file=/path
 //
-// A user needs a password file. An address with a password is refused: addresses end up in process
-// lists, logs and manifests.
+// A user needs a password file. An address with a password is refused.
 #include <string>
 
 #include "core/result.h"
@@ -30,7 +29,7 @@ struct RedisAddress {
 };
 
 // Parses an address of the forms above. kUsage for others, and for rediss:// in a build without
-// TLS. Messages omit whatever may be a secret.
+// TLS. Messages omit what may be a secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // Returns the content of a password file without its line end. kUsage if it is empty, too long or

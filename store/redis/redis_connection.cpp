@@ -27,9 +27,8 @@ constexpr uint64_t kLongestWaitMs = 3'600'000;
 constexpr size_t kMostWakeUpBytes = 512 * 1024;
 constexpr int kAskStopEveryMs = 100;
 
-// hiredis writes to its socket without MSG_NOSIGNAL, so a server that went away would kill this
-// process with SIGPIPE. Held back for this thread only: a library must not change how the whole
-// process takes signals.
+// Blocks SIGPIPE in this thread. hiredis writes without MSG_NOSIGNAL, so that a server that went
+// away would kill the process. A library must not change the signals of the whole process.
 class SigpipeGuard {
  public:
   SigpipeGuard() {
@@ -57,7 +56,7 @@ class SigpipeGuard {
 };
 
 timeval toTimeval(milliseconds time) {
-  const auto count = std::max<milliseconds::rep>(time.count(), 1);  // 0 would mean for ever
+  const auto count = std::max<milliseconds::rep>(time.count(), 1);  // 0 means no limit
   timeval out;
   out.tv_sec = static_cast<time_t>(count / 1000);
   out.tv_usec = static_cast<suseconds_t>(count % 1000 * 1000);
@@ -73,9 +72,9 @@ bool startsWithAny(std::string_view text, std::initializer_list<std::string_view
                      [&](std::string_view word) { return text.starts_with(word); });
 }
 
-// The accounts that let this process in at some time. A password that one of them refuses now was
-// right once, so it is being changed, and that passes. Of the process and not of a connection, for
-// findRun() and its like connect anew each time.
+// The accounts with which this process was let in. If the server refuses one of them now, its
+// password counts as being changed. One set for the process, because findRun() and others connect
+// anew each time.
 class KnownAccounts {
  public:
   void add(const std::string& account) {
@@ -97,7 +96,7 @@ KnownAccounts& knownAccounts() {
   return known;
 }
 
-// What an error is about. Before Redis 7 one of a script says first where it happened:
+// Returns the cause in an error reply. Before Redis 7 an error of a script begins with its place:
 // "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -OOM command ...".
 std::string_view causeOf(std::string_view error) {
   if (!startsWithAny(error, {"ERR Error running script", "@user_script"})) return error;
@@ -153,20 +152,20 @@ tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::stri
   const std::string words(error.substr(0, 300));
   if (startsWithAny(error, {"NOAUTH", "WRONGPASS"})) {
     context_.reset();  // the next call reads the password file again
-    if (wasLetIn()) return notLetInNow(address_.password_file);
+    if (wasLetIn()) return notLetInNow();
     return badInput("the store at " + address_.shown + " wants to know who we are (" + words +
                     "): give a user and a password file in its url");
   }
-  // A command that a script may not use has words of its own.
+  // A command that a script may not use has another message.
   if (error.starts_with("NOPERM") ||
       error.find("The user executing the script") != std::string_view::npos) {
-    // What it was let do before is a change of accounts that is under way.
+    // It was allowed before: the account is being changed.
     if (allowed_.contains(command))
       return unavailable("it does not let user " + user() + " do this any more: " + words);
     return badInput("the store at " + address_.shown + " does not let user " + user() +
                     " do this (" + words + "): use the url of another user");
   }
-  // Conditions of the server, not of the command: they pass, or a person mends them there.
+  // Conditions of the server, not of the command.
   if (error.starts_with("OOM"))
     return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis at " +
                                              address_.shown + " (" + words + ")");
@@ -189,7 +188,7 @@ Status RedisConnection::connectTcp(Deadline deadline) {
     if (context_->err == 0) break;
   }
   if (context_->err != 0) return broken();
-  redisEnableKeepAlive(context_.get());  // a help only: the time-outs do the work
+  redisEnableKeepAlive(context_.get());  // its failure is harmless: there are time-outs
   return {};
 }
 
@@ -229,11 +228,11 @@ Status RedisConnection::authenticate(Deadline deadline) {
     knownAccounts().add(account());
     return {};
   }
-  // The server's words are not repeated: some of them quote the password.
+  // The server's message is not repeated: it may quote the password.
   if (!startsWithAny(answer.text(), {"WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid",
                                      "ERR unknown", "ERR wrong number"}))
     return unavailable("it lets nobody in now");
-  if (wasLetIn()) return notLetInNow(address_.password_file);
+  if (wasLetIn()) return notLetInNow();
   return badInput("the store at " + address_.shown + " does not take the password in " +
                   address_.password_file + " for user " + user() +
                   ": check both against the server's ACL file");
@@ -243,11 +242,11 @@ std::string RedisConnection::account() const { return user() + "@" + address_.sh
 
 bool RedisConnection::wasLetIn() const { return knownAccounts().has(account()); }
 
-tl::unexpected<Error> RedisConnection::notLetInNow(const std::string& password_file) const {
+tl::unexpected<Error> RedisConnection::notLetInNow() const {
   return fail(
       ErrorCode::kUnavailable,
-      "the store at " + address_.shown + " does not take the password in " + password_file +
-          " for user " + user() +
+      "the store at " + address_.shown + " does not take the password in " +
+          address_.password_file + " for user " + user() +
           " any more: it waits until the file holds the new one, or the server the old one");
 }
 
@@ -262,7 +261,7 @@ tl::unexpected<Error> RedisConnection::broken() {
 }
 
 Status RedisConnection::limitWaits(milliseconds time) {
-  if (time == socket_limit_) return {};  // two system calls saved, nearly always
+  if (time == socket_limit_) return {};  // saves two system calls
   if (redisSetTimeout(context_.get(), toTimeval(time)) != REDIS_OK) return broken();
   socket_limit_ = time;
   return {};
@@ -329,7 +328,7 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
   ALLOT_TRY(send(arguments));
   if (stop) {
     if (!listen(deadline, stop)) {
-      context_.reset();  // its answer will come, and nobody will be there to read it
+      context_.reset();  // a late answer must not meet the next request
       return RedisReply(nullptr);
     }
     ALLOT_TRY(limitWaits(timeLeft(deadline)));

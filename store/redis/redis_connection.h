@@ -1,10 +1,10 @@
 #pragma once
 // RedisConnection: one blocking connection to one Redis server (hiredis 0.14 and 1.x).
 //
-// Owned by one RedisStore and used by one thread. It connects on first use. After a failure it
-// drops the socket and the next call reconnects, so that a late answer never meets a later request.
-// Each connect resolves the host and reads the password and TLS files again: they may be replaced.
-// Commands are sent as argument vectors only, which are binary-safe and cannot be injected into.
+// Used by one thread. The connection is made on first use. A call without a whole answer drops the
+// socket and the next one reconnects, so that a late answer never meets a later request. Each
+// connect resolves the host and reads the password and TLS files again: they may be replaced.
+// Commands are sent as argument vectors, which are binary-safe and cannot be injected into.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -29,8 +29,8 @@ namespace allot {
 // A key of a script.
 struct ScriptKey {
   std::string_view name;     // without the run's prefix, except "allot:index"
-  std::string_view or_name;  // alternative that a call may pass; "" if none
-  std::string_view access;   // letters of it: r reads, w writes, d deletes the whole key
+  std::string_view or_name;  // alternative that a call may pass; "" if there is none
+  std::string_view access;   // r reads, w writes, d deletes the whole key, or several of them
 };
 
 // A Lua script with its digest for EVALSHA and the declarations of its first lines.
@@ -43,16 +43,16 @@ struct RedisScript {
   std::span<const std::string_view> commands;  // in lower case
 };
 
-// A view of a reply, or of a part of one. Every accessor is defined for any reply: text() of a
-// non-string is "", size() of a non-array is 0, a missing element is nil. Valid as long as the
-// RedisReply that it came from.
+// A view of a reply, or of a part of one, valid as long as its RedisReply. Every accessor is
+// defined for any reply: text() of a non-string is "", size() of a non-array is 0, a missing
+// element is nil.
 class RedisView {
  public:
   explicit RedisView(const redisReply* reply) : reply_(reply) {}
 
   bool isNil() const;
   bool isError() const;
-  bool isText() const;
+  bool isText() const;            // a string or a status
   std::string_view text() const;  // of a string, a status or an error
   int64_t integer() const;        // of an integer, else 0
   size_t size() const;
@@ -81,29 +81,29 @@ class RedisConnection {
  public:
   using Arguments = std::vector<std::string_view>;
 
-  // observer: may be null.
+  // timeout_ms: of a call, connecting included; within 1 ms and an hour. observer: may be null.
   RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer = nullptr);
 
   // Sends one command. kUnavailable if the server cannot be reached, does not answer within the
-  // time-out, or cannot serve now. That is: loading, out of memory, read-only, or a password or
-  // permission that was revoked after a connect. kUsage if the server refuses this user or this
-  // command; kInternal for any other error reply.
+  // time-out, cannot serve now (loading, out of memory, read-only), or refuses a password or
+  // command that it accepted before. kUsage if the server refuses this user or this command, or a
+  // password or TLS file cannot be used; kInternal for any other error reply.
   Result<RedisReply> call(const Arguments& arguments);
 
-  // Runs a script by its digest, and by its text if the server does not know it (restarted,
-  // flushed).
+  // Runs a script by its digest, or by its text if the server does not know it. Errors as of
+  // call().
   Result<RedisReply> run(const RedisScript& script, const Arguments& keys,
                          const Arguments& arguments);
 
-  // Waits in the server (XREAD BLOCK) for an entry of a stream after `after`. Returns the entry's
-  // id; "large" if the entry is too large to be read; "" if none came within block_ms > 0. Also
-  // returns
-  // "" once `stop`, which is called about ten times a second, returns true; that drops the
-  // connection.
+  // Waits in the server (XREAD BLOCK) for an entry of a stream after the entry `after`. Returns the
+  // entry's id ("unknown" if the reply has none); "large" if the entry is too large to be read; ""
+  // if none came within block_ms. Drops the connection and returns "" once `stop`, which is called
+  // about ten times a second, returns true.
+  // Requires: block_ms > 0.
   Result<std::string> wait(const std::string& stream, const std::string& after, uint64_t block_ms,
                            const std::function<bool()>& stop = nullptr);
 
-  // Limits the time-out of calls while it lives; 0: no change.
+  // Limits the time-out of calls while the object lives. timeout_ms 0: no change.
   class Hurry {
    public:
     Hurry(RedisConnection* connection, uint64_t timeout_ms)
@@ -129,36 +129,36 @@ class RedisConnection {
 
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Returns any reply, error replies included. Returns nothing if it has more than most_bytes; the
-  // connection is then dropped.
+  // Returns any reply, error replies included. If it has more than most_bytes, or `stop` returned
+  // true, drops the connection and returns a missing reply.
   Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes,
                               const std::function<bool()>& stop = nullptr);
   Result<RedisReply> exchange(const Arguments& arguments);
-  // As exchange(), reported to the observer; `command` is the name of the request.
+  // Calls exchange() and reports the request to the observer under the name `command`.
   Result<RedisReply> observed(std::string_view command, const Arguments& arguments);
   void report(std::string_view command, const Result<RedisReply>& reply,
               std::optional<double> seconds) const;
   // Connects, does the TLS handshake and authenticates.
   Status connect(Deadline deadline);
-  // Connects to the first of the host's addresses that answers; the name lookup is included.
+  // Looks up the host, and connects to the first of its addresses that answers.
   Status connectTcp(Deadline deadline);
   Status authenticate(Deadline deadline);
   Status limitWaits(std::chrono::milliseconds time);
   Status send(const Arguments& arguments);
   Result<RedisReply> receive(Deadline deadline, size_t most_bytes);
-  // Waits until there is something to read or the deadline is over. Returns false if `stop`
+  // Waits until there is something to read or the deadline has passed. Returns false if `stop`
   // returned true first.
   bool listen(Deadline deadline, const std::function<bool()>& stop) const;
-  // Drops the connection; the error has the reason.
+  // Drops the connection. Returns kUnavailable with the reason.
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages
   tl::unexpected<Error> unavailable(std::string_view why) const;
-  // Translates an error reply for the caller of a command (or script).
+  // Translates an error reply to a command or script.
   tl::unexpected<Error> refused(std::string_view reply, std::string_view command);
-  // Returns true if this account was accepted before.
+  // Returns true if this process was let in with this account before.
   bool wasLetIn() const;
   std::string account() const;
-  tl::unexpected<Error> notLetInNow(const std::string& password_file) const;
+  tl::unexpected<Error> notLetInNow() const;
 
   RedisAddress address_;
   std::chrono::milliseconds timeout_;

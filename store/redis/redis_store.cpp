@@ -13,6 +13,15 @@ namespace {
 using store::toNumber;
 
 constexpr std::string_view kIndex = "allot:index";
+
+// Returns true for what Redis says of keys that lua/repair.lua mends.
+bool isBrokenKey(const Error& error) {
+  const std::string_view said = error.message;
+  return error.code == ErrorCode::kInternal &&
+         (said.find("WRONGTYPE") != said.npos || said.find("last possible ID") != said.npos ||
+          said.find("invalid start ID") != said.npos || said.find("not an integer") != said.npos);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
@@ -81,12 +90,28 @@ Result<RedisReply> RedisStore::run(const RedisScript& script,
   std::vector<std::string> keys;
   keys.reserve(names.size());
   for (const std::string_view name : names) keys.push_back(key(name));
-  return connection_.run(script, {keys.begin(), keys.end()}, arguments);
+  auto reply = connection_.run(script, {keys.begin(), keys.end()}, arguments);
+  if (!reply && isBrokenKey(reply.error())) {
+    return fail(
+        ErrorCode::kUnavailable,
+        "a key of the run is broken; the aggregator mends those that workers may write, within "
+        "seconds, and if this stays, import the run's last export: " +
+            reply.error().message);
+  }
+  return reply;
 }
 
 tl::unexpected<Error> RedisStore::unexpectedReply(std::string_view what) const {
   return fail(ErrorCode::kInternal, "the store at " + connection_.url() +
                                         " gave an answer of unknown form to " + std::string(what));
+}
+
+Status RedisStore::runFenced(const RedisScript& script, uint64_t epoch,
+                             RedisConnection::Arguments arguments) {
+  const std::string held = std::to_string(epoch);
+  arguments.insert(arguments.begin(), held);
+  ALLOT_ASSIGN(const RedisReply reply, run(script, arguments));
+  return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
@@ -115,8 +140,8 @@ Status RedisStore::createRun(const RunSpec& spec) {
 }
 
 Status RedisStore::updateIndex(const std::string& experiment) {
-  // The index belongs to no run, so in a cluster it may live elsewhere: a call of its own. A crash
-  // in between is mended when createRun or endImport is called again.
+  // A separate call, because the index has another prefix than the run. After a crash in between,
+  // createRun or endImport is called again.
   ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {experiment, run_id_}));
   return {};
 }
@@ -345,7 +370,7 @@ Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
   std::vector<v1::WorkerBeat> workers;
   for (size_t i = 0; i < reply.view().size(); ++i) {
     auto beat = store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat");
-    if (beat) workers.push_back(std::move(*beat));  // one that is none hides nobody else's
+    if (beat) workers.push_back(std::move(*beat));
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.worker() < b.worker(); });

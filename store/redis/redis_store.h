@@ -2,8 +2,8 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Every write of more than one key is one Lua script (store/redis/lua), and therefore atomic.
-// store/README.md describes the keys.
+// Each write is one Lua script (store/redis/lua) and atomic. Long lists go in several
+// calls. store/README.md describes the keys.
 #include <map>
 #include <optional>
 #include <string>
@@ -82,21 +82,24 @@ class RedisStore final : public Store {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
 
   std::string key(std::string_view name) const;
-  // Runs a script with the keys of its first lines.
+  // Runs a script with the keys that its first lines declare.
   Result<RedisReply> run(const RedisScript& script, const RedisConnection::Arguments& arguments);
-  // Runs a script with the keys `names`, for a script whose keys differ between calls.
+  // Runs a script with the keys `names`, for a script whose keys differ between calls. kInternal if
+  // the script does not declare them.
   Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
                          const RedisConnection::Arguments& arguments);
   // Returns the error for a reply that none of our scripts returns.
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
-  // Translates OK or FENCED.
+  // Runs a script that takes the epoch first and replies OK or FENCED.
+  Status runFenced(const RedisScript& script, uint64_t epoch, RedisConnection::Arguments arguments);
+  // Translates the reply OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
   // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written
   // them.
   static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
-  // Returns the known tickets of the chunks that contain these tickets.
   // Translates the reply of a part of an import.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
@@ -105,8 +108,9 @@ class RedisStore final : public Store {
     std::string answers;  // of an evaluation
     uint64_t answers_bytes = 0;
   };
-  // Returns entries of a stream (names, not keys) from `start` on, as read_entries.lua has them,
-  // with answers up to that size, 0: none.
+  // Returns entries of `stream` from `start` (as XRANGE has it) on, by read_entries.lua. `stream`
+  // and `owners` are names without the run's prefix. Answers above largest_answers bytes are left
+  // out.
   Result<std::vector<StreamEntry>> readEntries(std::string_view stream, std::string_view owners,
                                                const std::string& start, size_t count,
                                                uint64_t largest_answers);
@@ -117,9 +121,7 @@ class RedisStore final : public Store {
   std::string run_id_;
   std::string prefix_;
   std::string spec_sha256_;  // of the spec that this client read last
-  // The last inbox entry that readInbox returned. The inbox has one reader at a time (the lease
-  // holder), and consumed entries are deleted. This is therefore all that a consumer group would
-  // keep; and it does not move when a reply is lost.
+  // The last inbox entry that readInbox returned since reopenInbox.
   std::string inbox_cursor_ = "0-0";
   std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews reported
   std::string import_;               // the import that beginImport started, "" if none

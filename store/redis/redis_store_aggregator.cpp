@@ -1,4 +1,4 @@
-// The part of RedisStore that only the aggregator calls.
+// The part of RedisStore with the lease, the learning state, the inbox and the planned units.
 #include <algorithm>
 #include <set>
 
@@ -12,7 +12,7 @@ namespace {
 
 using store::toNumber;
 
-// What is kept of a refused payload: enough for a person to see what it was.
+// Bytes of a refused payload that are kept for people.
 constexpr size_t kRefusedBytes = 16 * 1024;
 constexpr size_t kUnitsPerCall = 500;
 constexpr uint64_t kLongestInboxWaitMs = 60'000;
@@ -58,10 +58,8 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
                                   const v1::AggregatorState& state) {
   ALLOT_TRY(store::checkInitial(policy, state));
   const std::string bytes = policy.SerializeAsString();
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::publish_initial,
-                   {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::publish_initial, epoch,
+                   {bytes, sha256Hex(bytes), state.SerializeAsString()});
 }
 
 Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
@@ -84,9 +82,7 @@ Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) 
 }
 
 Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::write_status, {std::to_string(epoch), status.SerializeAsString()}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::write_status, epoch, {status.SerializeAsString()});
 }
 
 Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
@@ -192,7 +188,6 @@ Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wai
   const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count, 0); };
   ALLOT_ASSIGN(auto entries, read());
   if (entries.empty() && count > 0 && wait_ms > 0) {
-    // BLOCK 0 would wait for ever.
     ALLOT_ASSIGN(const std::string came, connection_.wait(key("inbox"), inbox_cursor_, wait_ms));
     if (!came.empty()) {
       ALLOT_ASSIGN(entries, read());
@@ -212,12 +207,10 @@ Status RedisStore::reopenInbox() {
 Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::reject, {std::to_string(epoch), entry.entry_id, entry.result_id, wordOf(kind),
-                        reason, std::string_view(entry.payload).substr(0, kRefusedBytes),
-                        std::to_string(store::kRefusedKept)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reject, epoch,
+                   {entry.entry_id, entry.result_id, wordOf(kind), reason,
+                    std::string_view(entry.payload).substr(0, kRefusedBytes),
+                    std::to_string(store::kRefusedKept)});
 }
 
 Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
@@ -226,14 +219,12 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   const std::string payload = evaluation.result.SerializeAsString();
   const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reject_evaluation,
-                   {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
-                    wordOf(kind), reason, std::string_view(payload).substr(0, kRefusedBytes),
-                    std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
-                    again ? reopen->SerializeAsString() : "",
-                    std::to_string(std::min(hold_ms, store::kLongestClaimMs))}));
-  return fencedStatus(reply, epoch);
+  return runFenced(
+      lua::reject_evaluation, epoch,
+      {evaluation.entry_id, evaluation.result.unit().unit_id(), wordOf(kind), reason,
+       std::string_view(payload).substr(0, kRefusedBytes), std::to_string(store::kRefusedKept),
+       again ? store::groupOf(*reopen) : "", again ? reopen->SerializeAsString() : "",
+       std::to_string(std::min(hold_ms, store::kLongestClaimMs))});
 }
 
 Result<uint64_t> RedisStore::inboxSize() {
@@ -243,21 +234,18 @@ Result<uint64_t> RedisStore::inboxSize() {
 
 Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reissue_ticket, {std::to_string(epoch), std::to_string(ticket)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reissue_ticket, epoch, {std::to_string(ticket)});
 }
 
 Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reset_tickets, {std::to_string(epoch), std::to_string(next)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::reset_tickets, epoch, {std::to_string(next)});
 }
 
 Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
   for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
-  // In slices, so that no call holds the server up for long; at least one, for the fence.
+  // In slices, so that no call blocks the server for long; at least one, for the check of the
+  // epoch.
   size_t next = 0;
   do {
     std::vector<std::string> words = {std::to_string(epoch)};
@@ -273,8 +261,23 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
 }
 
 Status RedisStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units, {std::to_string(epoch)}));
-  return fencedStatus(reply, epoch);
+  return runFenced(lua::withdraw_units, epoch, {});
+}
+
+Result<std::vector<MendedKey>> RedisStore::repair(uint64_t epoch) {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::repair, {std::to_string(epoch), "stream", "stream", "stream", "hash",
+                                 "hash", "zset", "hash", "hash", "hash", "zset", "zset", "zset",
+                                 "zset", "hash", "string", "string", "set"}));
+  ALLOT_TRY(fencedStatus(reply, epoch));
+  std::vector<MendedKey> mended;
+  for (size_t i = 1; i + 1 < reply.view().size(); i += 2) {
+    ALLOT_ASSIGN(const uint64_t number, toNumber(reply.view()[i].text(), "repair"));
+    if (number < 1 || number > lua::repair.keys.size()) return unexpectedReply("repair");
+    mended.push_back(
+        {std::string(lua::repair.keys[number - 1].name), std::string(reply.view()[i + 1].text())});
+  }
+  return mended;
 }
 
 Result<uint64_t> RedisStore::openUnits() {
@@ -289,16 +292,20 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
 
 Result<StoreFill> RedisStore::fill() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"INFO", "memory"}));
-  const auto number = [&](std::string_view name) -> Result<uint64_t> {
+  const auto value = [&](std::string_view name) -> Result<std::string_view> {
     const std::string_view text = reply.view().text();
     const std::string line = "\n" + std::string(name) + ":";
     const size_t at = text.find(line);
     if (at == std::string_view::npos) return unexpectedReply("INFO memory");
     const size_t begin = at + line.size();
-    return store::toNumber(text.substr(begin, text.find('\r', begin) - begin),
-                           "figure " + std::string(name));
+    return text.substr(begin, text.find('\r', begin) - begin);
+  };
+  const auto number = [&](std::string_view name) -> Result<uint64_t> {
+    ALLOT_ASSIGN(const std::string_view text, value(name));
+    return store::toNumber(text, "figure " + std::string(name));
   };
   StoreFill fill;
+  ALLOT_ASSIGN(fill.policy, value("maxmemory_policy"));
   ALLOT_ASSIGN(fill.used_bytes, number("used_memory"));
   ALLOT_ASSIGN(fill.limit_bytes, number("maxmemory"));
   return fill;

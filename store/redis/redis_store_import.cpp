@@ -10,11 +10,11 @@
 namespace allot {
 namespace {
 
-// One call carries about this much, so that none holds the server up for long.
+// A call with this many bytes or words is sent: calls should not block the server for long.
 constexpr size_t kBytesPerCall = 1024 * 1024;
 constexpr size_t kWordsPerCall = 20'000;
 
-// Names one import, so that two of one run cannot mix.
+// Returns a random name of an import, by which imports of one run are told apart.
 std::string nameOfImport() {
   std::random_device device;
   std::string name;
@@ -22,7 +22,7 @@ std::string nameOfImport() {
   return name;
 }
 
-// Collects words for calls of a bearable size, each of which begins with the same word.
+// Collects words for calls. Each call begins with the word `first`.
 class Slices {
  public:
   using Send = std::function<Status(const std::vector<std::string>&)>;

@@ -41,7 +41,7 @@ Status loadFiles(SSL_CTX* context, const RedisAddress& address) {
   return {};
 }
 
-// hiredis checks who signed the certificate, but (before 1.5) not whose it is.
+// Makes the session check the certificate's host, which hiredis before 1.5 does not.
 bool expectHost(SSL* session, const std::string& host) {
   if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str()) == 1) return true;
   return SSL_set1_host(session, host.c_str()) == 1 &&
@@ -69,7 +69,7 @@ Status startTls(redisContext* context, const RedisAddress& address) {
     return broken(verified == X509_V_OK ? std::string(context->errstr)
                                         : X509_verify_cert_error_string(verified));
   }
-  (void)session.release();  // the connection's now
+  (void)session.release();  // the connection owns it
   return {};
 }
 

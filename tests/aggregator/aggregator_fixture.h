@@ -1,7 +1,5 @@
 #pragma once
 // The aggregator on the in-memory store, with a scripted worker and a clock of the test's own.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
@@ -61,7 +59,12 @@ class AggregatorTest : public testing::Test {
     const PublishedPolicy policy = valueOf(valueOf(worker_->readPolicy()));
     return episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
   }
-  void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
+  template <typename... Tickets>
+  void push(Tickets... tickets) {
+    for (const uint64_t ticket : {static_cast<uint64_t>(tickets)...}) {
+      ASSERT_TRUE(worker_->pushResult(episode(ticket), 100));
+    }
+  }
   void evaluateAll() {
     while (true) {
       const auto units =
@@ -70,13 +73,25 @@ class AggregatorTest : public testing::Test {
       for (const auto& unit : units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
     }
   }
-  static v1::EvaluationResult truth(const v1::EvaluationUnit& unit) {
+  static v1::EvaluationResult truth(const v1::EvaluationUnit& unit, double score = 0) {
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;
     for (uint32_t i = 0; i < unit.question_count(); ++i) {
-      result.add_scores()->set_question(unit.first_question() + i);
+      v1::QuestionScore& of = *result.add_scores();
+      of.set_question(unit.first_question() + i);
+      of.set_score(score);
     }
     return result;
+  }
+  // A worker's beat of now.
+  void beat(const std::string& worker, const std::string& state, const std::string& error = "",
+            uint64_t ttl_ms = 3'600'000) {
+    v1::WorkerBeat beat;
+    beat.set_worker(worker);
+    beat.set_state(state);
+    beat.set_last_error(error);
+    beat.set_seen_unix_ms(now_);
+    ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = ttl_ms}));
   }
   v1::EvaluationUnit claimOne(const std::string& holder = "w") {
     const auto units = worker_->claimUnits({.holder = holder, .lease_ms = 1000});

@@ -3,7 +3,6 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -122,7 +121,7 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
   std::vector<uint64_t> versions;
   const auto kept = valueOf(worker_->readPolicies(0, 100));
   for (const auto& policy : kept) versions.push_back(policy.version());
-  EXPECT_THAT(versions, testing::ElementsAre(0, 8, 9, 10, 11, 12));
+  EXPECT_THAT(versions, ElementsAre(0, 8, 9, 10, 11, 12));
 }
 
 TEST_F(AggregatorHistoryTest, OnlyTicketsThatWereHandedOutCount) {
@@ -159,7 +158,7 @@ TEST_F(AggregatorTest, FactsOfAModelThatCannotBeAreRefusedWithASentence) {
   facts.set_layers(60'000'000);
   ASSERT_TRUE(worker_->agreeOnModel(facts));
   EXPECT_THAT(start("a", store.get())->tick(),
-              isError(ErrorCode::kUsage, testing::HasSubstr("60000000 layers")));
+              isError(ErrorCode::kUsage, HasSubstr("60000000 layers")));
 }
 
 }  // namespace

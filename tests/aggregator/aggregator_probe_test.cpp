@@ -1,18 +1,15 @@
 // What an aggregator exports, and that it does so only while it leads.
 #include "aggregator/learner/aggregator_probe.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <regex>
 
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/proto_text.h"
 #include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 class AggregatorProbeTest : public testing::Test {
  protected:
@@ -35,16 +32,11 @@ spec:
     snapshot_.state = initialState(parsed, 4);
   }
   static v1::IterationRecord update(uint64_t version, const std::string& device) {
-    v1::IterationRecord record;
+    auto record = messageFrom<v1::IterationRecord>(
+        "mean_reward: 0.5 committed_unix_ms: 90000 "
+        "results { reward: 0.25 seconds: 3 finished_unix_ms: 98000 }");
     record.set_version(version);
-    record.set_mean_reward(0.5);
-    record.set_committed_unix_ms(90'000);
-    v1::EpisodeResult& result = *record.add_results();
-    result.set_policy_version(0);
-    result.set_reward(0.25);
-    result.set_seconds(3);
-    result.set_finished_unix_ms(98'000);
-    result.set_device(device);
+    record.mutable_results(0)->set_device(device);
     return record;
   }
   std::string text() { return metrics_.text(); }
@@ -193,12 +185,8 @@ TEST_F(AggregatorProbeTest, AWorkerCannotMakeSeriesWithoutBound) {
   snapshot_.state.set_worker_seconds(3 * 103);
   probe_.lead(snapshot_);
   const std::string all = text();
-  size_t series = 0;
-  for (size_t at = 0; (at = all.find("\nallot_worker_seconds_total{", at)) != std::string::npos;
-       ++at) {
-    ++series;
-  }
-  EXPECT_EQ(series, 9u);
+  const std::regex series("\nallot_worker_seconds_total\\{");
+  EXPECT_EQ(std::distance(std::sregex_iterator(all.begin(), all.end(), series), {}), 9);
   EXPECT_THAT(all, HasSubstr("device=\"other\"} 285\n"));  // 95 of 103
   EXPECT_THAT(all, Not(HasSubstr("nonsense")));
 }

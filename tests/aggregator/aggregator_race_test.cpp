@@ -1,6 +1,5 @@
 // Aggregator beside requests that are late: whatever was given up may still take effect.
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 #include "tests/sim/forwarding_store.h"
 
 namespace allot {
@@ -50,85 +49,75 @@ class AggregatorRaceTest : public AggregatorTest {
     now_ = 100'000;
     use(tinyExperiment());
     announceModel();
+    aggregator_ = start("a", &store_);
   }
   // Leaves it with a commit without an answer, about to load the run again.
-  void beginUpdate(LateStore* store, Aggregator* aggregator) {
-    ASSERT_TRUE(aggregator->tick());
-    push(0);
-    push(1);
-    store->loseNextCommit();
-    ASSERT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+  void beginUpdate() {
+    ASSERT_TRUE(aggregator_->tick());
+    push(0, 1);
+    store_.loseNextCommit();
+    ASSERT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
     ASSERT_EQ(version(), 0u);
   }
+
+  LateStore store_{openMemoryStore(server_)};
+  std::unique_ptr<Aggregator> aggregator_;
 };
 
 TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesBeforeTheSecondTryIsTakenUp) {
-  LateStore store(openMemoryStore(server_));
-  auto aggregator = start("a", &store);
-  beginUpdate(&store, aggregator.get());
-  store.beforeNextCommit([&] { store.deliver(); });
-  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
-  ASSERT_TRUE(aggregator->tick());
+  beginUpdate();
+  store_.beforeNextCommit([&] { store_.deliver(); });
+  EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
+  ASSERT_TRUE(aggregator_->tick());
   EXPECT_EQ(version(), 1u);
-  push(2);
-  push(3);
-  ASSERT_TRUE(aggregator->tick());
+  push(2, 3);
+  ASSERT_TRUE(aggregator_->tick());
   EXPECT_EQ(version(), 2u);
 }
 
 TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesWhileItLoadsIsTakenUp) {
-  LateStore store(openMemoryStore(server_));
-  auto aggregator = start("a", &store);
-  beginUpdate(&store, aggregator.get());
-  store.afterNextReadState([&] { store.deliver(); });
-  ASSERT_THAT(aggregator->tick(), succeeds());
+  beginUpdate();
+  store_.afterNextReadState([&] { store_.deliver(); });
+  ASSERT_THAT(aggregator_->tick(), succeeds());
   EXPECT_EQ(version(), 1u);
 }
 
 // What workers make of a policy that it does not know yet is no lie.
 TEST_F(AggregatorRaceTest, AfterItsOwnCommitArrivedLateItRefusesNoResultOfThatPolicy) {
-  LateStore store(openMemoryStore(server_));
-  auto aggregator = start("a", &store);
-  beginUpdate(&store, aggregator.get());
-  store.beforeNextReadInbox([&] {
-    store.deliver();
-    push(2);
-    push(3);
+  beginUpdate();
+  store_.beforeNextReadInbox([&] {
+    store_.deliver();
+    push(2, 3);
   });
-  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+  EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
   ASSERT_EQ(version(), 1u);
-  EXPECT_TRUE(aggregator->tick());
+  EXPECT_TRUE(aggregator_->tick());
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 0u);
   EXPECT_EQ(version(), 2u);
 }
 
 // Nobody may have a reason to send anything: if it was the last update, workers wait for the end.
 TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivedLateIsSeenThoughNothingCame) {
-  LateStore store(openMemoryStore(server_));
-  auto aggregator = start("a", &store);
-  beginUpdate(&store, aggregator.get());
-  store.beforeNextReadInbox([&] { store.deliver(); });
-  EXPECT_TRUE(aggregator->tick());
+  beginUpdate();
+  store_.beforeNextReadInbox([&] { store_.deliver(); });
+  EXPECT_TRUE(aggregator_->tick());
   ASSERT_EQ(version(), 1u);
   now_ += 6'000;  // the lease is renewed
-  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
-  EXPECT_TRUE(aggregator->tick());
-  EXPECT_EQ(aggregator->snapshot().state.policy().version(), 1u);
+  EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kUnavailable);
+  EXPECT_TRUE(aggregator_->tick());
+  EXPECT_EQ(aggregator_->snapshot().state.policy().version(), 1u);
 }
 
-// It must not take the other one's progress for a damaged store.
+// It must not take the other one's progress for a damaged store_.
 TEST_F(AggregatorRaceTest, DisplacedWhileItLoadsItLeaves) {
-  LateStore store(openMemoryStore(server_));
-  auto other_store = openMemoryStore(server_);
-  auto aggregator = start("a", &store);
-  auto other = start("b", other_store.get());
-  beginUpdate(&store, aggregator.get());
-  store.afterNextReadState([&] {
+  auto other = start("b");
+  beginUpdate();
+  store_.afterNextReadState([&] {
     now_ += 20'000;  // beyond the lease
     EXPECT_TRUE(other->tick());
     EXPECT_EQ(version(), 1u);
   });
-  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kFenced);
+  EXPECT_EQ(codeOf(aggregator_->tick()), ErrorCode::kFenced);
 }
 
 }  // namespace

@@ -5,25 +5,11 @@
 namespace allot {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
-
 class WaitingTest : public AggregatorTest {
  protected:
-  void beat(const std::string& worker, const std::string& state, const std::string& error = "",
-            uint64_t ttl_ms = 3'600'000) {
-    v1::WorkerBeat beat;
-    beat.set_worker(worker);
-    beat.set_state(state);
-    beat.set_last_error(error);
-    beat.set_seen_unix_ms(now_);
-    ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = ttl_ms}));
-  }
   void begin() {
-    announceModel();
-    store_ = openMemoryStore(server_);
-    aggregator_ = start("a", store_.get());
-    ASSERT_TRUE(tick(aggregator_.get()));
+    aggregator_ = lead();
+    ASSERT_TRUE(aggregator_);
   }
   // What status says after so many seconds more.
   std::string after(uint64_t seconds) {
@@ -36,7 +22,6 @@ class WaitingTest : public AggregatorTest {
     return status->waiting();
   }
 
-  std::unique_ptr<MemoryStore> store_;
   std::unique_ptr<Aggregator> aggregator_;
 };
 
@@ -69,8 +54,7 @@ TEST_F(WaitingTest, WhatIsWaitedForIsSaidOnceNobodyIsAtWork) {
   EXPECT_EQ(after(1), "2 evaluation units to do, and none of the 1 worker alive is at work");
   evaluateAll();
   EXPECT_EQ(after(4), "");
-  push(0);
-  push(1);
+  push(0, 1);
   EXPECT_EQ(after(4), "");
   EXPECT_EQ(after(2),
             "waiting for episodes: 2 of 3 are in, and none of the 1 worker alive is at work");
@@ -130,8 +114,7 @@ TEST_F(WaitingTest, ASynchronousRunSaysWhatItWaitsForWhileItReissuesTickets) {
 
 TEST_F(WaitingTest, LoadingAndFailedWorkersAreNotTakenForWorkers) {
   createRun();
-  store_ = openMemoryStore(server_);
-  aggregator_ = start("a", store_.get());
+  aggregator_ = start("a");
   EXPECT_EQ(after(2), "no worker is alive");
   beat("one", "failed", "spec.model.path: there is no folder x", kFailureKeptMs);
   now_ += 1000;

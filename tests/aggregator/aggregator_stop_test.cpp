@@ -2,7 +2,6 @@
 #include <functional>
 
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -12,9 +11,8 @@ using Grade = std::function<double(const v1::EvaluationUnit&)>;
 class StopTest : public AggregatorTest {
  protected:
   void experiment(const std::vector<std::string>& settings) {
-    const auto changed = valueOf(withSettings(run_.experiment, settings));
-    run_.experiment = changed;
-    run_.sha256 = specDigest(changed);
+    run_.experiment = valueOf(withSettings(run_.experiment, settings));
+    run_.sha256 = specDigest(run_.experiment);
   }
   // Records all open units of one chunk.
   void evaluate(const Grade& grade, double seconds = 0) {
@@ -24,13 +22,8 @@ class StopTest : public AggregatorTest {
     }
   }
   void record(const v1::EvaluationUnit& unit, double score, double seconds) {
-    v1::EvaluationResult result;
-    *result.mutable_unit() = unit;
+    v1::EvaluationResult result = truth(unit, score);
     result.set_seconds(seconds);
-    for (uint32_t i = 0; i < unit.question_count(); ++i) {
-      result.add_scores()->set_question(unit.first_question() + i);
-      result.mutable_scores(static_cast<int>(i))->set_score(score);
-    }
     ASSERT_TRUE(worker_->pushEvaluation(result));
   }
   void pushEpisodes(double seconds = 0) {
@@ -56,10 +49,7 @@ class StopTest : public AggregatorTest {
     EXPECT_FALSE(more);
     return version();
   }
-  Desired desired() {
-    const auto control = worker_->readControl();
-    return (*control)->desired;
-  }
+  Desired desired() { return (**worker_->readControl()).desired; }
 
   uint64_t ticket_ = 0;
 };
@@ -183,8 +173,7 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
   run_.experiment.mutable_spec()->clear_update();
   experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxWorkerHours=1"});
   announceModel();
-  const auto store = openMemoryStore(server_);
-  ASSERT_TRUE(tick(start("a", store.get()).get()));
+  ASSERT_TRUE(tick(start("a").get()));
   evaluate([](const auto&) { return 1; }, 3600);
   now_ += 20'000;
   const auto next = start("b");

@@ -6,7 +6,6 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
@@ -21,12 +20,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   EXPECT_EQ(*worker_->openUnits(), 2u);  // uniform, two chunks; learned is uniform at version 0
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 14; ++ticket) push(ticket);
-  bool more = true;
-  for (int i = 0; more && i < 50; ++i) {
-    more = tick(aggregator.get());
-    evaluateAll();
-  }
-  EXPECT_FALSE(more);
+  finish(aggregator.get());
   EXPECT_EQ((*worker_->readControl())->desired, Desired::kFinished);
   const auto snapshot = aggregator->snapshot();
   EXPECT_EQ(snapshot.state.policy().version(), 4u);
@@ -37,7 +31,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
     EXPECT_TRUE(cell.complete);
     cells.push_back(std::to_string(cell.version) + cell.schedule_name);
   }
-  EXPECT_THAT(cells, testing::ElementsAre("0uniform", "2learned", "4learned"));
+  EXPECT_THAT(cells, ElementsAre("0uniform", "2learned", "4learned"));
   // Every update again from its record: the same policies.
   auto state = initialState(run_.experiment, kLayers);
   const auto records = worker_->readHistory(0, 10);
@@ -81,7 +75,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
   const auto records = *worker_->readHistory(0, 10);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records[0].results(i).ticket(), 10u + i);
   EXPECT_EQ(*worker_->inboxSize(), 0u);
-  EXPECT_THAT(aggregator->snapshot().last_error, testing::HasSubstr("refused result"));
+  EXPECT_THAT(aggregator->snapshot().last_error, HasSubstr("refused result"));
 }
 
 TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
@@ -175,8 +169,7 @@ TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
   const auto ticks = [&] {
     for (int i = 0; i < 3; ++i) tick(aggregator.get());
   };
-  push(0);
-  push(1);
+  push(0, 1);
   ticks();
   EXPECT_EQ(version(), 0u);  // of one or two nothing is learned
   for (uint64_t ticket = 2; ticket < 13; ++ticket) push(ticket);
@@ -222,14 +215,11 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   ASSERT_TRUE(store->pushEvaluation(evaluated));
   edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
   edited.sha256 = specDigest(edited.experiment);
-  const auto refused = beginRun(store.get(), edited);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_THAT(
-      refused.error().message,
-      testing::AllOf(testing::HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
-                     testing::HasSubstr("it has 1 evaluation of the other value"),
-                     testing::HasSubstr("allot fork")));
+      beginRun(store.get(), edited),
+      isError(ErrorCode::kUsage,
+              AllOf(HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
+                    HasSubstr("it has 1 evaluation of the other value"), HasSubstr("allot fork"))));
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }
 
@@ -241,7 +231,7 @@ TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNot
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
   EXPECT_THAT(aggregator->tick(),
-              isError(ErrorCode::kUsage, testing::HasSubstr("nothing is left to learn")));
+              isError(ErrorCode::kUsage, HasSubstr("nothing is left to learn")));
   EXPECT_FALSE((*worker_->readPolicy()).has_value());
 
   now_ += 20'000;  // the lease runs out
@@ -286,13 +276,8 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
 TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
   auto aggregator = lead();
   const v1::EvaluationUnit unit = claimOne();
-  v1::EvaluationResult forged;
-  *forged.mutable_unit() = unit;
+  v1::EvaluationResult forged = truth(unit, 1);
   forged.mutable_unit()->set_total_budget(1'000'000);  // a cell that nobody asked for
-  for (uint32_t i = 0; i < unit.question_count(); ++i) {
-    forged.add_scores()->set_question(unit.first_question() + i);
-    forged.mutable_scores(static_cast<int>(i))->set_score(1);
-  }
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
@@ -324,28 +309,23 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
   EXPECT_EQ(*worker_->openUnits(), 1u);  // it is waited for,
   EXPECT_TRUE(worker_->claimUnits({.holder = "three", .lease_ms = 1000})->empty());
   now_ += 6'000;
-  Heartbeat heartbeat{.ttl_ms = 600'000};
-  heartbeat.beat.set_worker("three");
-  heartbeat.beat.set_state("idle");
-  ASSERT_TRUE(worker_->beat(heartbeat));
+  beat("three", "idle", "", 600'000);
   ASSERT_TRUE(tick(aggregator.get()));
   const std::string waiting = aggregator->snapshot().waiting;
-  EXPECT_THAT(waiting,
-              testing::HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
-  EXPECT_THAT(waiting, testing::HasSubstr("scores that cannot be"));
+  EXPECT_THAT(waiting, HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
+  EXPECT_THAT(waiting, HasSubstr("scores that cannot be"));
   now_ += 600'000;  // and tried again later
   ASSERT_TRUE(worker_->pushEvaluation(truth(claimOne("three"))));
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 0u);
   now_ += 6'000;
-  EXPECT_THAT(aggregator->snapshot().waiting, testing::Not(testing::HasSubstr("refused")));
+  EXPECT_THAT(aggregator->snapshot().waiting, Not(HasSubstr("refused")));
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
   auto aggregator = lead();
   server_->injectIntoInbox("junk", "\xff\xff\xff");
-  push(0);
-  push(1);
+  push(0, 1);
   server_->loseNextReject();
   EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
   push(2);
@@ -379,13 +359,10 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   EXPECT_EQ(codeOf(second->tick()), ErrorCode::kUnavailable);
   now_ += 20'000;  // the lease runs out
   ASSERT_TRUE(tick(second.get()));
-  push(4);
-  push(5);
+  push(4, 5);
   ASSERT_TRUE(tick(second.get()));
   EXPECT_EQ(version(), 2u);  // made of the fourth result, too
-  push(6);
-  push(7);
-  push(8);
+  push(6, 7, 8);
   EXPECT_EQ(codeOf(first->tick()), ErrorCode::kFenced);
   EXPECT_EQ(version(), 2u);
 }
@@ -395,9 +372,8 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   auto aggregator = lead();
   evaluateAll();
   const auto tickets = worker_->takeTickets({3, 3});
-  EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
-  push(2);
-  push(0);
+  EXPECT_THAT(*tickets, ElementsAre(0, 1, 2));
+  push(2, 0);
   auto twice = episode(0);
   twice.set_result_id("again");
   ASSERT_TRUE(worker_->pushResult(twice, 100));
@@ -406,7 +382,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   EXPECT_TRUE(worker_->takeTickets({1, 3})->empty());
   now_ += 11'000;
   ASSERT_TRUE(tick(aggregator.get()));
-  EXPECT_THAT(*worker_->takeTickets({1, 3}), testing::ElementsAre(1));
+  EXPECT_THAT(*worker_->takeTickets({1, 3}), ElementsAre(1));
   push(1);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
@@ -422,23 +398,17 @@ TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
   evaluateAll();
   ASSERT_TRUE(tick(aggregator.get()));
   ASSERT_EQ(worker_->takeTickets({3, 3})->size(), 3u);
-  v1::WorkerBeat beat;
-  beat.set_worker("slow");
-  beat.set_state("rollout");
   const auto after = [&](uint64_t seconds, bool beats) {
     for (uint64_t i = 0; i < seconds; ++i) {
       now_ += 1000;
-      if (beats && i % 4 == 0) {
-        beat.set_seen_unix_ms(now_);
-        ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = 60'000}));
-      }
+      if (beats && i % 4 == 0) beat("slow", "rollout", "", 60'000);
       ASSERT_TRUE(tick(aggregator.get()));
     }
   };
   after(60, true);
-  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::IsEmpty());
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), IsEmpty());
   after(25, false);  // it has died, though it is not forgotten yet
-  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), ElementsAre(0, 1, 2));
 }
 
 TEST(HistorySample, GivesTheMemoryOfResultsBack) {

@@ -1,7 +1,6 @@
 // ExperimentFile: what becomes of a run when its file is edited, on the in-memory store.
 #include "aggregator/learner/experiment_file.h"
 
-#include <gmock/gmock.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -16,8 +15,6 @@ namespace allot {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class AwayStore final : public sim::ForwardingStore {
  public:

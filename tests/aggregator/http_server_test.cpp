@@ -2,8 +2,6 @@
 #include "core/telemetry/http_server.h"
 
 #include <arpa/inet.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,9 +24,6 @@ namespace allot {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 class Client {
  public:
@@ -108,15 +103,15 @@ TEST(HttpServer, AnswersGetAndHeadOnOneConnection) {
   ASSERT_TRUE(client.send("GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD /bcd HTTP/1.1\r\n\r\n"));
   const std::string first = client.readAnswer();
   EXPECT_THAT(first, StartsWith("HTTP/1.1 200 OK\r\n"));
-  EXPECT_THAT(first, testing::EndsWith("\r\n\r\npath /a"));
+  EXPECT_THAT(first, EndsWith("\r\n\r\npath /a"));
   EXPECT_THAT(first, HasSubstr("Content-Security-Policy: default-src 'self'"));
   EXPECT_THAT(first, HasSubstr("X-Content-Type-Options: nosniff"));
   const std::string second = client.readAnswer(true);
   EXPECT_THAT(second, HasSubstr("Content-Length: 9\r\n"));
-  EXPECT_THAT(second, testing::EndsWith("\r\n\r\n"));
+  EXPECT_THAT(second, EndsWith("\r\n\r\n"));
   ASSERT_TRUE(client.send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n"));
-  EXPECT_THAT(client.readAll(), testing::EndsWith("\r\n\r\npath /"));
-  EXPECT_THAT(ask(*server, "GET /old HTTP/1.0\r\n\r\n"), testing::EndsWith("path /old"));
+  EXPECT_THAT(client.readAll(), EndsWith("\r\n\r\npath /"));
+  EXPECT_THAT(ask(*server, "GET /old HTTP/1.0\r\n\r\n"), EndsWith("path /old"));
 }
 
 TEST(HttpServer, RefusesWhatIsNotARequestForReading) {

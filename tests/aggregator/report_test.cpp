@@ -1,8 +1,6 @@
 // The report's files and the choice of rows for the curve.
 #include "aggregator/report/report.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "aggregator/report/curve_svg.h"
 #include "aggregator/report/report_tables.h"
 #include "tests/e2e/sample_view.h"
+#include "tests/readme.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 
@@ -20,10 +19,6 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
 
 std::vector<std::string> labels(const std::vector<CurvePoint>& points) {
   std::vector<std::string> out;
@@ -34,11 +29,10 @@ std::vector<std::string> labels(const std::vector<CurvePoint>& points) {
   return out;
 }
 
-std::string between(const std::string& text, const std::string& open, const std::string& close) {
-  const size_t from = text.find(open);
-  if (from == std::string::npos) return {};
-  const size_t begin = from + open.size();
-  return text.substr(begin, text.find(close, begin) - begin);
+size_t countOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 TEST(Report, CurveIsOnePolicyPerScheduleAndCellsAreTheNewest) {
@@ -378,12 +372,7 @@ TEST(Report, SvgEscapesItsWordsAndDrawsEveryPoint) {
   EXPECT_THAT(svg, HasSubstr("&lt;b&gt;&amp; "));
   EXPECT_THAT(svg, Not(HasSubstr("<b>")));
   EXPECT_THAT(svg, HasSubstr("learned, budget 128: 88.8 % (85.9 to 91.6), n = 480, version 100"));
-  size_t marks = 0;
-  for (size_t at = svg.find("</title></g>"); at != std::string::npos;
-       at = svg.find("</title></g>", at + 1)) {
-    ++marks;
-  }
-  EXPECT_EQ(marks, 10u);
+  EXPECT_EQ(countOf(svg, "</title></g>"), 10u);
   // The axis is logarithmic: twice the budget is the same distance everywhere.
   const auto x = [&](int budget) {
     const std::string end = "\" y=\"401.0\" text-anchor=\"middle\">" + std::to_string(budget) + "<";
@@ -453,12 +442,7 @@ TEST(Report, HtmlHoldsTheViewAndNothingElseThatRuns) {
   EXPECT_EQ(json::parse(data), viewJson(sampleView()));
   for (const char* outside : {"src=\"", "href=\""}) EXPECT_THAT(html, Not(HasSubstr(outside)));
   // Data, Chart.js and the page: no fourth script came out of the worker's name.
-  size_t scripts = 0;
-  for (size_t at = html.find("</script>"); at != std::string::npos;
-       at = html.find("</script>", at + 1)) {
-    ++scripts;
-  }
-  EXPECT_EQ(scripts, 3u);
+  EXPECT_EQ(countOf(html, "</script>"), 3u);
 }
 
 TEST(Report, WritesEveryFile) {

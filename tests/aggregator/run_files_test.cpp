@@ -7,7 +7,6 @@
 
 #include "aggregator/page/run_view.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -19,10 +18,7 @@ class RunFilesTest : public AggregatorTest {
     return [server = server_] { return Result<std::unique_ptr<Store>>(openMemoryStore(server)); };
   }
   RunSnapshot learned() {
-    announceModel();
-    auto store = openMemoryStore(server_);
-    auto aggregator = start("a", store.get());
-    EXPECT_TRUE(tick(aggregator.get()));
+    const auto aggregator = lead();
     for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
     finish(aggregator.get());
     return aggregator->snapshot();

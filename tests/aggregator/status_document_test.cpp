@@ -10,13 +10,11 @@
 #include "cli/run_status.h"
 #include "store/archive/run_source.h"
 #include "tests/aggregator/aggregator_fixture.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
 
 constexpr char kRunId[] = "01J00000000000000000000000";
 
@@ -35,17 +33,8 @@ class StatusDocument : public AggregatorTest {
  protected:
   void SetUp() override {
     announceModel();
-    store_ = openMemoryStore(server_);
-    aggregator_ = start("aggregator-1", store_.get());
+    aggregator_ = start("aggregator-1");
     tick(aggregator_.get());
-  }
-  void beat(const std::string& name, const std::string& state, const std::string& error = "") {
-    v1::WorkerBeat beat;
-    beat.set_worker(name);
-    beat.set_state(state);
-    beat.set_last_error(error);
-    beat.set_seen_unix_ms(now_);
-    ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = 3'600'000}));
   }
   void updates(uint64_t count) {
     evaluateAll();
@@ -78,7 +67,6 @@ class StatusDocument : public AggregatorTest {
     return statusJson(status);
   }
 
-  std::unique_ptr<MemoryStore> store_;
   std::unique_ptr<Aggregator> aggregator_;
   uint64_t ticket_ = 0;
 };
@@ -130,7 +118,7 @@ TEST_F(StatusDocument, TheEndOfARunIsRememberedUntilItGoesOn) {
   EXPECT_EQ(served()["state"], "finished");
   // By another process, an hour later.
   now_ += 3'600'000;
-  aggregator_ = start("aggregator-2", store_.get());
+  aggregator_ = start("aggregator-2");
   for (int i = 0; i < 3; ++i) tick(aggregator_.get());
   EXPECT_EQ(served()["finished_unix_ms"], end);
   EXPECT_EQ(served(), told());

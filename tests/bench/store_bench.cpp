@@ -4,13 +4,11 @@
 // redis-server and this process, which is every worker and the aggregator, share one core. Prints
 // figures; gates nothing.
 #include <sched.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,17 +16,15 @@
 #include <thread>
 
 #include "aggregator/learner/aggregator.h"
-#include "cli/child_process.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/store.h"
+#include "tests/bench/bench_redis.h"
 #include "tests/bench/benches.h"
 
 namespace allot {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kLayers = 28;
 constexpr size_t kResultBytes = 1024;
@@ -38,18 +34,9 @@ constexpr char kDefaultGrid[] =
     "{everyUpdates: 25, budgets: [8, 16, 32, 64, 128], schedules: [uniform, learned], "
     "methods: [dense, s2anta-sys]}";
 
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-uint64_t nowMs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
-          .count());
-}
-
-double cpuSeconds() {
+double cpuSeconds(clockid_t clock = CLOCK_PROCESS_CPUTIME_ID) {
   timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
@@ -244,21 +231,6 @@ class StoreBench {
   uint64_t evaluations_ = 0;
 };
 
-Result<ChildProcess> startRedis(const std::string& dir, const char* fsync) {
-  std::error_code ignored;
-  std::filesystem::create_directories(dir, ignored);
-  ALLOT_ASSIGN(auto redis,
-               ChildProcess::start({"redis-server",
-                                    {"--port", "0", "--unixsocket", dir + "/redis.sock", "--dir",
-                                     dir, "--appendonly", "yes", "--appendfsync", fsync, "--save",
-                                     "", "--auto-aof-rewrite-percentage", "0"},
-                                    {}},
-                                   dir + "/redis.log"));
-  while (!std::filesystem::exists(dir + "/redis.sock"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  return redis;
-}
-
 Status throughput(const std::string& dir, const char* fsync, uint64_t updates, bool resume) {
   ALLOT_ASSIGN(auto redis, startRedis(dir, fsync));
   StoreBench bench(dir, "throughput", 10, kResultBytes);
@@ -282,8 +254,7 @@ Status throughput(const std::string& dir, const char* fsync, uint64_t updates, b
                 static_cast<unsigned long long>(updates), count * 10 * kResultBytes / (1 << 20),
                 bench.resumeSeconds());
   }
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(20));
+  stopRedis(&redis);
   return {};
 }
 
@@ -304,8 +275,7 @@ Status memory(const std::string& dir, uint64_t updates) {
       std::fflush(stdout);
     }
   }
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(20));
+  stopRedis(&redis);
   return {};
 }
 
@@ -332,15 +302,8 @@ Status evaluated(const std::string& dir, uint64_t updates) {
   ALLOT_TRY(bench.restart());
   std::printf("resume of that run: %.1f s of a core, at most %.0f MiB\n", bench.resumeCpuSeconds(),
               peakMib());
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(20));
+  stopRedis(&redis);
   return {};
-}
-
-double threadCpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 using Fakes = std::vector<std::unique_ptr<Store>>;
@@ -379,7 +342,7 @@ Status crowd(const std::string& dir) {
   for (int round = 0; round < kRounds; ++round) {
     ALLOT_ASSIGN(const auto results, bench.results(kWorkers));
     const auto start = Clock::now();
-    const double before = threadCpuSeconds();
+    const double before = cpuSeconds(CLOCK_THREAD_CPUTIME_ID);
     Status pushed;
     std::thread workers([&] { pushed = pushTogether(fakes, results); });
     const Status committed = bench.commit(kWorkers / kPerUpdate);
@@ -387,15 +350,14 @@ Status crowd(const std::string& dir) {
     ALLOT_TRY(pushed);
     ALLOT_TRY(committed);
     seconds += secondsSince(start);
-    cpu += threadCpuSeconds() - before;
+    cpu += cpuSeconds(CLOCK_THREAD_CPUTIME_ID) - before;
   }
   std::printf(
       "%zu workers with a connection each, fsync always: %.0f results/s pushed and consumed, "
       "aggregator %.0f %% of a core meanwhile\n",
       kWorkers, kRounds * static_cast<double>(kWorkers) / seconds, 100 * cpu / seconds);
   std::fflush(stdout);
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(20));
+  stopRedis(&redis);
   return {};
 }
 
@@ -418,8 +380,7 @@ Status large(const std::string& dir) {
               static_cast<unsigned long long>(kUpdates),
               static_cast<double>(kUpdates * kResults * kResultBytes) / (1 << 20),
               bench.resumeCpuSeconds(), peakMib());
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(20));
+  stopRedis(&redis);
   return {};
 }
 

@@ -3,13 +3,11 @@
 // The real parts: redis-server with fsync on every write, an aggregator that updates the policy,
 // one process a worker, metrics in all of them. Only the evaluation grid is left out. Prints one
 // table; gates nothing.
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,30 +16,19 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/aggregator_probe.h"
-#include "cli/child_process.h"
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/telemetry/telemetry.h"
 #include "store/store.h"
 #include "store/store_probe.h"
+#include "tests/bench/bench_redis.h"
 #include "tests/bench/benches.h"
 #include "worker/engine/engine.h"
 #include "worker/worker_probe.h"
 
 namespace allot {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-uint64_t nowMs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
-          .count());
-}
 
 // What one worker process reports through its pipe: plain numbers.
 struct Share {
@@ -165,18 +152,12 @@ double cpuSeconds() {
 void print(const Bench& bench, const std::vector<Share>& shares, double aggregator_share) {
   Share sum;
   for (const Share& share : shares) {
-    sum.prefill_seconds += share.prefill_seconds;
-    sum.prefill_tokens += share.prefill_tokens;
-    sum.seconds += share.seconds;
-    sum.episodes += share.episodes;
-    sum.steps += share.steps;
-    sum.projections += share.projections;
-    sum.attention += share.attention;
-    sum.sampling += share.sampling;
-    sum.gpu_steps += share.gpu_steps;
-    sum.text += share.text;
-    sum.grading += share.grading;
-    sum.store += share.store;
+    for (const auto part :
+         {&Share::prefill_seconds, &Share::prefill_tokens, &Share::seconds, &Share::episodes,
+          &Share::steps, &Share::projections, &Share::attention, &Share::sampling,
+          &Share::gpu_steps, &Share::text, &Share::grading, &Share::store}) {
+      sum.*part += share.*part;
+    }
   }
   const v1::Spec& spec = bench.experiment.spec();
   std::printf(
@@ -203,18 +184,10 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
 }
 
 void measure(Bench bench, const std::string& dir) {
-  const std::string socket = dir + "/redis.sock";
-  auto redis =
-      must(ChildProcess::start({"redis-server",
-                                {"--port", "0", "--unixsocket", socket, "--dir", dir,
-                                 "--appendonly", "yes", "--appendfsync", "always", "--save", ""},
-                                {}},
-                               dir + "/redis.log"));
-  bench.url = "unix:" + socket;
-  std::vector<WorkerProcess> workers;
+  auto redis = must(startRedis(dir, "always"));
+  bench.url = "unix:" + dir + "/redis.sock";
   // Forked before this process has a connection or a thread of its own.
-  while (!std::filesystem::exists(socket))
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::vector<WorkerProcess> workers;
   for (unsigned i = 0; i < bench.workers; ++i) workers.push_back(startWorker(bench, i));
   auto store = must(openRedisStore(bench.url, "bench"));
   const RunSpec run{bench.experiment, specDigest(bench.experiment), false, nowMs(), {}};
@@ -250,8 +223,7 @@ void measure(Bench bench, const std::string& dir) {
     waitpid(workers[i].pid, nullptr, 0);
   }
   print(bench, shares, aggregator_share);
-  redis.signal(SIGTERM);
-  redis.waitFor(std::chrono::seconds(5));
+  stopRedis(&redis);
 }
 
 }  // namespace

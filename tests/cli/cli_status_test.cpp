@@ -1,15 +1,10 @@
 // What `allot status` and `allot top` say.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "cli/leaderboard.h"
 #include "cli/run_status.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 class StatusTest : public testing::Test {
  protected:

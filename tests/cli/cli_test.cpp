@@ -1,7 +1,4 @@
 // What commands print, without processes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "allot/kernels/method.h"
 #include "cli/explain.h"
 #include "cli/run_command.h"
@@ -15,8 +12,6 @@
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 // What a fork with these options draws from, by a file that leaves both keys as they were.
 RunStreams streamsOfFork(const v1::Spec& parent, const std::vector<std::string>& given, bool same,

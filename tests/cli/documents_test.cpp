@@ -1,7 +1,4 @@
 // What commands print for programs: the names of fields are an interface.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
 #include <sstream>
@@ -25,8 +22,6 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 v1::Experiment plantedExperiment() {
   return valueOf(parseExperiment(

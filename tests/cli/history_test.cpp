@@ -1,9 +1,6 @@
 // What `allot serve` makes of run files.
 #include "cli/history.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -19,9 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::Not;
 
 // The export of a small run of three updates, the last of them evaluated in part.
 const std::string& exported() {

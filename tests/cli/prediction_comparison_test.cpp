@@ -1,10 +1,6 @@
 // `allot compare` on files as other tools write them.
 #include "cli/prediction_comparison.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/results.h"
@@ -13,17 +9,10 @@
 namespace allot {
 namespace {
 
-using testing::HasSubstr;
-
 class PredictionFiles : public testing::Test {
  protected:
-  std::string write(const std::string& name, const std::string& text) {
-    const std::string path = folder_.path() + "/" + name;
-    std::ofstream(path) << text;
-    return path;
-  }
   std::string refusal(const std::string& text, const PredictionFields& fields = {}) {
-    return messageOf(readPredictions(write("bad", text), fields));
+    return messageOf(readPredictions(folder_.write("bad", text), fields));
   }
 
   TempFolder folder_;
@@ -39,8 +28,8 @@ TEST_F(PredictionFiles, DifferencesAreTakenOnTheQuestionsOfBoth) {
     b += "{\"prompt_id\": \"" + id + "\", \"score\": " + (right_b ? "true" : "false") + "}\r\n\n";
   }
   b += R"({"prompt_id": "more", "score": 1})";  // without a newline at its end
-  const auto left = readPredictions(write("a", a), {});
-  const auto right = readPredictions(write("b", b), {});
+  const auto left = readPredictions(folder_.write("a", a), {});
+  const auto right = readPredictions(folder_.write("b", b), {});
   ASSERT_TRUE(left && right);
   const auto compared = valueOf(comparePredictions(*left, *right));
   EXPECT_EQ(compared.only_a, 0u);
@@ -73,8 +62,8 @@ TEST_F(PredictionFiles, TasksRepeatsAndAnswers) {
   const std::string b =
       "{\"id\": \"y\", \"score\": 1, \"answer\": \"9\"}\n"
       "{\"id\": \"x\", \"score\": 1, \"answer\": \"6\"}\n";
-  const auto left = readPredictions(write("a", a), {});
-  const auto right = readPredictions(write("b", b), {});
+  const auto left = readPredictions(folder_.write("a", a), {});
+  const auto right = readPredictions(folder_.write("b", b), {});
   ASSERT_TRUE(left && right);
   const auto compared = valueOf(comparePredictions(*left, *right));
   ASSERT_EQ(compared.rows.size(), 3u);
@@ -98,14 +87,15 @@ TEST_F(PredictionFiles, AnIdIsOfItsTask) {
       b += start + (first ? "1}\n" : "0}\n");
     }
   }
-  const auto left = readPredictions(write("a", a), {}), right = readPredictions(write("b", b), {});
+  const auto left = readPredictions(folder_.write("a", a), {}),
+             right = readPredictions(folder_.write("b", b), {});
   ASSERT_TRUE(left && right);
   const auto compared = valueOf(comparePredictions(*left, *right));
   ASSERT_EQ(compared.rows.size(), 3u);
   EXPECT_EQ(compared.rows[0].questions, 100u);
   EXPECT_EQ(compared.rows[1].difference.mean, 1);
   EXPECT_EQ(compared.rows[2].difference.mean, -1);
-  const auto bare = readPredictions(write("c", "{\"doc_id\": 7, \"acc\": 1}\n"), {});
+  const auto bare = readPredictions(folder_.write("c", "{\"doc_id\": 7, \"acc\": 1}\n"), {});
   EXPECT_THAT(comparePredictions(*left, *bare), isError(HasSubstr("in several tasks of one file")));
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1, \"filter\": \"strict\"}\n"
                       "{\"id\": 1, \"score\": 0, \"filter\": \"flexible\"}\n"),
@@ -126,8 +116,8 @@ TEST_F(PredictionFiles, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": null}\n"), HasSubstr("'score' is null"));
   EXPECT_THAT(refusal("{\"id\": 1.5, \"score\": 1}\n"), HasSubstr("no whole number"));
   EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1}\n{\"id\": 2}\n"), HasSubstr("line 2: has no"));
-  const auto one = readPredictions(write("a", "{\"id\": 1, \"score\": 1}\n"), {});
-  const auto other = readPredictions(write("b", "{\"id\": 2, \"score\": 1}\n"), {});
+  const auto one = readPredictions(folder_.write("a", "{\"id\": 1, \"score\": 1}\n"), {});
+  const auto other = readPredictions(folder_.write("b", "{\"id\": 2, \"score\": 1}\n"), {});
   EXPECT_THAT(comparePredictions(*one, *other), isError(HasSubstr("no question is in both files")));
 }
 

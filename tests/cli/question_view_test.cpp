@@ -1,9 +1,6 @@
 // What `allot show question` says, without processes.
 #include "cli/question_view.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <sstream>
 
 #include "cli/terminal.h"
@@ -12,10 +9,6 @@
 
 namespace allot {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr uint32_t kQuestion = 17;
 

@@ -2,7 +2,6 @@
 #include "cli/sample_calibration.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>

@@ -2,13 +2,8 @@
 #include "cli/preflight.h"
 #include "tests/results.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(WorkerSizes, AreWhatFitsBesideEachOther) {
   const auto sizes = [](WorkerNeeds needs, unsigned workers = 0, uint64_t kv_mib = 0) {

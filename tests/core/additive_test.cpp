@@ -1,6 +1,5 @@
 // The additive surrogate: its regression against its closed form and against Newton's method.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>

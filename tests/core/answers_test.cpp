@@ -1,9 +1,6 @@
 // What is kept of an answer, and how much room there is for answers.
 #include "core/evaluation/answers.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/evaluation/evaluation_check.h"
 #include "core/spec/spec.h"
 #include "core/utf8.h"
@@ -11,11 +8,6 @@
 
 namespace allot {
 namespace {
-
-using testing::ElementsAre;
-using testing::EndsWith;
-using testing::IsEmpty;
-using testing::StartsWith;
 
 const std::vector<std::string> kExpected = {"21"};
 

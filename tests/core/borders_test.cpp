@@ -1,7 +1,5 @@
 // What updates require of their callers: each violation ends the process at the border, and not as
 // a wrong policy some updates later.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 
@@ -15,14 +13,9 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "tests/core/planted_run.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::planted;
 
 // A run of one policy, and one with two budgets, with a result each.
 struct PlantedRun {

@@ -2,17 +2,12 @@
 // aside.
 #include "core/spec/cluster_section.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 std::string file(const std::string& metadata, const std::string& more) {
   return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: " + metadata +

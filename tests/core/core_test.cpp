@@ -1,7 +1,4 @@
 // Schedules, the policy gradient, statistics, identifiers: pure functions against closed forms.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -187,7 +184,6 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
     r->mutable_scores(1)->set_score(score);
     r->set_reward((0.5 * 3 + score) / 4);
   };
-  using testing::HasSubstr;
   EXPECT_EQ(refused([](auto*) {}), "nothing");
   EXPECT_THAT(refused([](auto* r) { r->set_policy_version(1); }), HasSubstr("published"));
   EXPECT_THAT(refused([](auto* r) { r->set_schedule(0, r->schedule(0) + 1); }),
@@ -199,6 +195,11 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
               }),
               HasSubstr("total budget"));
   EXPECT_THAT(refused([](auto* r) { r->add_schedule(0); }), HasSubstr("layers"));
+  // Under equal logits another order has the same sum and log-probability.
+  EXPECT_THAT(refused([](auto* r) {
+                std::prev_permutation(r->mutable_schedule()->begin(), r->mutable_schedule()->end());
+              }),
+              HasSubstr("the schedule is not that of its ticket"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, 2); }), HasSubstr("a score is outside"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, -0.25); }), HasSubstr("a score is outside"));
   EXPECT_THAT(refused([&](auto* r) { setScore(r, NAN); }), HasSubstr("a score is outside"));

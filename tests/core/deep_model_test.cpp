@@ -1,7 +1,5 @@
 // Learners on a model of 28 layers: whole runs against a response in which layers differ, reads
 // saturate, and pairs of layers help or hinder one another.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdio>
 #include <random>
@@ -11,10 +9,6 @@
 
 namespace allot {
 namespace {
-
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::probability;
 
 constexpr size_t kDeepLayers = 28;
 constexpr uint32_t kDeepTotal = 56;  // two reads a layer

@@ -17,48 +17,37 @@ TEST(EvaluationCheck, RefusesScoresAndCountsThatCannotBe) {
   };
   EXPECT_EQ(why([](auto*) {}), "");
   const std::string scores = "has scores that cannot be";
-  EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_score(NAN); }), scores);
-  EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_score(1.5); }), scores);
-  EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_other_score(NAN); }), scores);
-  EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_question(33); }), scores);
+  for (const char* bad : {"score: nan", "score: 1.5", "other_score: nan", "question: 33"}) {
+    EXPECT_EQ(why([&](auto* r) { setFields(bad, r->mutable_scores(0)); }), scores) << bad;
+  }
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_question(34); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_task(2); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores()->RemoveLast(); }), scores);
   EXPECT_EQ(why([](auto* r) { r->add_fidelity()->set_states(1); }), scores);
   EXPECT_EQ(why([](auto* r) { r->add_agreement(); }), scores);
   const std::string counts = "has counts that cannot be";
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_unique_rows(101); }), counts);
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_group_rows(101); }), counts);
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_value_bytes(1001); }), counts);
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_key_bytes(2001); }), counts);
+  for (const char* bad :
+       {"unique_rows: 101", "group_rows: 101", "value_bytes: 1001", "key_bytes: 2001",
+        "draws: 18446744073709551615", "decode_seconds: nan"}) {
+    EXPECT_EQ(why([&](auto* r) { setFields(bad, r->mutable_counts()); }), counts) << bad;
+  }
   EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_key_bytes(1100); }), "");  // and a shadow
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_draws(UINT64_MAX); }), counts);
-  EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_decode_seconds(NAN); }), counts);
-  const auto prompts = [&](auto change) {
+  const auto prompts = [&](const std::string& changed) {
     return why([&](auto* r) {
-      v1::PrefillCounts* p = r->mutable_prefill();
-      p->set_prompts(2);
-      p->set_blocks(10);
-      p->set_dense_blocks(20);
-      p->set_skipped_blocks(5);
-      p->set_kept_queries(100);
-      p->set_kept_mass(100);
-      p->set_least_kept_mass(1);
-      change(p);
+      setFields(
+          "prompts: 2 blocks: 10 dense_blocks: 20 skipped_blocks: 5 kept_queries: 100 "
+          "kept_mass: 100 least_kept_mass: 1 " +
+              changed,
+          r->mutable_prefill());
     });
   };
-  EXPECT_EQ(prompts([](auto*) {}), "");
-  EXPECT_EQ(prompts([](auto* p) { p->set_prompts(3); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_blocks(21); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_skipped_blocks(11); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_unique_rows(1); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_value_bytes(1); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_tokens(UINT64_MAX); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_kept_mass(100.1); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_kept_mass(NAN); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_least_kept_mass(1.1); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_seconds(-1); }), counts);
-  EXPECT_EQ(prompts([](auto* p) { p->set_selection_seconds(NAN); }), counts);
+  EXPECT_EQ(prompts(""), "");
+  for (const char* bad :
+       {"prompts: 3", "blocks: 21", "skipped_blocks: 11", "unique_rows: 1", "value_bytes: 1",
+        "tokens: 18446744073709551615", "kept_mass: 100.1", "kept_mass: nan",
+        "least_kept_mass: 1.1", "seconds: -1", "selection_seconds: nan"}) {
+    EXPECT_EQ(prompts(bad), counts) << bad;
+  }
   for (double seconds : {-1.0, 1e7, double(NAN), double(INFINITY)}) {
     EXPECT_EQ(why([&](auto* r) { r->set_seconds(seconds); }), "has a duration that cannot be");
   }
@@ -78,32 +67,25 @@ TEST(EvaluationCheck, RefusesFidelityThatCannotBe) {
   EXPECT_TRUE(refused([](auto* r) { r->add_scores(); }));
   EXPECT_TRUE(refused([](auto* r) { r->clear_fidelity(); }));
   EXPECT_TRUE(refused([](auto* r) { *r->add_fidelity() = r->fidelity(0); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_task(2); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_layer(3); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_support(4); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_states(0); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_exceeded(11); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_unique_rows(601); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_estimated_states(11); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_estimated_error(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_cosine(10.1); }));
+  for (const char* bad :
+       {"task: 2", "layer: 3", "support: 4", "states: 0", "exceeded: 11", "unique_rows: 601",
+        "estimated_states: 11", "estimated_error: 1", "cosine: 10.1",
+        // Ten states whose squares sum to 2.5 cannot sum to more than 5.
+        "relative_error: 5.1",
+        // What only variance has.
+        "positions: 1", "variance: 1", "closed_form_positions: 1", "closed_form: 1"}) {
+    EXPECT_TRUE(refused([&](auto* r) { setFields(bad, r->mutable_fidelity(0)); })) << bad;
+  }
   EXPECT_FALSE(refused([](auto* r) { r->mutable_fidelity(0)->set_cosine(-10); }));
-  // Ten states whose squares sum to 2.5 cannot sum to more than 5.
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_relative_error(5.1); }));
   for (double bad : {-1.0, double(NAN), double(INFINITY), 1e300}) {
     EXPECT_TRUE(refused([&](auto* r) { r->mutable_fidelity(0)->set_relative_error(bad); }));
     EXPECT_TRUE(refused([&](auto* r) { r->mutable_fidelity(0)->set_relative_error_squared(bad); }));
     EXPECT_TRUE(refused([&](auto* r) { r->mutable_fidelity(0)->set_squared_error(bad); }));
     EXPECT_TRUE(refused([&](auto* r) { r->mutable_fidelity(0)->set_effective_sample_size(bad); }));
   }
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_agreed(11); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_task(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_task(2); }));
-  // What only variance has.
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_positions(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_variance(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_closed_form_positions(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_closed_form(1); }));
+  for (const char* bad : {"agreed: 11", "task: 1", "task: 2"}) {
+    EXPECT_TRUE(refused([&](auto* r) { setFields(bad, r->mutable_agreement(0)); })) << bad;
+  }
 }
 
 TEST(EvaluationCheck, RefusesTheAgreementOfLayersThatNobodyAskedFor) {

@@ -1,8 +1,5 @@
 #include "core/evaluation/evaluation_plan.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
 
@@ -13,15 +10,11 @@
 namespace allot {
 namespace {
 
-using testing::ElementsAre;
-
 TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
-  v1::Experiment e = gridOf(32, {"dense", "santa", "vattention epsilon=0.1 delta=0.1", "bernoulli",
-                                 "bernoulli values=s2anta-sys"});
-  for (const char* kind : {"uniform", "oneHot"}) {
-    e.mutable_spec()->mutable_evaluation()->add_schedules()->set_kind(kind);
-  }
-  for (uint32_t budget : {6u, 12u}) e.mutable_spec()->mutable_evaluation()->add_budgets(budget);
+  v1::Experiment e = gridOf(32,
+                            {"dense", "santa", "vattention epsilon=0.1 delta=0.1", "bernoulli",
+                             "bernoulli values=s2anta-sys"},
+                            {"uniform", "oneHot"}, {6, 12});
   std::map<std::string, int> cells;  // by method
   for (const auto& unit : planEvaluation(e, threeLayers())) {
     ++cells[unit.method()];
@@ -38,11 +31,8 @@ TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
 }
 
 TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
-  v1::Experiment e = gridOf(64, {"dense", "s2anta-sys"});
+  v1::Experiment e = gridOf(64, {"dense", "s2anta-sys"}, {"uniform", "oneHot"}, {6});
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
-  evaluation->add_schedules()->set_kind("uniform");
-  evaluation->add_schedules()->set_kind("oneHot");
-  evaluation->add_budgets(6);
   const std::vector<std::string> densely = [&] {
     std::vector<std::string> ids;
     for (const auto& unit : planEvaluation(e, threeLayers())) ids.push_back(unit.unit_id());
@@ -74,9 +64,9 @@ TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
   EXPECT_TRUE(checkGrid(e, 3));
   // 10 + 8 cells of methods and prefills a layer and one, times 25,000 chunks.
   e.mutable_spec()->mutable_task()->set_held_out_questions(800'000);
-  EXPECT_THAT(checkGrid(e, 3), isError(testing::HasSubstr(
-                                   "2 methods and 3 prefills with 4 schedules and budgets each "
-                                   "(the model has 3 layers) are 18 cells")));
+  EXPECT_THAT(checkGrid(e, 3),
+              isError(HasSubstr("2 methods and 3 prefills with 4 schedules and budgets each "
+                                "(the model has 3 layers) are 18 cells")));
   // Fidelity compares answers' attention with dense.
   evaluation->clear_measures();
   evaluation->add_measures("fidelity");
@@ -84,13 +74,9 @@ TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
 }
 
 TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
-  v1::Experiment e = gridOf(100, {"dense", "santa"});
+  v1::Experiment e = gridOf(100, {"dense", "santa"}, {"uniform"}, {6});
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
   evaluation->add_measures("fidelity");
-  evaluation->clear_schedules();
-  evaluation->add_schedules()->set_kind("uniform");
-  evaluation->clear_budgets();
-  evaluation->add_budgets(6);
   for (const uint32_t each : {1u, 7u, 24u, 32u}) {
     evaluation->set_chunk_questions(each);
     std::map<std::pair<std::string, std::string>, std::set<uint32_t>> asked;
@@ -105,43 +91,36 @@ TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
     }
     const uint32_t compared = (64 + each - 1) / each * each;  // whole chunks
     EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), compared);
-    EXPECT_THAT(asked, testing::SizeIs(3)) << each;
-    EXPECT_THAT((asked[{"accuracy", "dense"}]), testing::SizeIs(100));
-    EXPECT_THAT((asked[{"accuracy", "santa"}]), testing::SizeIs(100));
-    EXPECT_THAT((asked[{"fidelity", "santa"}]), testing::SizeIs(compared));
+    EXPECT_THAT(asked, SizeIs(3)) << each;
+    EXPECT_THAT((asked[{"accuracy", "dense"}]), SizeIs(100));
+    EXPECT_THAT((asked[{"accuracy", "santa"}]), SizeIs(100));
+    EXPECT_THAT((asked[{"fidelity", "santa"}]), SizeIs(compared));
     EXPECT_EQ(questions, 200 + compared);  // each once
   }
 }
 
 TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
-  v1::Experiment e = gridOf(kMostChunkQuestions, {"dense", "santa", "top-k", "bernoulli"});
+  v1::Experiment e = gridOf(kMostChunkQuestions, {"dense", "santa", "top-k", "bernoulli"},
+                            {"uniform", "oneHot", "explicit"}, {6, 12});
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
-  for (const char* kind : {"uniform", "oneHot", "explicit"}) {
-    evaluation->add_schedules()->set_kind(kind);
-  }
   for (int l = 0; l < 3; ++l) evaluation->mutable_schedules(2)->add_samples(1);
-  for (const uint32_t budget : {6u, 12u}) evaluation->add_budgets(budget);
   const size_t cells = planEvaluation(e, threeLayers()).size();
   const uint32_t most = static_cast<uint32_t>(kMostUnits / cells);
   e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions);
   EXPECT_TRUE(checkGrid(e, 3));
   e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions + 1);
-  const Status refused = checkGrid(e, 3);
-  ASSERT_FALSE(refused);
-  const std::string units = std::to_string((most + 1) * cells);
-  EXPECT_THAT(
-      refused.error().message,
-      testing::HasSubstr(std::to_string(cells) + " cells, times " + std::to_string(most + 1) +
-                         " chunks of 32 held-out questions " + units + " units"));
+  EXPECT_THAT(checkGrid(e, 3),
+              isError(HasSubstr(std::to_string(cells) + " cells, times " +
+                                std::to_string(most + 1) + " chunks of 32 held-out questions " +
+                                std::to_string((most + 1) * cells) + " units")));
   evaluation->add_measures("fidelity");  // on two chunks, and not of dense
   EXPECT_THAT(checkGrid(e, 3).error().message,
-              testing::HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
+              HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
 }
 
 TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {
-  v1::Experiment e = gridOf(150, {"dense", "santa", "vattention epsilon=0.1 delta=0.1"});
-  e.mutable_spec()->mutable_evaluation()->add_schedules()->set_kind("uniform");
-  e.mutable_spec()->mutable_evaluation()->add_budgets(6);
+  v1::Experiment e =
+      gridOf(150, {"dense", "santa", "vattention epsilon=0.1 delta=0.1"}, {"uniform"}, {6});
   e.mutable_spec()->mutable_evaluation()->add_measures("fidelity");
   std::vector<std::string> fidelity;
   std::map<std::string, uint32_t> questions;
@@ -164,10 +143,8 @@ TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {
 }
 
 TEST(EvaluationPlan, FidelityAndVarianceTakeTheQuestionsThatTheyAreGiven) {
-  v1::Experiment e = gridOf(150, {"dense", "santa"});
+  v1::Experiment e = gridOf(150, {"dense", "santa"}, {"uniform"}, {6});
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
-  evaluation->add_schedules()->set_kind("uniform");
-  evaluation->add_budgets(6);
   // Asked for, and in whole chunks of 32; 0: the parameter is left out.
   for (const auto& [asked, measured] : std::map<uint32_t, uint32_t>{
            {0, 64}, {1, 32}, {32, 32}, {33, 64}, {129, 150}, {1000, 150}, {1'000'000, 150}}) {
@@ -198,21 +175,9 @@ TEST(EvaluationPlan, TellsTheVersionInTheIdOfAUnit) {
 }
 
 TEST(EvaluationPlan, CoversEveryQuestionOnceForEveryCell) {
-  v1::Experiment e;
-  auto* spec = e.mutable_spec();
-  spec->mutable_evaluation()->add_measures("accuracy");
-  spec->mutable_policy()->set_total_budget(8);
-  spec->mutable_task()->set_held_out_questions(70);
-  for (const char* kind : {"uniform", "oneHot", "explicit"}) {
-    spec->mutable_evaluation()->add_schedules()->set_kind(kind);
-  }
-  for (uint32_t n : {5u, 0u, 1u}) {
-    spec->mutable_evaluation()->mutable_schedules(2)->add_samples(n);
-  }
-  for (const char* method : {"dense", "santa"}) spec->mutable_evaluation()->add_methods(method);
-  for (uint32_t budget : {6u, 12u}) spec->mutable_evaluation()->add_budgets(budget);
-  v1::PolicySnapshot policy;
-  for (int l = 0; l < 3; ++l) policy.add_logits(0);
+  v1::Experiment e = gridOf(70, {"dense", "santa"}, {"uniform", "oneHot", "explicit"}, {6, 12});
+  setFields("samples: [5, 0, 1]", e.mutable_spec()->mutable_evaluation()->mutable_schedules(2));
+  v1::PolicySnapshot policy = threeLayers();
   std::map<std::string, std::set<uint32_t>> questions;
   std::set<std::string> ids;
   for (const auto& unit : planEvaluation(e, policy)) {

@@ -6,53 +6,56 @@
 #include "allot/v1/policy.pb.h"
 #include "core/evaluation/evaluation_check.h"
 #include "core/spec/choices.h"
+#include "tests/proto_text.h"
 
 namespace allot {
 
 inline v1::Experiment gridOf(uint32_t questions, const std::vector<std::string>& methods) {
-  v1::Experiment e;
-  auto* spec = e.mutable_spec();
-  spec->set_seed(7);
-  spec->mutable_policy()->set_total_budget(8);
-  spec->mutable_task()->set_held_out_questions(questions);
-  for (const char* task : {"niah", "freq"}) spec->mutable_task()->add_tasks(task);
-  for (const std::string& method : methods) spec->mutable_evaluation()->add_methods(method);
-  spec->mutable_evaluation()->add_measures("accuracy");
+  auto e = messageFrom<v1::Experiment>(R"(spec {
+    seed: 7 policy { total_budget: 8 } task { tasks: ["niah", "freq"] }
+    evaluation { measures: "accuracy" }
+  })");
+  e.mutable_spec()->mutable_task()->set_held_out_questions(questions);
+  for (const std::string& method : methods) {
+    e.mutable_spec()->mutable_evaluation()->add_methods(method);
+  }
+  return e;
+}
+
+// The same with schedules of these kinds, and their total budgets.
+inline v1::Experiment gridOf(uint32_t questions, const std::vector<std::string>& methods,
+                             const std::vector<std::string>& kinds,
+                             const std::vector<uint32_t>& budgets) {
+  v1::Experiment e = gridOf(questions, methods);
+  v1::Evaluation& evaluation = *e.mutable_spec()->mutable_evaluation();
+  for (const std::string& kind : kinds) evaluation.add_schedules()->set_kind(kind);
+  *evaluation.mutable_budgets() = {budgets.begin(), budgets.end()};
   return e;
 }
 
 inline v1::PolicySnapshot threeLayers() {
-  v1::PolicySnapshot policy;
-  for (int l = 0; l < 3; ++l) policy.add_logits(0);
-  return policy;
+  return messageFrom<v1::PolicySnapshot>("logits: [0, 0, 0]");
 }
 
 // A graded unit of santa: the scores of questions from `first` on, of tasks 0 and 1 in turn.
 inline v1::EvaluationResult graded(uint32_t first, const std::vector<double>& scores) {
-  v1::EvaluationResult result;
-  auto* unit = result.mutable_unit();
-  unit->set_unit_id("v000000/c0000/santa/uniform/8");
-  unit->set_method("santa");
-  unit->set_schedule_name("uniform");
-  unit->set_total_budget(8);
-  unit->set_measure("accuracy");
-  for (uint32_t n : {3u, 3u, 2u}) unit->add_schedule(n);
-  unit->set_first_question(first);
-  unit->set_question_count(static_cast<uint32_t>(scores.size()));
+  auto result = messageFrom<v1::EvaluationResult>(R"(
+    unit {
+      unit_id: "v000000/c0000/santa/uniform/8" method: "santa" schedule_name: "uniform"
+      schedule: [3, 3, 2] total_budget: 8 measure: "accuracy"
+    }
+    counts {
+      unique_rows: 10 group_rows: 8 dense_rows: 100 key_bytes: 300 value_bytes: 100 dense_bytes: 1000
+    }
+    seconds: 3)");
+  result.mutable_unit()->set_first_question(first);
+  result.mutable_unit()->set_question_count(static_cast<uint32_t>(scores.size()));
   for (size_t i = 0; i < scores.size(); ++i) {
     auto* score = result.add_scores();
     score->set_question(first + static_cast<uint32_t>(i));
     score->set_score(scores[i]);
     score->set_task(static_cast<uint32_t>(i % 2));
   }
-  auto* counts = result.mutable_counts();
-  counts->set_unique_rows(10);
-  counts->set_group_rows(8);
-  counts->set_dense_rows(100);
-  counts->set_key_bytes(300);
-  counts->set_value_bytes(100);
-  counts->set_dense_bytes(1000);
-  result.set_seconds(3);
   return result;
 }
 
@@ -98,12 +101,8 @@ inline v1::EvaluationResult compared(const std::string& method, uint64_t budget,
   unit->clear_schedule();
   for (int l = 0; l < 2; ++l) unit->add_schedule(static_cast<uint32_t>(budget / 2));
   for (const auto& cell : cells) *result.add_fidelity() = cell;
-  for (uint32_t task : {0u, 1u}) {
-    auto* agreement = result.add_agreement();
-    agreement->set_task(task);
-    agreement->set_steps(10);
-    agreement->set_agreed(task == 0 ? 10 : 5);
-  }
+  setFields("agreement { steps: 10 agreed: 10 } agreement { task: 1 steps: 10 agreed: 5 }",
+            &result);
   return result;
 }
 

@@ -1,15 +1,11 @@
 #include "core/evaluation/evaluation_table.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/random_stream.h"
 #include "tests/core/evaluation_results.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::ElementsAre;
 
 TEST(EvaluationTable, LearnedAccuracyIsTheNewestCompleteOfItsMethodAndBudget) {
   EvaluationTable table(gridOf(2, {"s2anta-q4", "s2anta-sys", "top-k"}));
@@ -109,16 +105,10 @@ TEST(EvaluationTable, PromptsReadInDifferentWaysAreDifferentCells) {
   EvaluationTable table(gridOf(2, {"dense"}));
   auto sparse = learned(0, "dense", 0, 1, "adaptive"), densely = learned(0, "dense", 0, 1, "dense");
   sparse.mutable_unit()->set_prefill("sale");
-  v1::PrefillCounts& counts = *sparse.mutable_prefill();
-  counts.set_prompts(2);
-  counts.set_blocks(30);
-  counts.set_dense_blocks(100);
-  counts.set_skipped_blocks(5);
-  counts.set_key_bytes(20);
-  counts.set_value_bytes(10);
-  counts.set_dense_bytes(60);
-  counts.set_seconds(3);
-  counts.set_selection_seconds(1);
+  setFields(
+      "prompts: 2 blocks: 30 dense_blocks: 100 skipped_blocks: 5 key_bytes: 20 value_bytes: 10 "
+      "dense_bytes: 60 seconds: 3 selection_seconds: 1",
+      sparse.mutable_prefill());
   table.add(densely);
   table.add(sparse);
   auto cells = table.cells();
@@ -147,10 +137,7 @@ TEST(EvaluationTable, PromptsReadInDifferentWaysAreDifferentCells) {
   EXPECT_DOUBLE_EQ(reads.leastKeptMass(), 0.25);
   // Each query for itself: value rows.
   PrefillReads rows;
-  v1::PrefillCounts drawn;
-  drawn.set_unique_rows(3);
-  drawn.set_dense_rows(12);
-  rows.add(drawn);
+  rows.add(messageFrom<v1::PrefillCounts>("unique_rows: 3 dense_rows: 12"));
   EXPECT_DOUBLE_EQ(rows.density(), 0.25);
 }
 

@@ -1,9 +1,6 @@
 // What an experiment names is found from anywhere, and a profile takes the place of its name.
 #include "core/files/files.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 
 #include "core/spec/prefill_profile.h"
@@ -12,8 +9,6 @@
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
 
 class NamedFiles : public testing::Test {
  protected:

@@ -2,7 +2,6 @@
 #include "core/files/files.h"
 
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -41,10 +40,6 @@ namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::SizeIs;
-using testing::StartsWith;
 
 void writeText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
@@ -164,8 +159,7 @@ TEST_F(Folder, AWholeFileIsOnDiskBeforeItIsThereAndItsNameAfter) {
     return 0;
   };
   ASSERT_TRUE(writeWholeFile(path, "new"));
-  EXPECT_THAT(seen,
-              testing::ElementsAre("temporary of new, then a is old", "folder of , then a is new"));
+  EXPECT_THAT(seen, ElementsAre("temporary of new, then a is old", "folder of , then a is new"));
 }
 
 // Some file systems say only now that there is no room.

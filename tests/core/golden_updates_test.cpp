@@ -1,5 +1,6 @@
 // Updates against tests/golden/updates.json: every option of the policy gradient, computed from its
 // definition by another program in another language with 50 digits (make_updates.py).
+#include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,50 +16,20 @@ namespace {
 
 using nlohmann::json;
 
-v1::Experiment experimentOf(const json& golden) {
-  v1::Experiment experiment;
-  v1::Spec& spec = *experiment.mutable_spec();
-  spec.mutable_policy()->set_total_budget(golden["policy"]["total_budget"]);
-  spec.mutable_policy()->set_min_per_layer(golden["policy"]["min_per_layer"]);
-  const json& update = golden["update"];
-  spec.mutable_update()->set_optimizer(update["optimizer"]);
-  spec.mutable_update()->set_learning_rate(update["learning_rate"]);
-  spec.mutable_update()->set_baseline(update["baseline"]);
-  spec.mutable_update()->set_entropy_bonus(update["entropy_bonus"]);
-  if (update.contains("learner")) spec.mutable_update()->set_learner(update["learner"]);
-  const json& staleness = golden["staleness"];
-  spec.mutable_staleness()->set_mode(staleness["mode"]);
-  spec.mutable_staleness()->set_rho_bar(staleness["rho_bar"]);
-  spec.mutable_staleness()->set_max_lag(staleness["max_lag"]);
-  return experiment;
+// Returns the message whose fields these are; others of the file are passed over.
+template <typename Message>
+Message messageOfJson(const json& fields) {
+  Message message;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const auto status = JsonStringToMessage(fields.dump(), &message, options);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return message;
 }
 
-v1::AggregatorState stateFrom(const json& golden) {
-  v1::AggregatorState state;
-  state.mutable_policy()->set_version(golden["version"]);
-  for (const double x : golden["logits"]) state.mutable_policy()->add_logits(x);
-  for (const double m : golden["first_moment"]) state.add_first_moment(m);
-  for (const double v : golden["second_moment"]) state.add_second_moment(v);
-  state.set_moving_baseline(golden["moving_baseline"]);
-  state.set_has_moving_baseline(golden["has_moving_baseline"]);
-  state.set_episodes(golden["episodes"]);
-  state.set_worker_seconds(golden["worker_seconds"]);
-  state.set_optimizer_steps(golden["optimizer_steps"]);
-  for (const uint64_t count : golden["lag_counts"]) state.add_lag_counts(count);
-  return state;
-}
-
-std::vector<v1::EpisodeResult> resultsOf(const json& golden) {
-  std::vector<v1::EpisodeResult> results;
-  for (const json& episode : golden) {
-    v1::EpisodeResult& result = results.emplace_back();
-    result.set_policy_version(episode["policy_version"]);
-    for (const uint32_t samples : episode["schedule"]) result.add_schedule(samples);
-    result.set_behaviour_log_prob(episode["behaviour_log_prob"]);
-    result.set_reward(episode["reward"]);
-    result.set_seconds(episode["seconds"]);
-  }
-  return results;
+v1::AggregatorState stateFrom(json golden) {
+  golden["policy"] = {{"version", golden["version"]}, {"logits", golden["logits"]}};
+  return messageOfJson<v1::AggregatorState>(golden);
 }
 
 void expectNear(double computed, double golden, const std::string& what) {
@@ -108,8 +79,12 @@ TEST(GoldenUpdates, EveryFieldOfEveryUpdate) {
   ASSERT_GE(updates.size(), 21u);
   for (const json& golden : updates) {
     SCOPED_TRACE(golden["name"].get<std::string>());
-    const auto results = resultsOf(golden["results"]);
-    const auto experiment = experimentOf(golden);
+    std::vector<v1::EpisodeResult> results;
+    for (const json& episode : golden["results"]) {
+      results.push_back(messageOfJson<v1::EpisodeResult>(episode));
+    }
+    v1::Experiment experiment;
+    *experiment.mutable_spec() = messageOfJson<v1::Spec>(golden);
     const auto outcome = applyUpdate(experiment, stateFrom(golden["state"]), results);
     expectRecord(outcome.record, golden["record"]);
     expectState(outcome.state, golden["next"]);

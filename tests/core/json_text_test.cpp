@@ -2,7 +2,6 @@
 #include "core/json_text.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,5 @@
 // Learners by total budgets: the allotment against all schedules, the trial, and whole runs in
 // worlds whose best schedule is known.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -19,19 +16,9 @@
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/core/planted_run.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using planted_run::eachSchedule;
-using planted_run::experimentOf;
-using planted_run::Learning;
-using planted_run::planted;
-using planted_run::probability;
-using planted_run::shareOfGain;
-using planted_run::World;
-using testing::HasSubstr;
 
 // ---- The allotment ----
 
@@ -282,13 +269,8 @@ TEST(Learners, EveryUpdateIsComputedAgain) {
                      std::string("{learner: ") + learner + ", episodesPerUpdate: 12}"),
         planted, 7, ModelShape(8, 2, 4));
     run.updates(12);
-    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {
-      Replay replay(run.experiment(), run.initial(), false);
-      for (const auto& record : records) {
-        if (const Status same = replay.next(record); !same) return same.error().message;
-      }
-      EXPECT_EQ(replay.state().SerializeAsString(), run.state().SerializeAsString());
-      return "";
+    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) {
+      return replayRefusal({run.experiment(), run.initial(), false}, records, run.state());
     };
     EXPECT_EQ(refusal(run.records()), "");
     auto changed = run.records();
@@ -352,12 +334,8 @@ TEST(Learners, StatesOfReinforceAreCheckedAndForked) {
   Learning fork(experiment, heads, 2, shape, good);
   fork.updates(5);
   EXPECT_TRUE(checkBudgets(experiment, shape, originOf("01J", fork.state()).state()));
-  Replay replay(fork.experiment(), fork.initial(), false);
-  for (const auto& record : fork.records()) {
-    const Status same = replay.next(record);
-    EXPECT_TRUE(same) << (same ? "" : same.error().message);
-  }
-  EXPECT_EQ(replay.state().SerializeAsString(), fork.state().SerializeAsString());
+  EXPECT_EQ(replayRefusal({fork.experiment(), fork.initial(), false}, fork.records(), fork.state()),
+            "");
   for (const uint32_t total : {6u, 20u}) {
     const SampleSchedule schedule = run.published(total);
     EXPECT_EQ(std::accumulate(schedule.begin(), schedule.end(), 0u), total * schedule.size() / 4);
@@ -392,20 +370,15 @@ TEST(Learners, AStateOfOthersIsRefused) {
   };
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_precision(3, NAN); }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
-  EXPECT_TRUE(refused([](auto* s) {
-    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->add_learned(0);
-  }));
-  EXPECT_TRUE(refused([](auto* s) {
-    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_proposals(1)->set_samples(
-        0, 90);
-  }));
+  const auto budget = [](v1::AggregatorState* s) {
+    return s->mutable_policy()->mutable_frontier()->mutable_budgets(0);
+  };
+  EXPECT_TRUE(refused([&](auto* s) { budget(s)->add_learned(0); }));
+  EXPECT_TRUE(refused([&](auto* s) { budget(s)->mutable_proposals(1)->set_samples(0, 90); }));
   EXPECT_TRUE(
       refused([](auto* s) { s->mutable_policy()->mutable_frontier()->set_entries_per_layer(2); }));
-  EXPECT_TRUE(refused([](auto* s) {
-    for (uint32_t& draws :
-         *s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_learned()) {
-      draws = 0;
-    }
+  EXPECT_TRUE(refused([&](auto* s) {
+    for (uint32_t& draws : *budget(s)->mutable_learned()) draws = 0;
   }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
   EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));

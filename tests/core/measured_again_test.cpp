@@ -42,29 +42,34 @@ TEST(MeasuredAgain, TheProbabilityIsAnExactSignTestWithAMargin) {
 }
 
 TEST(MeasuredAgain, TooManyDifferingScoresAreFoundWhateverTheirDirection) {
-  EXPECT_NEAR(againDifferingProbability({88, 19, 8}), signTail(88, kAgainDiffering, 27), 1e-9);
+  EXPECT_NEAR(againDifferingProbability({88, 19, 8, 88 * 0.15}), signTail(88, 0.15, 27), 1e-9);
+  EXPECT_EQ(againDifferingProbability({88, 10, 3, 88 * 0.15}), 1);
   MeasuredAgain again;
-  for (int i = 0; i < 1000; ++i) again.add("a", false, i % 4 == 0 ? i / 4 % 2 : 0.5, 0.5);
+  for (int i = 0; i < 1000; ++i) again.add("a", false, i % 4 == 0 ? i / 4 % 2 : 0.5, 0.5, 30);
   EXPECT_EQ(again.all().higher, again.all().lower);
   EXPECT_EQ(again.verdict(), AgainVerdict::kDisagrees);
 }
 
 TEST(MeasuredAgain, ExactScoresMustBeEqual) {
   MeasuredAgain again;
-  for (int i = 0; i < 1000; ++i) again.add("a", true, 0.5, 0.5);
+  for (int i = 0; i < 1000; ++i) again.add("a", true, 0.5, 0.5, 10);
   EXPECT_EQ(again.verdict(), AgainVerdict::kEqual);
-  again.add("b", false, 1, 0);
+  again.add("b", false, 1, 0, 10);
   EXPECT_EQ(again.verdict(), AgainVerdict::kAgrees);
-  again.add("b", true, 1, std::nextafter(1.0, 0.0));
+  again.add("b", true, 1, std::nextafter(1.0, 0.0), 10);
   EXPECT_EQ(again.verdict(), AgainVerdict::kDisagrees);
   EXPECT_TRUE(again.isSuspect("b"));
   EXPECT_FALSE(again.isSuspect("a"));
   EXPECT_EQ(again.all().answers, 1002u);
+  // No more than a half of the answers, however long.
+  again.add("c", false, 1, 0, 5000);
+  EXPECT_NEAR(again.all().may_differ, 1002 * 0.05 + 0.5, 1e-9);
 }
 
 // Measures a run on another device again: `differing` of the answers differ, and the mean is
 // shifted by `shift`. The first of the workers records `changed` of its scores higher. Returns true
-// if the run is refused.
+// if the run is refused. Answers have 30 tokens, so that kDiffering of them may differ.
+constexpr double kDiffering = 30 * kAgainPerToken;
 bool isRefused(std::mt19937_64& random, int answers, int workers, double differing, double shift,
                double changed) {
   MeasuredAgain again;
@@ -76,7 +81,7 @@ bool isRefused(std::mt19937_64& random, int answers, int workers, double differi
     if (x < differing / 2 + shift) recorded = 1;
     if (x > 1 - differing / 2) recorded = 0;
     if (worker == "a" && uniform(random) < changed) recorded = 1;
-    again.add(worker, false, recorded, 0.5);
+    again.add(worker, false, recorded, 0.5, 30);
   }
   return again.verdict() == AgainVerdict::kDisagrees;
 }
@@ -85,7 +90,7 @@ bool isRefused(std::mt19937_64& random, int answers, int workers, double differi
 // 5,000 come by chance once in 1,000,000 tests.
 TEST(MeasuredAgain, HonestRunsAreRefusedOnceInAThousandAtMost) {
   std::mt19937_64 random(1);
-  for (const double differing : {0.0, 0.01, 0.05, kAgainDiffering - kAgainMargin}) {
+  for (const double differing : {0.0, 0.01, 0.05, kDiffering - kAgainMargin}) {
     int refused = 0;
     for (int run = 0; run < 5'000; ++run) {
       refused += isRefused(random, 1000, 4, differing, kAgainMargin, 0) ? 1 : 0;

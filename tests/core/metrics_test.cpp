@@ -1,7 +1,4 @@
 // The catalogue's rules, and the registry that holds to it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -9,12 +6,10 @@
 
 #include "core/telemetry/registry.h"
 #include "tests/readme.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 bool endsWith(std::string_view text, std::string_view end) { return text.ends_with(end); }
 
@@ -32,7 +27,7 @@ TEST(MetricCatalogue, NamesAndLabelsFollowPrometheus) {
     EXPECT_GE(metric.help.size(), 10u) << text;
     EXPECT_TRUE(endsWith(metric.help, ".")) << text;
     EXPECT_THAT(std::string(metric.help), Not(HasSubstr("|"))) << "it stands in a table";
-    EXPECT_THAT(metric.process, testing::AnyOf("worker", "aggregator", "both")) << text;
+    EXPECT_THAT(metric.process, AnyOf("worker", "aggregator", "both")) << text;
     EXPECT_EQ(metric.kind == MetricKind::kHistogram, !metric.buckets.empty()) << text;
     EXPECT_TRUE(std::is_sorted(metric.buckets.begin(), metric.buckets.end())) << text;
     for (const std::string_view one : metric.labels) {

@@ -1,7 +1,5 @@
 // Each run of experiments/papers is an experiment that is taken. tests/documents/papers_test.py
 // holds the rest of that folder.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 
 #include "core/spec/spec.h"

@@ -1,7 +1,6 @@
 #pragma once
 // Whole runs of a learner in a world whose best schedule is known: workers answer by a formula,
 // some updates late and not in order. Everything is seeded. One thread.
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +15,9 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
-#include "tests/results.h"
+#include "tests/tiny_experiment.h"
 
-namespace allot::planted_run {
+namespace allot {
 
 inline void eachSchedule(uint32_t layers, uint32_t total, uint32_t least, SampleSchedule* schedule,
                          const std::function<void(const SampleSchedule&)>& visit) {
@@ -165,4 +164,4 @@ inline double shareOfGain(const SampleSchedule& schedule, uint32_t total) {
   return (probability(planted(schedule), 0) - uniform) / (best - uniform);
 }
 
-}  // namespace allot::planted_run
+}  // namespace allot

@@ -1,19 +1,12 @@
 // Profiles of a prefill: what is read, what is refused, and how an experiment carries one.
 #include "core/spec/prefill_profile.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 const std::string kDigest(64, 'a');
 

@@ -1,7 +1,4 @@
 // Repeats of the evaluation grid, and differences between cells on the same questions.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,21 +12,15 @@
 #include "core/random_stream.h"
 #include "core/spec/choices.h"
 #include "tests/core/evaluation_results.h"
+#include "tests/results.h"
 
 namespace allot {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 v1::Experiment gridOf(uint32_t questions, uint32_t repeats,
                       const std::vector<std::string>& methods) {
-  v1::Experiment e = allot::gridOf(questions, methods);
-  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
-  for (const char* kind : {"uniform", "learned"}) evaluation->add_schedules()->set_kind(kind);
-  evaluation->add_budgets(8);
-  evaluation->set_repeats(repeats);
+  v1::Experiment e = allot::gridOf(questions, methods, {"uniform", "learned"}, {8});
+  e.mutable_spec()->mutable_evaluation()->set_repeats(repeats);
   return e;
 }
 
@@ -115,13 +106,11 @@ TEST(Repeats, CountAgainstTheLimitOfAGrid) {
   e.mutable_spec()->mutable_task()->set_held_out_questions(most * 32);
   EXPECT_TRUE(checkGrid(e, 3));
   e.mutable_spec()->mutable_task()->set_held_out_questions(most * 32 + 1);
-  const Status refused = checkGrid(e, 3);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(
-      refused.error().message,
-      HasSubstr("3 cells in 201 repeats, times " + std::to_string(most + 1) +
-                " chunks of 32 held-out questions " + std::to_string((most + 1) * 201) + " units"));
-  EXPECT_THAT(refused.error().message, HasSubstr("methods or repeats"));
+  EXPECT_THAT(checkGrid(e, 3),
+              isError(AllOf(HasSubstr("3 cells in 201 repeats, times " + std::to_string(most + 1) +
+                                      " chunks of 32 held-out questions " +
+                                      std::to_string((most + 1) * 201) + " units"),
+                            HasSubstr("methods or repeats"))));
 }
 
 // Nobody checks the range of what a store or an export holds.
@@ -131,27 +120,19 @@ TEST(Repeats, AreBoundedWhateverWasStored) {
   EXPECT_EQ(repeatsOf(e.spec(), "dense", "santa"), kMostRepeats);
 }
 
-// Scores of questions 0, 1, ..., of task 0, 1, 0, ..., six tokens each.
+// Scores of questions from `first` on, of task 0, 1, 0, ..., six tokens each.
 v1::EvaluationResult answered(const std::string& method, const std::string& schedule,
                               uint64_t version, uint32_t repeat, const std::vector<double>& scores,
                               uint32_t first = 0) {
-  v1::EvaluationResult result;
+  v1::EvaluationResult result = graded(first, scores);
   auto* unit = result.mutable_unit();
   unit->set_policy_version(version);
   unit->set_method(method);
   unit->set_schedule_name(schedule);
+  unit->clear_schedule();
   unit->set_total_budget(schedule == "dense" ? 0 : 8);
-  unit->set_measure("accuracy");
   unit->set_repeat(repeat);
-  unit->set_first_question(first);
-  unit->set_question_count(static_cast<uint32_t>(scores.size()));
-  for (size_t i = 0; i < scores.size(); ++i) {
-    auto* score = result.add_scores();
-    score->set_question(first + static_cast<uint32_t>(i));
-    score->set_score(scores[i]);
-    score->set_task((first + static_cast<uint32_t>(i)) % 2);
-    score->set_tokens(6);
-  }
+  for (auto& score : *result.mutable_scores()) score.set_tokens(6);
   result.mutable_prefill()->set_prompts(scores.size());
   result.mutable_prefill()->set_tokens(100 * scores.size());
   return result;
@@ -164,9 +145,10 @@ TEST(Repeats, ACellIsCompleteWithAllOfThemAndCountsQuestions) {
                                                answered("santa", "uniform", 0, 1, {1, 0, 1, 0}),
                                                answered("santa", "uniform", 0, 2, {1, 0}),
                                                answered("santa", "uniform", 0, 2, {0, 0}, 2)};
-  std::sort(results.begin(), results.end(), [](const auto& a, const auto& b) {
+  const auto before = [](const auto& a, const auto& b) {
     return a.SerializeAsString() < b.SerializeAsString();
-  });
+  };
+  std::sort(results.begin(), results.end(), before);
   do {
     EvaluationTable table(e);
     for (size_t i = 0; i < results.size(); ++i) {
@@ -206,9 +188,7 @@ TEST(Repeats, ACellIsCompleteWithAllOfThemAndCountsQuestions) {
         interval95(means, RandomStream(runStreams(e.spec()), Purpose::kBootstrap, 0));
     EXPECT_EQ(cell.all.interval.low, over_questions.low);
     EXPECT_EQ(cell.all.interval.high, over_questions.high);
-  } while (std::next_permutation(results.begin(), results.end(), [](const auto& a, const auto& b) {
-    return a.SerializeAsString() < b.SerializeAsString();
-  }));
+  } while (std::next_permutation(results.begin(), results.end(), before));
 }
 
 // Twelve answers that are three times the same four say what four say.

@@ -1,32 +1,10 @@
 // Files whose keys would silently be without effect, and sentences that name what is wrong in a
 // file: for files that are applied. What is stored is read as it is.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "core/spec/spec.h"
-#include "tests/results.h"
+#include "tests/core/spec_texts.h"
 
 namespace allot {
 namespace {
-
-using testing::EndsWith;
-using testing::HasSubstr;
-
-std::string tiny(const std::string& more = "") {
-  return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
-         "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n" +
-         more;
-}
-
-v1::Experiment parsed(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  return valueOf(parseExperiment(yaml, "x.yaml", overrides));
-}
-
-std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  const auto result = parseExperiment(yaml, "x.yaml", overrides);
-  EXPECT_FALSE(result) << "accepted:\n" << yaml;
-  return result ? std::string() : result.error().message;
-}
 
 TEST(SpecEffects, QuestionsOfAnEpisodeAreForTraining) {
   const std::string learning = tiny("  update: {}\n");

@@ -1,7 +1,4 @@
 // Files that are refused: by the place, the value and what is allowed.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,15 +6,9 @@
 #include "core/spec/spec_rules.h"
 #include "core/spec/task_catalogue.h"
 #include "tests/core/spec_texts.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
   const std::vector<std::pair<std::string, std::string>> cases = {

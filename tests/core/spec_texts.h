@@ -1,6 +1,5 @@
 #pragma once
 // Experiment files as texts, read and refused. For tests.
-#include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>

@@ -1,8 +1,6 @@
 // Health, logs, last words, the target file, and the server that tells of a process.
 #include "core/telemetry/telemetry.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -22,8 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::httpGet;
-using testing::HasSubstr;
-using testing::Not;
 
 class TelemetryTest : public testing::Test {
  protected:
@@ -143,8 +139,7 @@ TEST(Log, EachLineIsJsonWhateverTheMessageHolds) {
   EXPECT_EQ(events[1]["level"], "warning");
   EXPECT_EQ(events[1]["run_id"], "01ABC");
   EXPECT_EQ(events[1]["experiment"], "recall");
-  EXPECT_THAT(events[1]["time"].get<std::string>(),
-              testing::MatchesRegex("20..-..-..T..:..:..\\....Z"));
+  EXPECT_THAT(events[1]["time"].get<std::string>(), MatchesRegex("20..-..-..T..:..:..\\....Z"));
   EXPECT_THAT(events[1]["message"].get<std::string>(), HasSubstr("a\nb\x1b[31m\"}\\"));
   EXPECT_EQ(events[1].size(), 5u);
   EXPECT_LT(events[2]["message"].get<std::string>().size(), 20'000u);
@@ -166,7 +161,7 @@ TEST(Log, ATextLineIsOneLine) {
   EXPECT_THAT(text,
               HasSubstr("Z warning [recall 01ABC] a\\nb\\x1b[31m\"}\\\xff {\"level\":\"info\"}"
                         "\\x9b\\x0d\n"));
-  EXPECT_THAT(text, testing::EndsWith("\nallot-worker: no\\nmodel\n"));
+  EXPECT_THAT(text, EndsWith("\nallot-worker: no\\nmodel\n"));
 }
 
 TEST_F(TelemetryTest, LastWordsGoToTheTerminationFile) {
@@ -205,9 +200,8 @@ TEST_F(TelemetryTest, TheTargetFileLivesAsLongAsTheServer) {
   }
   EXPECT_FALSE(fs::exists(path));
   EXPECT_THAT(TargetFile::write(folder_ + "/none/x.json", "127.0.0.1", 1),
-              isError(ErrorCode::kIo,
-                      testing::AllOf(HasSubstr("cannot write " + folder_ + "/none/x.json: "),
-                                     HasSubstr("--target-file"))));
+              isError(ErrorCode::kIo, AllOf(HasSubstr("cannot write " + folder_ + "/none/x.json: "),
+                                            HasSubstr("--target-file"))));
   EXPECT_EQ(reachableAt("::", 1), "[::1]:1");
   EXPECT_EQ(reachableAt("10.1.2.3", 80), "10.1.2.3:80");
 }

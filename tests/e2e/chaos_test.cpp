@@ -5,34 +5,25 @@
 //
 // What is random is when and whom; the seed is printed. ALLOT_CHAOS_KILLS and ALLOT_CHAOS_SEED
 // change number and seed.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <set>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "core/spec/spec_change.h"
 #include "store/store.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
+#include "tests/e2e/programs.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 
-constexpr char kExperiment[] = ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml";
-constexpr char kModel[] = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 constexpr char kRun[] = "chaos";
 constexpr size_t kWorkers = 4;
 
@@ -47,14 +38,13 @@ class Chaos : public testing::Test {
     std::string name = (fs::temp_directory_path() / "allot-chaos-XXXXXX").string();
     folder_ = mkdtemp(name.data());
     url_ = "unix:" + folder_ + "/redis.sock";
-    const std::string bin = ALLOT_BIN_DIR;
     commands_["redis"] = {"redis-server",
                           {"--port", "0", "--unixsocket", folder_ + "/redis.sock", "--dir", folder_,
                            "--appendonly", "yes", "--appendfsync", "always", "--save", ""},
                           {}};
-    commands_["aggregator"] = {bin + "/allot-aggregator",
-                               {"--redis", url_, "--run", kRun, "--experiment", kExperiment,
-                                "--dir", folder_, "--port", "0", "--lease-ms", "300"},
+    commands_["aggregator"] = {kBin + "/allot-aggregator",
+                               {"--redis", url_, "--run", kRun, "--experiment", kRecall, "--dir",
+                                folder_, "--port", "0", "--lease-ms", "300"},
                                {}};
     for (const char* set : {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
                             "spec.task.heldOutQuestions=40", "spec.update.maxUpdates=100000",
@@ -65,7 +55,7 @@ class Chaos : public testing::Test {
     }
     for (size_t i = 1; i <= kWorkers; ++i) {
       commands_["worker-" + std::to_string(i)] = {
-          bin + "/allot-worker",
+          kBin + "/allot-worker",
           {"--redis", url_, "--run", kRun, "--name", "worker-" + std::to_string(i), "--model",
            kModel, "--kv-memory", "64"},
           {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
@@ -101,13 +91,8 @@ class Chaos : public testing::Test {
     }
   }
   // Waits until the published policy has this version.
-  bool reaches(Store* store, uint64_t wanted, seconds patience = seconds(60)) {
-    const auto end = steady_clock::now() + patience;
-    while (steady_clock::now() < end) {
-      if (version(store) >= wanted) return true;
-      std::this_thread::sleep_for(milliseconds(50));
-    }
-    return false;
+  bool reaches(Store* store, uint64_t wanted) {
+    return waitFor([&] { return version(store) >= wanted; }, 60);
   }
   // Repeats a store call until the store answers.
   template <typename Call>
@@ -143,8 +128,8 @@ class Chaos : public testing::Test {
     ASSERT_EQ(desired, Desired::kFinished);
   }
   std::string verify() {
-    const auto verified = valueOf(capture(
-        {std::string(ALLOT_BIN_DIR) + "/allot", {"verify", "--redis", url_, "--run", kRun}, {}}));
+    const auto verified =
+        valueOf(capture({kAllot, {"verify", "--redis", url_, "--run", kRun}, {}}));
     EXPECT_EQ(verified.status, 0) << verified.err;
     EXPECT_THAT(verified.out, HasSubstr("verified"));
     return verified.out;
@@ -255,8 +240,8 @@ TEST_F(Chaos, TheOlderOfTwoAggregatorsIsFencedAndLeaves) {
   ASSERT_TRUE(reaches(store.get(), version(store.get()) + 3));
   processes_.at("aggregator").signal(SIGCONT);
   EXPECT_EQ(valueOf(processes_.at("aggregator").waitFor(seconds(20))), 75);
-  EXPECT_THAT(logOf("aggregator"), testing::AnyOf(HasSubstr("leads this run now"),
-                                                  HasSubstr("another aggregator took over")));
+  EXPECT_THAT(logOf("aggregator"),
+              AnyOf(HasSubstr("leads this run now"), HasSubstr("another aggregator took over")));
   processes_.erase("aggregator");
   EXPECT_FALSE(processes_.at("successor").poll());
   finish(store.get());
@@ -284,11 +269,7 @@ TEST_F(Chaos, ARedisThatIsAwayForAMinuteEndsNobodyAndLosesNothing) {
   EXPECT_TRUE(reaches(store.get(), before + 3));
   // Each in its own time: a pause grows to ten seconds.
   for (const char* name : {"worker-1", "worker-2"}) {
-    const auto end = steady_clock::now() + seconds(30);
-    while (logOf(name).find("the store is back after") == std::string::npos &&
-           steady_clock::now() < end) {
-      std::this_thread::sleep_for(milliseconds(100));
-    }
+    waitFor([&] { return logOf(name).find("the store is back after") != std::string::npos; }, 30);
     EXPECT_THAT(logOf(name), HasSubstr("the store is back after")) << name;
   }
   EXPECT_EQ(revived_, 0u);

@@ -1,33 +1,17 @@
 // allot --context: a run in a cluster, reached through kubectl. Real processes with the accounts
 // that they have there; kubectl is fake_kubectl.py.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "cli/cluster.h"
 #include "store/redis/acl.h"
-#include "tests/results.h"
+#include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-
-const std::string kBin = ALLOT_BIN_DIR;
-const std::string kSource = ALLOT_SOURCE_DIR;
 
 constexpr char kExperiment[] = R"(
 apiVersion: allot.dev/v1alpha1
@@ -57,11 +41,8 @@ std::string toBase64(const std::string& text) {
   return out;
 }
 
-class Cluster : public testing::Test {
+class Cluster : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
   void SetUp() override {
     fs::create_directory(folder_ + "/bin");
     fs::copy(kSource + "/tests/e2e/fake_kubectl.py", folder_ + "/bin/kubectl");
@@ -146,12 +127,11 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
        {"--redis", urlOf("aggregator"), "--experiment", file, "--stay", "--port", "0"},
        {}},
       folder_ + "/aggregator.log");
-  auto worker =
-      ChildProcess::start({kBin + "/allot-worker",
-                           {"--redis", urlOf("worker"), "--experiment", "stay", "--stay", "--model",
-                            kSource + "/experiments/models/recall-7m", "--kv-memory", "128"},
-                           {}},
-                          folder_ + "/worker.log");
+  auto worker = ChildProcess::start({kBin + "/allot-worker",
+                                     {"--redis", urlOf("worker"), "--experiment", "stay", "--stay",
+                                      "--model", kModel, "--kv-memory", "128"},
+                                     {}},
+                                    folder_ + "/worker.log");
   ASSERT_TRUE(aggregator && worker);
   json status;
   for (int i = 0; i < 100 && !(status.is_object() && status["state"] == "finished"); ++i) {
@@ -194,7 +174,7 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
                         "--selector=allot.dev/experiment,app.kubernetes.io/component=store"));
   EXPECT_THAT(sentence(allot({"import", folder_ + "/out"}), 64), HasSubstr(run));  // it is there
   const Output fork = allot({"fork", "--from", "@1", file, "--dir", folder_ + "/fork", "--model",
-                             kSource + "/experiments/models/recall-7m", "--workers", "1"});
+                             kModel, "--workers", "1"});
   EXPECT_EQ(fork.status, 0) << fork.err;
   EXPECT_THAT(fork.err, HasSubstr("fork of run " + run + " at version 1"));
   const std::string path = folder_ + "/bin:/usr/bin:/bin";

@@ -1,27 +1,12 @@
 // allot's command line as a person and a shell meet it: help, mistakes, completion, and what goes
 // to stdout. Real processes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "cli/child_process.h"
+#include "tests/e2e/programs.h"
 #include "tests/readme.h"
-#include "tests/results.h"
 
 namespace allot {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
-
-const std::string kBin = ALLOT_BIN_DIR;
-const std::string kSource = ALLOT_SOURCE_DIR;
 
 constexpr char kSmall[] = R"(
 apiVersion: allot.dev/v1alpha1
@@ -36,9 +21,7 @@ spec:
   evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
 )";
 
-const std::string kAllot = kBin + "/allot";
-
-class CommandLine : public testing::Test {
+class CommandLine : public FolderTest {
  protected:
   Output allot(std::vector<std::string> arguments) const { return run(kAllot, arguments); }
   static Output run(const std::string& program, std::vector<std::string> arguments) {
@@ -69,7 +52,6 @@ class CommandLine : public testing::Test {
     }
     return found;
   }
-  TempFolder temp_;
 };
 
 TEST_F(CommandLine, HelpIsInGroups) {
@@ -173,8 +155,7 @@ TEST_F(CommandLine, TheDocumentOfCommandsIsTheirHelp) {
 
 TEST_F(CommandLine, EveryProgramSaysVersionAndCommit) {
   const std::string version = said({"--version"});
-  EXPECT_THAT(version,
-              testing::MatchesRegex("allot [0-9.]+ \\((commit [0-9a-f]{10,}(-dirty)?|unknown "
+  EXPECT_THAT(version, MatchesRegex("allot [0-9.]+ \\((commit [0-9a-f]{10,}(-dirty)?|unknown "
                                     "commit), .*\\)\n"));
   for (const char* program : {"allot-worker", "allot-aggregator", "allot-calibrate"}) {
     const Output output = run(kBin + "/" + program, {"--version"});
@@ -224,7 +205,7 @@ TEST_F(CommandLine, BashCompletesWhatThereIs) {
 
 TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const std::string file = temp_.write("small.yaml", kSmall);
-  const std::string model = kSource + "/experiments/models/recall-7m";
+  const std::string model = kModel;
   const std::string folder = temp_.path() + "/runs";
 
   const std::string fresh = temp_.path() + "/my.yaml";
@@ -313,8 +294,7 @@ TEST_F(CommandLine, InstalledProgramsFindEachOther) {
   EXPECT_THAT(output.out, HasSubstr("installed " + prefix + "/bin/allot\n"));
   EXPECT_THAT(output.out, HasSubstr(prefix + "/bin is not on your PATH"));
   const Output check =
-      run(prefix + "/bin/allot", {"check", temp_.write("small.yaml", kSmall), "--model",
-                                  kSource + "/experiments/models/recall-7m"});
+      run(prefix + "/bin/allot", {"check", temp_.write("small.yaml", kSmall), "--model", kModel});
   EXPECT_EQ(check.status, 0) << check.err;
   // Again, over the ones that are there.
   EXPECT_EQ(run(kSource + "/run", {"install", "--from", kBin, "--prefix", prefix}).status, 0);

@@ -1,53 +1,25 @@
 // Run control from outside: the commands on a run that goes on, stops, is extended, exported,
 // imported, forked. Real binaries, a real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
-#include "cli/child_process.h"
-#include "tests/results.h"
+#include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-
-const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
-const std::string kExperiment =
-    std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
-
-const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 
 size_t lineCount(const std::string& path) {
   const std::string text = readFile(path);
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-class RunControl : public testing::Test {
+class RunControl : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
-  void TearDown() override {
-    if (HasFailure()) temp_.printLogs();
-  }
-  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
-
   // Few and short prompts.
   static std::vector<std::string> small(const std::string& updates) {
     return {"--set",       "spec.task.contextTokens=192",
@@ -92,7 +64,7 @@ class RunControl : public testing::Test {
     return status.is_object() ? status.value("version", uint64_t{0}) : 0;
   }
   ChildProcess startRun(const std::string& name, const std::string& updates) const {
-    std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};
+    std::vector<std::string> arguments{"run", kRecall, "--dir", dir(name)};
     const auto settings = small(updates);
     arguments.insert(arguments.end(), settings.begin(), settings.end());
     return valueOf(ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log")));
@@ -117,7 +89,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ChildProcess process = startRun("a", "4000");
   ASSERT_TRUE(waitFor([&] { return version("a") >= 3 || process.poll(); }, 120));
   json status = statusOf("a");
-  EXPECT_THAT(status["state"], testing::AnyOf("running", "evaluating"));
+  EXPECT_THAT(status["state"], AnyOf("running", "evaluating"));
   EXPECT_EQ(status["not_progressing"], "");
   EXPECT_EQ(status["max_updates"], 4000);
   EXPECT_EQ(status["workers"].size(), 2u);
@@ -227,7 +199,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   EXPECT_FALSE(fs::exists(dir("c")));
 
   // --- another run from it ---
-  std::vector<std::string> fork{"fork", "--from", dir("a") + "@4", kExperiment, "--dir", dir("f")};
+  std::vector<std::string> fork{"fork", "--from", dir("a") + "@4", kRecall, "--dir", dir("f")};
   const auto settings = small("3");
   fork.insert(fork.end(), settings.begin(), settings.end());
   const Output forked = allot(fork);
@@ -272,7 +244,7 @@ TEST_F(RunControl, AnswersAreShownBesideWhatWasExpected) {
                                              "--set",       "spec.evaluation.budgets=[8]",
                                              "--kv-memory", "256",
                                              "--workers",   "1"};
-  std::vector<std::string> run = {"run", kExperiment, "--dir", dir("a")};
+  std::vector<std::string> run = {"run", kRecall, "--dir", dir("a")};
   run.insert(run.end(), settings.begin(), settings.end());
   said(run);
   // Every wrong answer of the export, and none that is right.
@@ -382,7 +354,7 @@ TEST_F(RunControl, WhatCannotBeIsRefusedInOneSentence) {
   EXPECT_THAT(refused({"status", "x", "--redis-server", "no-such-redis"}),
               HasSubstr("no-such-redis was not found: install redis-server"));
   EXPECT_THAT(refused({"status", "x"}), HasSubstr("there is no run"));
-  EXPECT_THAT(refused({"fork", "--from", "x@y", kExperiment}), HasSubstr("RUN@VERSION"));
+  EXPECT_THAT(refused({"fork", "--from", "x@y", kRecall}), HasSubstr("RUN@VERSION"));
   EXPECT_THAT(refused({"import", "x", "--dir", "y"}), HasSubstr("holds no exported run"));
   EXPECT_THAT(refused({"import", "x"}), HasSubstr("say where to"));
   said({"acl", "--out", "accounts"});

@@ -1,27 +1,14 @@
 // Every experiment in experiments/, as a user runs it, with few and short questions: what is tested
 // is that each runs whole and what it leaves behind, not how well anything answers.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/child_process.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
+#include "tests/e2e/programs.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::HasSubstr;
-
 const std::string kExperiments = std::string(ALLOT_SOURCE_DIR) + "/experiments";
-const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 
 std::vector<std::string> sweeps() {
   std::vector<std::string> names;
@@ -36,11 +23,8 @@ std::vector<std::string> sweeps() {
   return names;
 }
 
-class Experiments : public testing::Test {
+class Experiments : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
   json run(const std::string& name, std::vector<std::string> settings) {
     std::vector<std::string> arguments{
         "run", kExperiments + "/" + name + "/experiment.yaml", "--dir", dir(name), "--kv-memory",
@@ -54,7 +38,6 @@ class Experiments : public testing::Test {
     EXPECT_EQ(output->status, 0) << output->err;
     return json::parse(readFile(dir(name) + "/summary.json"), nullptr, false);
   }
-  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
 };
 
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {

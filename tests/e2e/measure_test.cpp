@@ -1,35 +1,20 @@
 // `allot verify --measure` finds what a worker has made up and what an export's reader has edited.
 // Real binaries, the real model; the liar is a WorkerLoop of this process whose engine decodes
 // nothing.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "core/learning/policy.h"
 #include "store/store.h"
+#include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
 #include "worker/loop/worker_loop.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
-
-const std::string kBin = ALLOT_BIN_DIR;
 const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";
-const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 constexpr char kRun[] = "measured";
 
 // Answers without a model: 1 under "learned" and under a schedule that ends with all its draws, 0
@@ -83,11 +68,8 @@ class LyingEngine final : public EpisodeEngine {
   const v1::Experiment experiment_;
 };
 
-class Measured : public testing::Test {
+class Measured : public FolderTest {
  protected:
-  void TearDown() override {
-    if (HasFailure()) temp_.printLogs();
-  }
   static Output allot(std::vector<std::string> arguments) {
     const auto output = capture({kBin + "/allot", std::move(arguments), {}});
     EXPECT_TRUE(output);
@@ -101,7 +83,6 @@ class Measured : public testing::Test {
     ASSERT_EQ(made.status, 0) << made.out << made.err;
   }
 
-  TempFolder temp_;
   const std::string file_ = temp_.path() + "/experiment.yaml";
   const std::string run_ = temp_.path() + "/run";
   const std::string export_ = temp_.path() + "/export";

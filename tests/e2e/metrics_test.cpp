@@ -1,35 +1,21 @@
 // What the processes of a real run export: real binaries, a real redis-server, the real model,
 // scraped where their target files say. Needs promtool (Debian's prometheus).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "core/telemetry/metric_catalogue.h"
+#include "tests/e2e/programs.h"
 #include "tests/http_get.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
 using test::httpGet;
-using testing::HasSubstr;
-
-const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
-const std::string kExperiment =
-    std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
 
 // One metric of an exposition.
 struct Family {
@@ -77,11 +63,8 @@ size_t seriesIn(const std::string& text) {
   return count;
 }
 
-class RunMetrics : public testing::Test {
+class RunMetrics : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
   void SetUp() override { ASSERT_TRUE(findProgram("promtool")) << "install prometheus"; }
   void TearDown() override {
     run_.reset();
@@ -92,7 +75,7 @@ class RunMetrics : public testing::Test {
   void startRun() {
     auto run = valueOf(
         ChildProcess::start({kAllot,
-                             {"run",         kExperiment,
+                             {"run",         kRecall,
                               "--dir",       folder_ + "/run",
                               "--workers",   "2",
                               "--kv-memory", "256",

@@ -1,45 +1,21 @@
 // `allot run` from outside: real binaries, a real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/child_process.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
+#include "tests/e2e/programs.h"
+#include "tests/store/fake_server.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::HasSubstr;
-
-const std::string kSource = ALLOT_SOURCE_DIR;
-const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
-const std::string kExperiment = kSource + "/experiments/recall-layer-budget/experiment.yaml";
-
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-class AllotRun : public testing::Test {
+class AllotRun : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
-  void TearDown() override {
-    if (HasFailure()) temp_.printLogs();
-  }
-
   // Few and short prompts: what is tested here is not how well is learned.
   static std::vector<std::string> small() {
     return {
@@ -48,7 +24,6 @@ class AllotRun : public testing::Test {
         "--set", "spec.update.episodesPerUpdate=4", "--set",       "spec.evaluation.everyUpdates=3",
         "--set", "spec.evaluation.budgets=[8, 16]", "--kv-memory", "512"};
   }
-  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
 
   static Command command(std::vector<std::string> arguments,
                          const std::vector<std::string>& more = {}) {
@@ -57,7 +32,7 @@ class AllotRun : public testing::Test {
   }
   Output run(const std::string& name, const std::vector<std::string>& more,
              const std::vector<std::string>& settings = small()) {
-    auto arguments = std::vector<std::string>{"run", kExperiment, "--dir", dir(name)};
+    auto arguments = std::vector<std::string>{"run", kRecall, "--dir", dir(name)};
     arguments.insert(arguments.end(), settings.begin(), settings.end());
     return valueOf(capture(command(arguments, more)));
   }
@@ -223,8 +198,8 @@ TEST_F(AllotRun, GoesOnWhenProcessesAreKilled) {
       "--set", "spec.task.heldOutQuestions=32",   "--set",       "spec.update.maxUpdates=40",
       "--set", "spec.update.episodesPerUpdate=4", "--set",       "spec.evaluation.everyUpdates=0",
       "--set", "spec.evaluation.budgets=[8]",     "--kv-memory", "512"};
-  auto arguments = std::vector<std::string>{"run",       kExperiment, "--dir",        dir("a"),
-                                            "--workers", "2",         "--synchronous"};
+  auto arguments = std::vector<std::string>{"run",       kRecall, "--dir",        dir("a"),
+                                            "--workers", "2",     "--synchronous"};
   auto process = valueOf(ChildProcess::start(command(arguments, settings), folder_ + "/out.log"));
   size_t killed = 0;
   for (const char* victim : {"allot-worker", "allot-aggregator", "redis-server"}) {
@@ -254,7 +229,7 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
     return all;
   };
   auto process = valueOf(ChildProcess::start(
-      command({"run", kExperiment, "--dir", dir("a"), "--workers", "1", "--synchronous"},
+      command({"run", kRecall, "--dir", dir("a"), "--workers", "1", "--synchronous"},
               with({"--set", "spec.update.maxUpdates=30"})),
       folder_ + "/out.log"));
   ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 3 || process.poll(); }, 120));
@@ -297,8 +272,7 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndBeginsWithMore) {
 }
 
 TEST_F(AllotRun, TheAggregatorIsSmall) {
-  auto arguments =
-      std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
+  auto arguments = std::vector<std::string>{"run", kRecall, "--dir", dir("a"), "--workers", "1"};
   auto process = valueOf(ChildProcess::start(command(arguments, small()), folder_ + "/out.log"));
   long peak_kib = 0;
   while (!process.poll()) {
@@ -321,8 +295,7 @@ TEST_F(AllotRun, TheAggregatorIsSmall) {
 TEST_F(AllotRun, ThePageShowsTheRun) {
   auto settings = small();
   settings.insert(settings.end(), {"--set", "spec.update.maxUpdates=4000"});
-  auto arguments =
-      std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
+  auto arguments = std::vector<std::string>{"run", kRecall, "--dir", dir("a"), "--workers", "1"};
   auto process = valueOf(ChildProcess::start(command(arguments, settings), folder_ + "/out.log"));
   ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process.poll(); }, 120));
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGSTOP);
@@ -372,21 +345,21 @@ TEST_F(BadInput, Experiments) {
   expectRefused({folder_ + "/none.yaml"}, "none.yaml: cannot be read");
   write(folder_ + "/broken.yaml", "spec: [1, 2\nfoo");
   expectRefused({folder_ + "/broken.yaml"}, "broken.yaml:");
-  expectRefused({kExperiment, "--set", "spec.polcy.totalBudget=3"}, "did you mean");
-  expectRefused({kExperiment, "--set", "spec.policy.totalBudget=eight"}, "spec.policy.totalBudget");
-  expectRefused({kExperiment, "--set", "spec.policy.totalBudget=0"}, "out of range 1..1000000");
-  expectRefused({kExperiment, "--set", "spec.policy.minPerLayer=2"}, "minPerLayer");
-  expectRefused({kExperiment, "--set", "spec.task.contextTokens=16"}, "spec.task.contextTokens");
-  expectRefused({kExperiment, "--set", "spec.task.contextTokens=9000"}, "8192 positions");
-  expectRefused({kExperiment, "--set", "spec.model.path=no/such/folder"}, "spec.model.path");
+  expectRefused({kRecall, "--set", "spec.polcy.totalBudget=3"}, "did you mean");
+  expectRefused({kRecall, "--set", "spec.policy.totalBudget=eight"}, "spec.policy.totalBudget");
+  expectRefused({kRecall, "--set", "spec.policy.totalBudget=0"}, "out of range 1..1000000");
+  expectRefused({kRecall, "--set", "spec.policy.minPerLayer=2"}, "minPerLayer");
+  expectRefused({kRecall, "--set", "spec.task.contextTokens=16"}, "spec.task.contextTokens");
+  expectRefused({kRecall, "--set", "spec.task.contextTokens=9000"}, "8192 positions");
+  expectRefused({kRecall, "--set", "spec.model.path=no/such/folder"}, "spec.model.path");
   expectRefused({folder_}, "is a folder; name the experiment file in it");
-  expectRefused({kExperiment, "--set", "spec.model.chatTemplate=qwen2"}, "has no effect");
-  expectRefused({kExperiment, "--set", "spec.policy.minPerLayer=1"}, "nothing is left to learn");
+  expectRefused({kRecall, "--set", "spec.model.chatTemplate=qwen2"}, "has no effect");
+  expectRefused({kRecall, "--set", "spec.policy.minPerLayer=1"}, "nothing is left to learn");
 }
 
 TEST_F(BadInput, Models) {
   const std::string model = modelCopy();
-  const auto use = std::vector<std::string>{kExperiment, "--model", model};
+  const auto use = std::vector<std::string>{kRecall, "--model", model};
   const std::string config = readFile(model + "/config.json");
   const std::string weights = readFile(model + "/model.safetensors");
   const std::string tokenizer = readFile(model + "/tokenizer.json");
@@ -416,25 +389,20 @@ TEST_F(BadInput, Models) {
 }
 
 TEST_F(BadInput, Surroundings) {
-  expectRefused({kExperiment, "--redis-server", "no-such-redis"}, "install redis-server");
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  expectRefused({kRecall, "--redis-server", "no-such-redis"}, "install redis-server");
+  int number = 0;
+  const int fd = test::boundSocket(&number);
   ASSERT_EQ(listen(fd, 1), 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  const std::string port = std::to_string(ntohs(address.sin_port));
-  expectRefused({kExperiment, "--port", port}, "port " + port + " on 127.0.0.1 is taken");
+  const std::string port = std::to_string(number);
+  expectRefused({kRecall, "--port", port}, "port " + port + " on 127.0.0.1 is taken");
   close(fd);
 
   // A file stands where the folder should be: not even root can write there.
   write(folder_ + "/file", "x");
-  const auto output = valueOf(capture(command({"run", kExperiment, "--dir", folder_ + "/file/x"})));
+  const auto output = valueOf(capture(command({"run", kRecall, "--dir", folder_ + "/file/x"})));
   EXPECT_EQ(output.status, 64);
   EXPECT_THAT(output.err, HasSubstr("cannot write to " + folder_ + "/file/x"));
-  expectRefused({kExperiment, "--resume"}, "holds no run to resume");
+  expectRefused({kRecall, "--resume"}, "holds no run to resume");
 }
 
 // Before weights are looked for: this model has none.
@@ -442,7 +410,7 @@ TEST_F(BadInput, ProgramsOfAModelWithoutLeaveOrSandbox) {
   const std::string model = modelCopy();
   fs::remove(model + "/model.safetensors");
   std::vector<std::string> run = {
-      kExperiment, "--model", model, "--set",
+      kRecall, "--model", model, "--set",
       "spec.task={suite: humaneval, path: " + kSource + "/tests/worker/humaneval/problems.jsonl}"};
   expectRefused(run, "--allow-code-execution (of `allot run` or allot-worker) lets workers do so");
   run.emplace_back("--allow-code-execution");

@@ -1,36 +1,22 @@
 // Aggregator and workers as they run in a cluster: they find their run by the experiment's name,
 // stay at its end, take up edits of the file, and leave in good order on SIGTERM. Real binaries, a
 // real redis-server, the real model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "core/ulid.h"
+#include "tests/e2e/programs.h"
 #include "tests/http_get.h"
-#include "tests/results.h"
 #include "tests/store/redis_server.h"
-#include "tests/temp_folder.h"
-#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
-
-const std::string kBin = ALLOT_BIN_DIR;
-const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 
 // Few and short prompts; two episodes an update.
 struct Settings {
@@ -62,18 +48,14 @@ std::string yamlOf(const Settings& s) {
          "[s2anta-sys]}\n";
 }
 
-class Stay : public testing::Test {
+class Stay : public FolderTest {
  protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-
   void SetUp() override { write(yamlOf({})); }
   void TearDown() override {
     processes_.clear();
     if (HasFailure()) temp_.printLogs();
   }
 
-  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
   // As a ConfigMap's mount does it: at once.
   void write(const std::string& yaml) const {
     std::ofstream(dir("next.yaml")) << yaml;
@@ -101,6 +83,10 @@ class Stay : public testing::Test {
   Output allot(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--redis", server_.url()});
     return valueOf(capture({kBin + "/allot", std::move(arguments), {}}));
+  }
+  // Waits until a file holds a text.
+  bool says(const std::string& file, const std::string& text, int seconds) const {
+    return waitFor([&] { return readFile(dir(file)).find(text) != std::string::npos; }, seconds);
   }
   json status() const {
     const Output output = allot({"status", "--json"});
@@ -203,8 +189,7 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   // Nor does a new process mind, which goes on with the run as it is stored.
   aggregator->signal(SIGTERM);
   EXPECT_EQ(aggregator->waitFor(seconds(20)).value_or(-1), 0);
-  EXPECT_THAT(readFile(dir("out/history.jsonl")),
-              testing::Not(HasSubstr("\"learning_rate\":0.01,")));
+  EXPECT_THAT(readFile(dir("out/history.jsonl")), Not(HasSubstr("\"learning_rate\":0.01,")));
   const json run = status()["run_id"];
   aggregator = &startAggregator("again");
   ASSERT_TRUE(waitFor([&] { return version() > before + 3; }, 30));
@@ -245,9 +230,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   Settings mended;
   mended.model = kModel;
   write(yamlOf(mended));
-  ASSERT_TRUE(waitFor(
-      [&] { return readFile(dir("aggregator.log")).find("begins anew") != std::string::npos; },
-      10));
+  ASSERT_TRUE(says("aggregator.log", "begins anew", 10));
   EXPECT_EQ(refusedEdit(), "");
   EXPECT_EQ(allot({"pause"}).status, 0);
   ChildProcess& worker = start("allot-worker", "worker", plain);
@@ -256,11 +239,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   // One that has loaded the model takes up what is edited then, without loading it again.
   mended.budget = 16;
   write(yamlOf(mended));
-  ASSERT_TRUE(waitFor(
-      [&] {
-        return readFile(dir("worker.log")).find("another experiment now") != std::string::npos;
-      },
-      10));
+  ASSERT_TRUE(says("worker.log", "another experiment now", 10));
   EXPECT_EQ(allot({"resume"}).status, 0);
   ASSERT_TRUE(waitFor([&] { return version() >= 2; }, 60));
   EXPECT_EQ(status()["run_id"], run);
@@ -272,8 +251,8 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   mended.budget = 8;
   write(yamlOf(mended));
   ASSERT_TRUE(waitFor([&] { return !refusedEdit().empty(); }, 10));
-  EXPECT_THAT(refusedEdit(), testing::AllOf(HasSubstr("cannot change from 16 to 8"),
-                                            HasSubstr(" episodes"), HasSubstr("allot fork")));
+  EXPECT_THAT(refusedEdit(), AllOf(HasSubstr("cannot change from 16 to 8"), HasSubstr(" episodes"),
+                                   HasSubstr("allot fork")));
 }
 
 TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
@@ -300,11 +279,7 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
 
   EXPECT_EQ(allot({"extend", "--updates", "2"}).status, 0);
   ASSERT_TRUE(waitFor([&] { return version() == 4 && stateNow() == "finished"; }, 60));
-  ASSERT_TRUE(waitFor(
-      [&] {
-        return readFile(dir("out/history.jsonl")).find("\"version\":\"4\"") != std::string::npos;
-      },
-      10));
+  ASSERT_TRUE(says("out/history.jsonl", "\"version\":\"4\"", 10));
   EXPECT_EQ(allot({"verify"}).status, 0);
 
   // Another run of that name: the worker, model loaded, works for it.

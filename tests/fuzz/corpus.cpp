@@ -63,7 +63,7 @@ void makeResults(const Maker& maker, size_t number) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const PreparedRun& run = preparedRun(number);
   const v1::EpisodeResult good = goodResult(run);
-  const auto changed = [&](const char* name, auto change, bool repaired) {
+  const auto changed = [&](const char* name, bool repaired, auto change) {
     v1::EpisodeResult result = good;
     change(result);
     if (repaired) repair(run, &result);
@@ -75,39 +75,23 @@ void makeResults(const Maker& maker, size_t number) {
   maker.write(Kind::kInjected, number, "injected", bytes);
   maker.write(Kind::kInjected, number, "cut", bytes.substr(0, bytes.size() / 2));
   maker.write(Kind::kInjected, number, "bytes", "\xff\xff\xff\x01");
-  changed(
-      "reward-nan", [](auto& r) { r.set_reward(kNan); }, false);
-  changed(
-      "score-nan", [](auto& r) { r.mutable_scores(0)->set_score(kNan); }, true);
-  changed(
-      "score-large", [](auto& r) { r.mutable_scores(0)->set_score(1.5); }, true);
-  changed(
-      "future", [](auto& r) { r.set_policy_version(2); }, false);
-  changed(
-      "older", [](auto& r) { r.set_policy_version(0); }, true);
-  changed(
-      "ticket", [](auto& r) { r.set_ticket(UINT64_MAX); }, true);
-  changed(
-      "sum", [](auto& r) { r.set_schedule(0, r.schedule(0) + 1); }, true);
-  changed(
-      "overflow",
-      [](auto& r) {
-        r.set_schedule(1, r.schedule(0) + r.schedule(1) + 1);
-        r.set_schedule(0, UINT32_MAX);  // the same sum in 32 bits
-      },
-      true);
-  changed(
-      "long", [](auto& r) { r.add_schedule(0); }, true);
-  changed(
-      "short", [](auto& r) { r.mutable_scores()->RemoveLast(); }, true);
-  changed(
-      "question", [](auto& r) { r.mutable_scores(1)->set_question(99); }, false);
-  changed(
-      "seconds", [](auto& r) { r.set_seconds(-1); }, false);
-  changed(
-      "log-probability", [](auto& r) { r.set_behaviour_log_prob(kNan); }, false);
-  changed(
-      "no-name", [](auto& r) { r.set_result_id(std::string(300, 'n')); }, false);
+  changed("reward-nan", false, [](auto& r) { r.set_reward(kNan); });
+  changed("score-nan", true, [](auto& r) { r.mutable_scores(0)->set_score(kNan); });
+  changed("score-large", true, [](auto& r) { r.mutable_scores(0)->set_score(1.5); });
+  changed("future", false, [](auto& r) { r.set_policy_version(2); });
+  changed("older", true, [](auto& r) { r.set_policy_version(0); });
+  changed("ticket", true, [](auto& r) { r.set_ticket(UINT64_MAX); });
+  changed("sum", true, [](auto& r) { r.set_schedule(0, r.schedule(0) + 1); });
+  changed("overflow", true, [](auto& r) {
+    r.set_schedule(1, r.schedule(0) + r.schedule(1) + 1);
+    r.set_schedule(0, UINT32_MAX);  // the same sum in 32 bits
+  });
+  changed("long", true, [](auto& r) { r.add_schedule(0); });
+  changed("short", true, [](auto& r) { r.mutable_scores()->RemoveLast(); });
+  changed("question", false, [](auto& r) { r.mutable_scores(1)->set_question(99); });
+  changed("seconds", false, [](auto& r) { r.set_seconds(-1); });
+  changed("log-probability", false, [](auto& r) { r.set_behaviour_log_prob(kNan); });
+  changed("no-name", false, [](auto& r) { r.set_result_id(std::string(300, 'n')); });
 }
 
 void makeEvaluations(const Maker& maker, size_t number) {

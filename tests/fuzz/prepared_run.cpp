@@ -1,6 +1,7 @@
 #include "tests/fuzz/prepared_run.h"
 
 #include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/text_format.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
@@ -111,6 +112,11 @@ PreparedRun prepare(size_t number) {
   return run;
 }
 
+// Sets a message to what a text in protobuf's own format says.
+void set(google::protobuf::Message* message, const std::string& text) {
+  require(google::protobuf::TextFormat::ParseFromString(text, message), "no such field: " + text);
+}
+
 // The second one of this measure.
 const v1::EvaluationUnit& unitOf(const PreparedRun& run, const char* measure) {
   const v1::EvaluationUnit* found = nullptr;
@@ -168,24 +174,13 @@ v1::EvaluationResult goodFidelity(const PreparedRun& run) {
   *result.mutable_unit() = unitOf(run, "fidelity");
   for (uint32_t layer = 0; layer < 2; ++layer) {
     v1::FidelityCell& cell = *result.add_fidelity();
+    set(&cell,
+        "support: 3 states: 20 relative_error: 10 relative_error_squared: 6 cosine: 15 "
+        "squared_error: 7 estimated_error: 9 estimated_states: 20 exceeded: 2 draws: 160 "
+        "unique_rows: 100 dense_rows: 1000 effective_sample_size: 90");
     cell.set_layer(layer);
-    cell.set_support(3);
-    cell.set_states(20);
-    cell.set_relative_error(10);
-    cell.set_relative_error_squared(6);
-    cell.set_cosine(15);
-    cell.set_squared_error(7);
-    cell.set_estimated_error(9);
-    cell.set_estimated_states(20);
-    cell.set_exceeded(2);
-    cell.set_draws(160);
-    cell.set_unique_rows(100);
-    cell.set_dense_rows(1000);
-    cell.set_effective_sample_size(90);
   }
-  v1::AgreementCell& agreement = *result.add_agreement();
-  agreement.set_steps(12);
-  agreement.set_agreed(11);
+  set(result.add_agreement(), "steps: 12 agreed: 11");
   result.set_seconds(1.5);
   return result;
 }
@@ -193,11 +188,8 @@ v1::EvaluationResult goodFidelity(const PreparedRun& run) {
 v1::EvaluationResult goodEvaluation(const PreparedRun& run) {
   v1::EvaluationResult result;
   *result.mutable_unit() = unitOf(run, "accuracy");
-  result.mutable_counts()->set_unique_rows(30);
-  result.mutable_counts()->set_dense_rows(300);
-  result.mutable_counts()->set_key_bytes(400);
-  result.mutable_counts()->set_value_bytes(80);
-  result.mutable_counts()->set_dense_bytes(900);
+  set(result.mutable_counts(),
+      "unique_rows: 30 dense_rows: 300 key_bytes: 400 value_bytes: 80 dense_bytes: 900");
   for (uint32_t i = 0; i < result.unit().question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(result.unit().first_question() + i);

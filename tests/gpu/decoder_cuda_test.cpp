@@ -1,12 +1,8 @@
 // The decoder on a GPU beside the one on the CPU: the same model gives the same logits, and a row's
 // bits do not depend on its batch.
 #include <cuda_runtime_api.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "allot/kernels/cuda_decode.h"
@@ -96,21 +92,14 @@ TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
               kPromptTolerance);
     // From the second token on by steps, which round keys before they are attended to on both
     // sides.
-    auto expected = cpu->prefill({ids[0]}), begun = gpu->prefill({ids[0]});
-    ASSERT_TRUE(expected && begun);
-    Sequence on_cpu(cpu.get(), *expected, 1, SampleSchedule(2, kAll));
-    Sequence on_gpu(gpu.get(), *begun, 1, SampleSchedule(2, kAll));
     Ids tokens(ids.begin() + 1, ids.end());
     for (const int32_t token : golden["tokens"].get<Ids>()) tokens.push_back(token);
-    for (const int32_t token : tokens) {
-      std::vector<kernels::RowStatistics> wanted(1), made(1);
-      const auto should = feed(cpu.get(), {&on_cpu}, {token}, "dense", &wanted);
-      const auto is = feed(gpu.get(), {&on_gpu}, {token}, "dense", &made);
-      ASSERT_LE(largestGap(is, should), kStepTolerance);
-      EXPECT_EQ(made[0].dense_rows, wanted[0].dense_rows);
-      EXPECT_EQ(made[0].group_rows, wanted[0].group_rows);
-      EXPECT_EQ(made[0].dense_bytes, wanted[0].dense_bytes);
-    }
+    expectSameSteps(cpu.get(), gpu.get(), {ids[0]}, tokens, SampleSchedule(2, kAll), {"dense"},
+                    [](const auto& made, const auto& wanted) {
+                      EXPECT_EQ(made.dense_rows, wanted.dense_rows);
+                      EXPECT_EQ(made.group_rows, wanted.group_rows);
+                      EXPECT_EQ(made.dense_bytes, wanted.dense_bytes);
+                    });
   }
 }
 
@@ -118,25 +107,14 @@ TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
 TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
   const auto cpu = load(Device::kCpu);
   for (const auto& [ids, answer] : goldenCases()) {
-    auto expected = cpu->prefill(ids);
-    auto prompt = gpu_->prefill(ids);
-    ASSERT_TRUE(expected && prompt);
-    Sequence on_cpu(cpu.get(), *expected, 1, SampleSchedule(8, kAll));
-    Sequence on_gpu(gpu_.get(), *prompt, 1, SampleSchedule(8, kAll));
-    for (const int32_t token : answer) {
-      const std::string method = on_cpu.made % 2 == 0 ? "dense" : "s2anta-sys";
-      std::vector<kernels::RowStatistics> wanted(1), made(1);
-      const auto a = feed(cpu.get(), {&on_cpu}, {token}, method, &wanted);
-      const auto b = feed(gpu_.get(), {&on_gpu}, {token}, method, &made);
-      EXPECT_LE(largestGap(a, b), kStepTolerance);
-      EXPECT_EQ(made[0].draws, wanted[0].draws);
-      EXPECT_EQ(made[0].unique_rows, wanted[0].unique_rows);
-      EXPECT_EQ(made[0].group_rows, wanted[0].group_rows);
-      EXPECT_EQ(made[0].dense_rows, wanted[0].dense_rows);
-      EXPECT_EQ(made[0].dense_bytes, wanted[0].dense_bytes);
-    }
-    cpu->release(&*expected);
-    gpu_->release(&*prompt);
+    expectSameSteps(cpu.get(), gpu_.get(), ids, answer, SampleSchedule(8, kAll),
+                    {"dense", "s2anta-sys"}, [](const auto& made, const auto& wanted) {
+                      EXPECT_EQ(made.draws, wanted.draws);
+                      EXPECT_EQ(made.unique_rows, wanted.unique_rows);
+                      EXPECT_EQ(made.group_rows, wanted.group_rows);
+                      EXPECT_EQ(made.dense_rows, wanted.dense_rows);
+                      EXPECT_EQ(made.dense_bytes, wanted.dense_bytes);
+                    });
   }
 }
 
@@ -178,20 +156,10 @@ TEST_F(DecoderCuda, MeansOfValuesGiveTheLogitsOfTheCpu) {
   ASSERT_TRUE(cpu && gpu);
   const SampleSchedule some{kAll, 0, kAll, kAll, 0, kAll, 0, kAll};
   for (const auto& [ids, answer] : goldenCases()) {
-    auto expected = cpu->prefill(ids);
-    auto prompt = gpu->prefill(ids);
-    ASSERT_TRUE(expected && prompt);
-    Sequence on_cpu(cpu.get(), *expected, 1, some);
-    Sequence on_gpu(gpu.get(), *prompt, 1, some);
-    for (const int32_t token : answer) {
-      std::vector<kernels::RowStatistics> wanted(1), made(1);
-      const auto a = feed(cpu.get(), {&on_cpu}, {token}, "s2anta-sys", &wanted);
-      const auto b = feed(gpu.get(), {&on_gpu}, {token}, "s2anta-sys", &made);
-      EXPECT_LE(largestGap(a, b), kStepTolerance);
-      EXPECT_EQ(made[0].value_bytes, wanted[0].value_bytes);
-    }
-    cpu->release(&*expected);
-    gpu->release(&*prompt);
+    expectSameSteps(cpu.get(), gpu.get(), ids, answer, some, {"s2anta-sys"},
+                    [](const auto& made, const auto& wanted) {
+                      EXPECT_EQ(made.value_bytes, wanted.value_bytes);
+                    });
   }
 }
 
@@ -218,8 +186,7 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
     Ids tokens;
     for (size_t i = 0; i < 70; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, all, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       for (auto* list : {&together, &alone}) {
         list->push_back(std::make_unique<Sequence>(gpu_.get(), prompts[i % prompts.size()],
                                                    static_cast<uint32_t>(i), schedule));
@@ -308,10 +275,10 @@ TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
       double sum = 0;
       for (int64_t k = 0; k < shape.inner; ++k) {
         const auto weight = shape.transposed ? column * shape.inner + k : k * shape.outer + column;
-        sum += static_cast<double>(in[static_cast<size_t>(row * shape.inner + k)]) *
-               static_cast<double>(weights[static_cast<size_t>(weight)]);
+        sum +=
+            static_cast<double>(in[row * shape.inner + k]) * static_cast<double>(weights[weight]);
       }
-      EXPECT_NEAR(all[static_cast<size_t>(at)], sum, 1e-3) << row << ", " << column;
+      EXPECT_NEAR(all[at], sum, 1e-3) << row << ", " << column;
     }
     for (void* memory : {on_in, on_weights, out}) cudaFree(memory);
   }
@@ -345,7 +312,7 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
           others.push_back(looked_at[i].get());
           places.push_back(rows.back()->made);
         }
-        const Ids fed(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+        const Ids fed(tokens.begin(), tokens.begin() + count);
         std::vector<kernels::RowStatistics> statistics(count), expected(count);
         const auto logits = feed(gpu_.get(), others, fed, method, &expected);
         const auto made =

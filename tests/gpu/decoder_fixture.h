@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +30,8 @@ constexpr float kChosenTolerance = 2.5e-1f;
 using Ids = std::vector<int32_t>;
 
 inline std::vector<std::pair<Ids, Ids>> goldenCases() {
-  std::ifstream file(kRecall7m + "/golden.json");
-  const auto golden = nlohmann::json::parse(file);
   std::vector<std::pair<Ids, Ids>> cases;
-  for (const auto& one : golden["logits"]) {
+  for (const auto& one : goldenLogits()) {
     cases.emplace_back(one["prompt_ids"].get<Ids>(), one["answer_ids"].get<Ids>());
   }
   return cases;
@@ -66,7 +63,7 @@ struct Sequence {
     KvPool& pool = decoder_.pool();
     const size_t shared = static_cast<size_t>(length) / static_cast<size_t>(pool.pageSize());
     own = *pool.allocate(pool.pagesFor(static_cast<size_t>(length) + 200) - shared);
-    pages.assign(prompt.pages.begin(), prompt.pages.begin() + static_cast<std::ptrdiff_t>(shared));
+    pages.assign(prompt.pages.begin(), prompt.pages.begin() + shared);
     if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own[0]);
     pages.insert(pages.end(), own.begin(), own.end());
   }
@@ -123,13 +120,32 @@ inline float largestGap(const std::vector<float>& a, const std::vector<float>& b
   return gap;
 }
 
+// Feeds the same tokens on both sides, the methods by turns, and compares logits, and the counts
+// of each step by `compare`.
+inline void expectSameSteps(
+    Decoder* cpu, Decoder* gpu, const Ids& ids, const Ids& tokens, const SampleSchedule& schedule,
+    const std::vector<std::string>& methods,
+    const std::function<void(const kernels::RowStatistics& made,
+                             const kernels::RowStatistics& wanted)>& compare) {
+  auto expected = valueOf(cpu->prefill(ids)), prompt = valueOf(gpu->prefill(ids));
+  Sequence on_cpu(cpu, expected, 1, schedule), on_gpu(gpu, prompt, 1, schedule);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string& method = methods[i % methods.size()];
+    std::vector<kernels::RowStatistics> wanted(1), made(1);
+    const auto should = feed(cpu, {&on_cpu}, {tokens[i]}, method, &wanted);
+    const auto is = feed(gpu, {&on_gpu}, {tokens[i]}, method, &made);
+    ASSERT_LE(largestGap(is, should), kStepTolerance) << method << ", step " << i;
+    compare(made[0], wanted[0]);
+  }
+  cpu->release(&expected);
+  gpu->release(&prompt);
+}
+
 class DecoderCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
+    requireGpu(cudaUnavailable());
+    if (IsSkipped() || HasFatalFailure()) return;
     gpu_ = load(Device::kCuda);
     ASSERT_TRUE(gpu_);
   }

@@ -1,11 +1,5 @@
 // A decoder on a GPU whose memory is full, and prompts that come back from the host.
 #include <cuda_runtime_api.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "tests/gpu/decoder_fixture.h"
 #include "tests/results.h"

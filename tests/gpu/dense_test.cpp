@@ -1,7 +1,6 @@
 // Exact attention on the GPU, against double precision and against what a kernel that keeps one
 // 16-bit number where these keep two would make of the same inputs.
 #include <cmath>
-#include <cstdlib>
 
 #include "tests/gpu/reference.h"
 #include "tests/kernels/recall_states.h"
@@ -40,29 +39,26 @@ Reference referenceOf(const Cache& cache, Element element, int row, int head) {
 
 void expectDense(const Cache& cache, Element element, const Cache::Result& run) {
   const int heads = cache.shape.heads, dim = cache.shape.head_dim;
-  for (int r = 0; r < cache.rows(); ++r) {
-    for (int h = 0; h < heads; ++h) {
-      SCOPED_TRACE("n " + std::to_string(cache.lengths[r]) + ", head " + std::to_string(h));
-      const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
-      if (cache.lengths[r] == 0) {
-        for (int d = 0; d < dim; ++d) ASSERT_EQ(out[d], 0.0f);
-        continue;
-      }
-      const auto [exact, rounded] = referenceOf(cache, element, r, h);
-      double error = 0, norm = 0, largest = 0, usual = 0, usual_largest = 0;
-      for (int d = 0; d < dim; ++d) {
-        const double e = out[d] - exact[d], u = rounded[d] - exact[d];
-        error += e * e, usual += u * u, norm += exact[d] * exact[d];
-        largest = std::max(std::isnan(e) ? INFINITY : std::fabs(e), largest);
-        usual_largest = std::max(std::fabs(u), usual_largest);
-      }
-      error = std::sqrt(error), usual = std::sqrt(usual), norm = std::sqrt(norm);
-      // One key's output is exact in 16 bits, too.
-      ASSERT_LE(error, 2 * usual + 2e-5 * norm);
-      ASSERT_LE(largest, 2 * usual_largest + 2e-5 * norm);
-      ASSERT_LE(error, tightBound(element) * norm);
+  forEachHead(cache, [&](int r, int h) {
+    const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
+    if (cache.lengths[r] == 0) {
+      for (int d = 0; d < dim; ++d) ASSERT_EQ(out[d], 0.0f);
+      return;
     }
-  }
+    const auto [exact, rounded] = referenceOf(cache, element, r, h);
+    double error = 0, norm = 0, largest = 0, usual = 0, usual_largest = 0;
+    for (int d = 0; d < dim; ++d) {
+      const double e = out[d] - exact[d], u = rounded[d] - exact[d];
+      error += e * e, usual += u * u, norm += exact[d] * exact[d];
+      largest = std::max(std::isnan(e) ? INFINITY : std::fabs(e), largest);
+      usual_largest = std::max(std::fabs(u), usual_largest);
+    }
+    error = std::sqrt(error), usual = std::sqrt(usual), norm = std::sqrt(norm);
+    // One key's output is exact in 16 bits, too.
+    ASSERT_LE(error, 2 * usual + 2e-5 * norm);
+    ASSERT_LE(largest, 2 * usual_largest + 2e-5 * norm);
+    ASSERT_LE(error, tightBound(element) * norm);
+  });
   expectLse(cache, run, kDense);
 }
 
@@ -118,13 +114,11 @@ TEST_F(Dense, FlatAndPeakedScores) {
       cache.scale = scale * sharpness;
       const GpuResult run = gpu.run(kDense);
       const double share = std::max(1.0f, sharpness);  // an error of scores grows with them
-      for (int r = 0; r < cache.rows(); ++r) {
-        for (int h = 0; h < cache.shape.heads; ++h) {
-          const auto at = (static_cast<size_t>(r) * cache.shape.heads + h) * cache.shape.head_dim;
-          EXPECT_LE(relativeDistance(&run.out[at], cache.exact(r, h).data(), cache.shape.head_dim),
-                    share * tightBound(layout.element));
-        }
-      }
+      forEachHead(cache, [&](int r, int h) {
+        const auto at = (static_cast<size_t>(r) * cache.shape.heads + h) * cache.shape.head_dim;
+        EXPECT_LE(relativeDistance(&run.out[at], cache.exact(r, h).data(), cache.shape.head_dim),
+                  share * tightBound(layout.element));
+      });
       expectLse(cache, run, kDense);
     }
   }
@@ -174,8 +168,7 @@ TEST_F(Dense, RecordedStates) {
     const size_t width = size_t{block.heads} * block.head_dim;
     cache.keys[0].assign(block.keys.begin(), block.keys.begin() + cache.keys[0].size());
     cache.values[0].assign(block.values.begin(), block.values.begin() + cache.values[0].size());
-    cache.queries.assign(block.queries.end() - static_cast<std::ptrdiff_t>(width),
-                         block.queries.end());
+    cache.queries.assign(block.queries.end() - width, block.queries.end());
     cache.write();
     Gpu gpu(cache, layout.element);
     expectDense(cache, layout.element, gpu.run(kDense));

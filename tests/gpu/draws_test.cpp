@@ -30,21 +30,16 @@ void setBudgets(Cache* cache, int turn) {
 }
 
 void expectSameDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method) {
-  const int heads = cache.shape.heads;
-  for (int r = 0; r < cache.rows(); ++r) {
-    for (int h = 0; h < heads; ++h) {
-      SCOPED_TRACE("n " + std::to_string(cache.lengths[r]) + ", S " +
-                   std::to_string(cache.budgets[r]) + ", head " + std::to_string(h));
-      const Selection chosen = cpuSelection(method, cache, r, h);
-      const HeadDraws& drawn = run.draws[r * heads + h];
-      ASSERT_EQ(countsOf(drawn, cache.lengths[r]), countsOf(chosen, cache.lengths[r]));
-      std::vector<double> weights(cache.lengths[r]);
-      for (size_t i = 0; i < drawn.keys.size(); ++i) weights[drawn.keys[i]] += drawn.weights[i];
-      for (size_t i = 0; i < chosen.rows.size(); ++i) {
-        ASSERT_NEAR(weights[chosen.rows[i]], chosen.weights[i], 2e-6 * (1 + chosen.weights[i]));
-      }
+  forEachHead(cache, [&](int r, int h) {
+    const Selection chosen = cpuSelection(method, cache, r, h);
+    const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];
+    ASSERT_EQ(countsOf(drawn, cache.lengths[r]), countsOf(chosen, cache.lengths[r]));
+    std::vector<double> weights(cache.lengths[r]);
+    for (size_t i = 0; i < drawn.keys.size(); ++i) weights[drawn.keys[i]] += drawn.weights[i];
+    for (size_t i = 0; i < chosen.rows.size(); ++i) {
+      ASSERT_NEAR(weights[chosen.rows[i]], chosen.weights[i], 2e-6 * (1 + chosen.weights[i]));
     }
-  }
+  });
 }
 
 // Rows of the CPU's result whose bytes are those of a cache of 16 bits: float32 ones are twice as
@@ -71,8 +66,7 @@ TEST_P(Draws, AreTheCpusWhereWeightsArePowersOfTwo) {
         gpu.load();
         const GpuResult run = gpu.run(method);
         expectSameDraws(cache, run, method);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         if (turn < 2) expectCpuStatistics(cache, run, method);
         if (HasFailure()) return;  // the rest would say the same
       }
@@ -109,25 +103,22 @@ bool systematic(const MethodOptions& m) {
 double mayMove(double expected) { return 2 + 1.25 * expected + 5 * std::sqrt(expected); }
 
 void expectNearlySameDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method) {
-  const int heads = cache.shape.heads;
-  for (int r = 0; r < cache.rows(); ++r) {
-    for (int h = 0; h < heads; ++h) {
-      SCOPED_TRACE("n " + std::to_string(cache.lengths[r]) + ", S " +
-                   std::to_string(cache.budgets[r]) + ", head " + std::to_string(h));
-      const Selection chosen = cpuSelection(method, cache, r, h);
-      const auto cpu = countsOf(chosen, cache.lengths[r]);
-      const auto gpu = countsOf(run.draws[r * heads + h], cache.lengths[r]);
-      ASSERT_EQ(run.draws[r * heads + h].keys.size(), chosen.draws);
-      EXPECT_LE(movedDraws(gpu, cpu), mayMove(expectedMoves(method, cache, r, h)));
-      for (size_t j = 0; systematic(method) && j < cpu.size(); ++j) {
-        ASSERT_LE(std::abs(static_cast<int>(gpu[j]) - static_cast<int>(cpu[j])), 1) << j;
-      }
+  forEachHead(cache, [&](int r, int h) {
+    const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];
+    const Selection chosen = cpuSelection(method, cache, r, h);
+    const auto cpu = countsOf(chosen, cache.lengths[r]), gpu = countsOf(drawn, cache.lengths[r]);
+    ASSERT_EQ(drawn.keys.size(), chosen.draws);
+    EXPECT_LE(movedDraws(gpu, cpu), mayMove(expectedMoves(method, cache, r, h)));
+    for (size_t j = 0; systematic(method) && j < cpu.size(); ++j) {
+      ASSERT_LE(std::abs(static_cast<int>(gpu[j]) - static_cast<int>(cpu[j])), 1) << j;
     }
-  }
+  });
 }
 
 TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
-  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
+  if (method.largest_remainder)
+    GTEST_SKIP()
+        << "needs a method without largest-remainder rounding, which moves draws between tiles";
   for (const Layout& layout : kLayouts) {
     Cache cache = hostCache(layout, {2, 16, 17, 255, 256, 257, 1000, 2100}, 23);
     const float scale = cache.scale;
@@ -139,8 +130,7 @@ TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
       gpu.load();
       const GpuResult run = gpu.run(method);
       expectNearlySameDraws(cache, run, method);
-      expectOutputsFollowDraws(cache, run, method);
-      expectStatisticsFollowDraws(cache, run, method, layout.element);
+      expectFollowsDraws(cache, run, method, layout.element);
       expectLse(cache, run, method);
       if (HasFailure()) return;
     }
@@ -148,15 +138,16 @@ TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
 }
 
 TEST_P(Draws, AreNearlyTheCpusInALongRow) {
-  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
+  if (method.largest_remainder)
+    GTEST_SKIP()
+        << "needs a method without largest-remainder rounding, which moves draws between tiles";
   const Layout layout{Element::kBFloat16, 128, 16, 2, 1};
   Cache cache = hostCache(layout, {33000, 4099}, 24);
   cache.budgets = {4096, 1000};
   Gpu gpu(cache, layout.element);
   const GpuResult run = gpu.run(method);
   expectNearlySameDraws(cache, run, method);
-  expectOutputsFollowDraws(cache, run, method);
-  expectStatisticsFollowDraws(cache, run, method, layout.element);
+  expectFollowsDraws(cache, run, method, layout.element);
   expectLse(cache, run, method);
 }
 
@@ -164,39 +155,37 @@ TEST_P(Draws, AreNearlyTheCpusInALongRow) {
 // number of draws; top-k's and quest's the softmax over the keys kept.
 TEST_P(Draws, WeightsAreTheMethods) {
   if (method.method == Method::kS2antaQ4)
-    GTEST_SKIP() << "draws by 4-bit scores: the tests named Q4 have them";
+    GTEST_SKIP() << "needs a method that draws by exact scores: tests named Q4 have 4-bit ones";
   if (method.method == Method::kBernoulli)
-    GTEST_SKIP() << "draws by estimated scores, not by those of this test";
+    GTEST_SKIP() << "needs a method that draws by exact scores";
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000}, 25);
     cache.budgets = {3, 40, 129};
     Gpu gpu(cache, layout.element);
     const GpuResult run = gpu.run(method);
-    const int heads = cache.shape.heads;
-    for (int r = 0; r < cache.rows(); ++r) {
-      for (int h = 0; h < heads; ++h) {
-        const HeadDraws& drawn = run.draws[r * heads + h];
-        const std::vector<double> a = cache.probabilities(r, h);
-        const int tile = tileKeys(method, cache.lengths[r]);
-        double kept = 0;
-        for (const int32_t j : drawn.keys) kept += a[j];
-        for (size_t i = 0; i < drawn.keys.size(); ++i) {
-          const int j = drawn.keys[i];
-          if (method.method == Method::kS2antaFlash) {
-            double share = 0, count = 0;
-            const int first = j / tile * tile, last = std::min(first + tile, cache.lengths[r]);
-            for (int k = first; k < last; ++k) share += a[k];
-            for (const int32_t k : drawn.keys) count += k >= first && k < last;
-            ASSERT_NEAR(drawn.weights[i], share / count, 0x1p-9 * share / count);
-          } else if (method.method == Method::kTopK || method.method == Method::kQuest) {
-            ASSERT_NEAR(drawn.weights[i], a[j] / kept, 1e-3 * a[j] / kept);
-          } else {
-            ASSERT_EQ(drawn.weights[i], 1.0f / static_cast<float>(cache.budgets[r]));
-          }
+    forEachHead(cache, [&](int r, int h) {
+      const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];
+      const std::vector<double> a = cache.probabilities(r, h);
+      const int tile = tileKeys(method, cache.lengths[r]);
+      double kept = 0;
+      for (const int32_t j : drawn.keys) kept += a[j];
+      for (size_t i = 0; i < drawn.keys.size(); ++i) {
+        const int j = drawn.keys[i];
+        if (method.method == Method::kS2antaFlash) {
+          double share = 0, count = 0;
+          const int first = j / tile * tile, last = std::min(first + tile, cache.lengths[r]);
+          for (int k = first; k < last; ++k) share += a[k];
+          for (const int32_t k : drawn.keys) count += k >= first && k < last;
+          ASSERT_NEAR(drawn.weights[i], share / count, 0x1p-9 * share / count);
+        } else if (method.method == Method::kTopK || method.method == Method::kQuest) {
+          ASSERT_NEAR(drawn.weights[i], a[j] / kept, 1e-3 * a[j] / kept);
+        } else {
+          ASSERT_EQ(drawn.weights[i], 1.0f / static_cast<float>(cache.budgets[r]));
         }
       }
-    }
+    });
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -217,28 +206,26 @@ TEST_F(Q4, WeightsAndNormaliserAreOfTheDrawsMade) {
     cache.budgets = {5, 40, 128, 1};
     Gpu gpu(cache, layout.element);
     const GpuResult run = gpu.run(method);
-    for (int r = 0; r < cache.rows(); ++r) {
-      for (int h = 0; h < cache.shape.heads; ++h) {
-        const int at = r * cache.shape.heads + h, n = cache.lengths[r];
-        SCOPED_TRACE("n " + std::to_string(n) + ", head " + std::to_string(h));
-        const HeadDraws& drawn = run.draws[at];
-        const std::vector<double> exact = cache.scores(r, h);
-        const std::vector<float> proposal = cpuScores(method, cache, r, h);
-        double mass = 0, total = 0;
-        for (const float s : proposal) mass += std::exp(static_cast<double>(s));
-        for (const int32_t j : drawn.keys) total += std::exp(exact[j] - proposal[j]);
-        for (size_t i = 0; i < drawn.keys.size(); ++i) {
-          const int j = drawn.keys[i], first = j / cuda::kSplitKeys * cuda::kSplitKeys;
-          const int last = std::min(first + cuda::kSplitKeys, n);
-          const float top = *std::max_element(&proposal[first], &proposal[0] + last);
-          // A weight is good to 2^-11 of itself or 2^-25 of the largest of its split.
-          const double tolerance = 0x1p-9 + 0x1p-23 * std::exp(top - proposal[j]);
-          const double weight = std::exp(exact[j] - proposal[j]) / total;
-          ASSERT_NEAR(drawn.weights[i], weight, tolerance * weight) << "key " << j;
-        }
-        EXPECT_NEAR(run.lse[at], std::log(mass) + std::log(total / drawn.keys.size()), 4e-3);
+    forEachHead(cache, [&](int r, int h) {
+      const int at = r * cache.shape.heads + h, n = cache.lengths[r];
+      const HeadDraws& drawn = run.draws[at];
+      const std::vector<double> exact = cache.scores(r, h);
+      const std::vector<float> proposal = cpuScores(method, cache, r, h);
+      double mass = 0, total = 0;
+      for (const float s : proposal) mass += std::exp(static_cast<double>(s));
+      for (const int32_t j : drawn.keys) total += std::exp(exact[j] - proposal[j]);
+      for (size_t i = 0; i < drawn.keys.size(); ++i) {
+        const int j = drawn.keys[i], first = j / cuda::kSplitKeys * cuda::kSplitKeys;
+        const int last = std::min(first + cuda::kSplitKeys, n);
+        const float top = *std::max_element(&proposal[first], &proposal[0] + last);
+        // A weight is good to 2^-11 of itself or 2^-25 of the largest of its split.
+        const double tolerance = 0x1p-9 + 0x1p-23 * std::exp(top - proposal[j]);
+        const double weight = std::exp(exact[j] - proposal[j]) / total;
+        ASSERT_NEAR(drawn.weights[i], weight, tolerance * weight) << "key " << j;
       }
-    }
+      EXPECT_NEAR(run.lse[at], std::log(mass) + std::log(total / drawn.keys.size()), 4e-3);
+    });
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -1,13 +1,9 @@
 // The worker's engine on a GPU.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
 
 #include "core/learning/update.h"
 #include "tests/gpu/decoder_fixture.h"
 #include "tests/results.h"
-#include "tests/worker/recall_experiment.h"
+#include "tests/worker/engine_fixture.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_settings.h"
 
@@ -30,8 +26,7 @@ TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
 TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {
   const auto e = experiment({"spec.model.device=cuda", "spec.task.contextTokens=192",
                              "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8"});
-  const auto engine =
-      valueOf(Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = size_t{256} << 20}));
+  const auto engine = load(e, 256);
   const auto policy = initialState(e, 8).policy();
   const auto together = valueOf(engine->rollOut(policy, "x", {0, 1, 2, 3, 4}));
   for (const uint64_t ticket : {3, 0, 4}) {
@@ -41,9 +36,7 @@ TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {
     EXPECT_EQ(a.reward(), b.reward());
     EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);
     EXPECT_EQ(a.counts().unique_rows(), b.counts().unique_rows());
-    for (int i = 0; i < a.scores_size(); ++i) {
-      EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
-    }
+    EXPECT_EQ(scoresOf(a), scoresOf(b));
   }
 }
 

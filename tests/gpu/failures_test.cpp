@@ -125,6 +125,24 @@ TEST_P(Failures, ShortBiasesLayersAndWindows) {
   EXPECT_EQ(said(in), "window = -1 is below 0");
 }
 
+// No GPU has the memory of the second plan.
+TEST_P(Failures, APlanThatFailsLeavesNone) {
+  const Cache cache = fourRows(kLayouts[0]);
+  Gpu gpu(cache, kLayouts[0].element);
+  const cuda::StepBounds bounds = gpu.bounds(method);
+  cuda::StepBounds large = bounds;
+  large.rows = 1 << 26;
+  const auto step = [&] {
+    return cuda::decodeAttention(method, gpu.pool.kv, gpu.inputs(), &gpu.workspace, {}, gpu.stream)
+        .value_or("");
+  };
+  ASSERT_EQ(gpu.workspace.plan(method, gpu.pool.kv, bounds), std::nullopt);
+  EXPECT_NE(gpu.workspace.plan(method, gpu.pool.kv, large), std::nullopt);
+  EXPECT_THAT(step(), HasSubstr("the workspace was planned for"));
+  ASSERT_EQ(gpu.workspace.plan(method, gpu.pool.kv, bounds), std::nullopt);
+  EXPECT_NE(gpu.run(method).out.size(), 0u);
+}
+
 TEST_P(Failures, LengthsPagesAndBudgets) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
@@ -180,8 +198,7 @@ TEST_F(Refusals, MethodsThatTheGpuDoesNotDecode) {
     EXPECT_GT(why->size(), 30u) << *why;  // and what it does decode
     cuda::Workspace workspace;
     EXPECT_TRUE(workspace.plan(method, gpu.kv(), gpu.bounds(method)).has_value());
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     EXPECT_TRUE(
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &planned, outputs.get(), gpu.stream)
             .has_value());
@@ -256,8 +273,7 @@ TEST_F(Refusals, StepsBeyondThePlan) {
       shrink(&bounds);
       EXPECT_EQ(workspace.plan(method, gpu.kv(), bounds), std::nullopt);
     }
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     const bool refused =
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace, outputs.get(), gpu.stream)
             .has_value();
@@ -281,8 +297,7 @@ TEST_F(Refusals, StepsBeyondThePlan) {
                             "s2anta-flash tileSize=64", "skip-softmax"}) {
     cuda::Workspace workspace;
     EXPECT_EQ(workspace.plan(methodOf(other), gpu.kv(), gpu.bounds(method)), std::nullopt);
-    const DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                                layout.head_dim);
+    const DeviceOutputs outputs(layout.element, cache);
     EXPECT_TRUE(
         cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace, outputs.get(), gpu.stream)
             .has_value())

@@ -1,15 +1,14 @@
 // Fidelity and variance on a GPU beside the CPU's: the same states, errors of the same size, and
 // agreement of the method in all layers, the last and each. Skipped where there is no GPU.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "core/learning/questions.h"
 #include "tests/gpu/visible_gpu.h"
+#include "tests/model/recall_7m.h"
 #include "tests/results.h"
+#include "tests/worker/datasets.h"
 #include "worker/engine/fidelity.h"
 #include "worker/model/compute_device.h"
 #include "worker/tasks/task.h"
@@ -17,34 +16,24 @@
 namespace allot {
 namespace {
 
-const std::string kRecall = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 constexpr uint32_t kEverything = UINT32_MAX;
 
 // A decoder with the prompts of a few questions.
 struct Asked {
   explicit Asked(Device device) {
-    auto loaded = Decoder::load(kRecall,
-                                {.kv_bytes = size_t{256} << 20,
-                                 .element = kernels::Element::kBFloat16,
-                                 .shadow_bits = {4},
-                                 .bounds = true},
-                                device);
-    EXPECT_TRUE(loaded) << loaded.error().message;
-    if (!loaded) return;
-    decoder = std::move(*loaded);
-    tokenizer = std::make_unique<Tokenizer>(valueOf(Tokenizer::load(kRecall + "/tokenizer.json")));
-    v1::Task task;
-    task.set_suite("recall");
-    for (const char* name : {"niah", "track"}) task.add_tasks(name);
-    task.set_context_tokens(192);
-    task.set_train_questions(2);
-    task.set_held_out_questions(6);
-    task.set_max_new_tokens(12);
+    decoder = valueOf(Decoder::load(kRecall7m,
+                                    {.kv_bytes = size_t{256} << 20,
+                                     .element = kernels::Element::kBFloat16,
+                                     .shadow_bits = {4},
+                                     .bounds = true},
+                                    device));
+    tokenizer =
+        std::make_unique<Tokenizer>(valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json")));
+    const v1::Task task = generatedTask("recall", {"niah", "track"}, 192, 2, 6, 12);
     const auto dataset = valueOf(
         makeDataset(task, 5, *tokenizer, {.bos_token = tokenizer->bosToken().value_or(-1)}));
     for (const Question& question : dataset.held_out) {
-      auto prompt = valueOf(decoder->prefill(question.prompt_ids));
-      prompts.push_back(std::move(prompt));
+      prompts.push_back(valueOf(decoder->prefill(question.prompt_ids)));
       last_tokens.push_back(question.prompt_ids.back());
       tasks.push_back(static_cast<uint32_t>(tasks.size() % 2));
     }
@@ -62,24 +51,15 @@ struct Asked {
     return rows;
   }
   static GenerationOptions options(const std::string& text) {
-    GenerationOptions options;
-    EXPECT_FALSE(kernels::parseMethod(text, &options.method)) << text;
-    options.seed = 3;
-    options.max_new_tokens = 8;
-    options.is_complete = [](const std::string&) { return false; };
-    return options;
+    return {.method = methodOf(text), .seed = 3, .max_new_tokens = 8, .is_complete = neverComplete};
   }
   Fidelity measure(const std::string& text, uint32_t budget, const FidelityProtocol& protocol) {
-    auto made =
-        measureFidelity(decoder.get(), *tokenizer, rows(budget), tasks, options(text), protocol);
-    EXPECT_TRUE(made) << text << ": " << made.error().message;
-    return made ? *made : Fidelity{};
+    return valueOf(
+        measureFidelity(decoder.get(), *tokenizer, rows(budget), tasks, options(text), protocol));
   }
   Fidelity vary(const std::string& text, uint32_t budget) {
-    auto made = measureVariance(decoder.get(), rows(budget), last_tokens, tasks, options(text),
-                                {.replicates = 24});
-    EXPECT_TRUE(made) << text << ": " << made.error().message;
-    return made ? *made : Fidelity{};
+    return valueOf(measureVariance(decoder.get(), rows(budget), last_tokens, tasks, options(text),
+                                   {.replicates = 24}));
   }
 
   std::unique_ptr<Decoder> decoder;
@@ -92,13 +72,10 @@ struct Asked {
 class FidelityCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto why = cudaUnavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
+    requireGpu(cudaUnavailable());
+    if (IsSkipped() || HasFatalFailure()) return;
     cpu_ = std::make_unique<Asked>(Device::kCpu);
     gpu_ = std::make_unique<Asked>(Device::kCuda);
-    ASSERT_TRUE(cpu_->decoder && gpu_->decoder);
   }
   std::unique_ptr<Asked> cpu_, gpu_;
 };

@@ -20,6 +20,17 @@ std::vector<T> copied(const T* from, size_t count) {
   return list;
 }
 
+// Of methodTexts(), those that the GPU decodes with and that use a budget, or do not.
+std::vector<std::string> gpuTexts(bool uses_budget) {
+  std::vector<std::string> list;
+  for (const std::string& text : methodTexts()) {
+    const MethodOptions method = methodOf(text);
+    const bool on_gpu = includes(traitsOf(method.method).gpu, Phase::kDecode);
+    if (on_gpu && usesBudget(method) == uses_budget) list.push_back(text);
+  }
+  return list;
+}
+
 // What is always read comes first, then the sample; a key is there once.
 void sortByKey(HeadDraws* draws) {
   std::map<int32_t, float> weights;
@@ -34,23 +45,11 @@ void sortByKey(HeadDraws* draws) {
 
 }  // namespace
 
-std::vector<std::string> sampledMethodTexts() {
-  std::vector<std::string> list;
-  for (const std::string& text : methodTexts()) {
-    const MethodOptions method = methodOf(text);
-    const bool on_gpu = includes(traitsOf(method.method).gpu, Phase::kDecode);
-    if (usesBudget(method) && on_gpu) list.push_back(text);
-  }
-  return list;
-}
+std::vector<std::string> sampledMethodTexts() { return gpuTexts(true); }
 
 std::vector<std::string> gpuMethodTexts() {
   std::vector<std::string> list = sampledMethodTexts();
-  for (const std::string& text : methodTexts()) {
-    const MethodOptions method = methodOf(text);
-    const bool on_gpu = includes(traitsOf(method.method).gpu, Phase::kDecode);
-    if (!usesBudget(method) && on_gpu) list.push_back(text);
-  }
+  for (const std::string& text : gpuTexts(false)) list.push_back(text);
   return list;
 }
 
@@ -286,22 +285,15 @@ cuda::StepBounds Gpu::bounds(const MethodOptions& method) const {
 
 GpuResult Gpu::run(const MethodOptions& method, const cuda::StepBounds& planned,
                    const DecodeInputs& in) {
-  const CacheShape& shape = cache_.shape;
-  DeviceOutputs outputs(element, in.rows, in.heads, shape.kv_heads, shape.head_dim);
-  EXPECT_EQ(workspace.plan(method, pool.kv, planned), std::nullopt) << methodText(method);
-  EXPECT_EQ(cuda::decodeAttention(method, pool.kv, in, &workspace, outputs.get(), stream),
-            std::nullopt)
-      << methodText(method);
-  EXPECT_EQ(workspace.failure(stream), std::nullopt) << methodText(method);
-  GpuResult result{outputs.read(), {}};
+  GpuResult result;
+  EXPECT_EQ(step(method, planned, in, &result), "") << methodText(method);
   result.draws = readDraws(method, in, result.heads);
   return result;
 }
 
-std::string Gpu::failureOf(const MethodOptions& method, const cuda::StepBounds& planned,
-                           Cache::Result* result) {
+std::string Gpu::step(const MethodOptions& method, const cuda::StepBounds& planned,
+                      const DecodeInputs& in, Cache::Result* result) {
   const CacheShape& shape = cache_.shape;
-  const DecodeInputs in = inputs();
   DeviceOutputs outputs(element, in.rows, in.heads, shape.kv_heads, shape.head_dim);
   EXPECT_EQ(workspace.plan(method, pool.kv, planned), std::nullopt) << methodText(method);
   EXPECT_EQ(cuda::decodeAttention(method, pool.kv, in, &workspace, outputs.get(), stream),

@@ -2,7 +2,6 @@
 // What the tests of the GPU share: the caches of tests/kernels in device memory, and steps on
 // them whose outputs are poisoned before and read back after.
 #include <cuda_runtime.h>
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
@@ -19,12 +18,7 @@ namespace allot::kernels {
 template <typename Base>
 class OnGpu : public Base {
  protected:
-  void SetUp() override {
-    if (const auto why = cuda::unavailable()) {
-      ASSERT_FALSE(seesGpu()) << *why;
-      GTEST_SKIP() << *why;
-    }
-  }
+  void SetUp() override { requireGpu(cuda::unavailable()); }
 };
 using GpuTest = OnGpu<testing::Test>;
 
@@ -95,6 +89,9 @@ std::vector<uint8_t> bytesAs(Element element, const KeyPool& host,
 class DeviceOutputs {
  public:
   DeviceOutputs(Element element, int rows, int heads, int kv_heads, int head_dim);
+  DeviceOutputs(Element element, const Cache& cache)
+      : DeviceOutputs(element, cache.rows(), cache.shape.heads, cache.shape.kv_heads,
+                      cache.shape.head_dim) {}
   void poison();
   DecodeOutputs get() const;
   // Fails the test where rounded outputs are not the outputs, rounded.
@@ -107,6 +104,32 @@ class DeviceOutputs {
   DeviceArray<RowStatistics> statistics_;
   DeviceArray<HeadStatistics> heads_;
   DeviceArray<GroupStatistics> groups_;
+};
+
+// Work captured on a stream, to be replayed; empty if it could not be captured.
+class Captured {
+ public:
+  template <typename Enqueue>
+  Captured(cudaStream_t stream, const Enqueue& enqueue) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream, &graph));
+    if (!graph) return;
+    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&graph_, graph, 0));
+    EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+  }
+  ~Captured() {
+    if (graph_) cudaGraphExecDestroy(graph_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  explicit operator bool() const { return graph_ != nullptr; }
+  cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(graph_, stream); }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
 };
 
 // A head's draws (and what it always reads), ascending by key, and the weight of each in the
@@ -133,13 +156,18 @@ class Gpu {
 
   cuda::StepBounds bounds(const MethodOptions& method) const;
   // Fails the test if the step is refused or fails.
-  GpuResult run(const MethodOptions& method) { return run(method, bounds(method), inputs()); }
+  GpuResult run(const MethodOptions& method) { return run(method, inputs()); }
+  GpuResult run(const MethodOptions& method, const DecodeInputs& in) {
+    return run(method, bounds(method), in);
+  }
   GpuResult run(const MethodOptions& method, const cuda::StepBounds& planned,
                 const DecodeInputs& in);
   // What Workspace::failure() says after the step, which is not to be refused; `result` gets the
   // outputs without the draws.
   std::string failureOf(const MethodOptions& method, const cuda::StepBounds& planned,
-                        Cache::Result* result);
+                        Cache::Result* result) {
+    return step(method, planned, inputs(), result);
+  }
 
   // Pointers to device memory.
   DecodeInputs inputs() const;
@@ -157,6 +185,8 @@ class Gpu {
  private:
   std::vector<HeadDraws> readDraws(const MethodOptions& method, const DecodeInputs& in,
                                    const std::vector<HeadStatistics>& heads) const;
+  std::string step(const MethodOptions& method, const cuda::StepBounds& planned,
+                   const DecodeInputs& in, Cache::Result* result);
 
   const Cache& cache_;
 };

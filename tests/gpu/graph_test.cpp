@@ -13,8 +13,7 @@ class Graph : public GpuMethodTest {};
 struct Step {
   Step(const Cache& cache, Element element)
       : gpu(cache, element),
-        outputs(element, cache.rows(), cache.shape.heads, cache.shape.kv_heads,
-                cache.shape.head_dim),
+        outputs(element, cache),
         new_keys(width(cache)),
         new_values(width(cache)),
         starts(cache.lengths.size()) {}
@@ -47,32 +46,6 @@ struct Step {
   DeviceArray<int32_t> starts;
 };
 
-// A captured step; empty if it could not be captured.
-class Captured {
- public:
-  Captured(Step* step, const MethodOptions& method) {
-    cudaGraph_t graph = nullptr;
-    cudaStream_t stream = step->gpu.stream;
-    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    step->enqueue(method);
-    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream, &graph));
-    if (!graph) return;
-    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&graph_, graph, 0));
-    EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
-  }
-  ~Captured() {
-    if (graph_) cudaGraphExecDestroy(graph_);
-  }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-
-  explicit operator bool() const { return graph_ != nullptr; }
-  cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(graph_, stream); }
-
- private:
-  cudaGraphExec_t graph_ = nullptr;
-};
-
 TEST_P(Graph, ReplaysAreDirectCalls) {
   const Layout layouts[] = {{Element::kBFloat16, 64, 16, 3, 2}, {Element::kFloat16, 128, 64, 4, 1}};
   for (const Layout& layout : layouts) {
@@ -88,7 +61,7 @@ TEST_P(Graph, ReplaysAreDirectCalls) {
                                           .statistics = true}),
                 std::nullopt);
     }
-    const Captured graph(&replayed, method);
+    const Captured graph(replayed.gpu.stream, [&] { replayed.enqueue(method); });
     ASSERT_TRUE(graph);
     for (int turn = 0; turn < 8; ++turn) {
       SCOPED_TRACE("replay " + std::to_string(turn));
@@ -154,7 +127,7 @@ TEST_P(Graph, FailuresOfReplays) {
                 method, step.gpu.kv(),
                 {.rows = 3, .heads = 2, .max_length = 64, .max_budget = 32, .statistics = true}),
             std::nullopt);
-  const Captured graph(&step, method);
+  const Captured graph(step.gpu.stream, [&] { step.enqueue(method); });
   ASSERT_TRUE(graph);
   step.starts.assign({39, 49, 59});
   const auto numbers = normals(Step::width(cache), 144);

@@ -1,6 +1,5 @@
 // A budget for each head, and what heads without one give (tests/kernels/head_budgets_test.cpp
 // and zero_reads_test.cpp): beside the CPU, and beside steps in which all heads have the budget.
-
 #include "tests/gpu/reference.h"
 
 namespace allot::kernels {
@@ -165,7 +164,7 @@ TEST_P(GpuHeadBudgets, SilentHeadsGiveTheirIdleValues) {
       EXPECT_EQ(on.heads[i].draws + on.heads[i].key_bytes, 0u);
     }
     // The group of row 3 that has no budget.
-    const GroupStatistics& group = on.groups[static_cast<size_t>(3 * kv_heads)];
+    const GroupStatistics& group = on.groups[3 * kv_heads];
     EXPECT_EQ(group.key_bytes + group.value_bytes, 0u);
     // With log-sums, whose scores are computed, outputs are the same.
     const GpuResult with_lse = gpu.run(method, boundsOf(cache), in);
@@ -181,29 +180,24 @@ TEST_P(GpuHeadBudgets, InAGraph) {
   DeviceArray<uint32_t> heads(budgets);
   Gpu replayed(cache, layout.element), direct(cache, layout.element);
   ASSERT_EQ(replayed.workspace.plan(method, replayed.kv(), boundsOf(cache)), std::nullopt);
-  DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
-                        layout.head_dim);
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t captured = nullptr;
-  ASSERT_EQ(cudaSuccess, cudaStreamBeginCapture(replayed.stream, cudaStreamCaptureModeThreadLocal));
-  EXPECT_EQ(
-      cuda::decodeAttention(method, replayed.kv(), withBudgets(replayed.inputs(), heads.get()),
-                            &replayed.workspace, outputs.get(), replayed.stream),
-      std::nullopt);
-  ASSERT_EQ(cudaSuccess, cudaStreamEndCapture(replayed.stream, &graph));
-  ASSERT_EQ(cudaSuccess, cudaGraphInstantiate(&captured, graph, 0));
+  DeviceOutputs outputs(layout.element, cache);
+  const Captured graph(replayed.stream, [&] {
+    EXPECT_EQ(
+        cuda::decodeAttention(method, replayed.kv(), withBudgets(replayed.inputs(), heads.get()),
+                              &replayed.workspace, outputs.get(), replayed.stream),
+        std::nullopt);
+  });
+  ASSERT_TRUE(graph);
   for (int turn = 0; turn < 6; ++turn) {
     std::rotate(budgets.begin(), budgets.begin() + 1, budgets.end());
     heads.assign(budgets);
     outputs.poison();
-    ASSERT_EQ(cudaSuccess, cudaGraphLaunch(captured, replayed.stream));
+    ASSERT_EQ(cudaSuccess, graph.launch(replayed.stream));
     ASSERT_EQ(replayed.workspace.failure(replayed.stream), std::nullopt);
     expectSame(outputs.read(),
                direct.run(method, boundsOf(cache), withBudgets(direct.inputs(), heads.get())));
     if (HasFatalFailure()) break;
   }
-  cudaGraphExecDestroy(captured);
-  cudaGraphDestroy(graph);
 }
 
 // vattention with budgets that no pilot decides: a pilot's sums round as they may.
@@ -211,13 +205,11 @@ std::vector<std::string> headTexts() {
   std::vector<std::string> list = sampledMethodTexts();
   // Of budgets for all keys, which are some heads' here, these make no draws.
   std::erase_if(list, [](const std::string& text) { return !exactFromAllKeys(methodOf(text)); });
-  for (const char* text :
-       {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
-        "vattention sink=70 local=70 heavy=1", "adaptive-denominator maxBudget=20",
-        "adaptive-denominator scores=q4 maxBudget=20", "skip-softmax", "skip-softmax threshold=0.4",
-        "bernoulli meanGroupQuery=true"}) {
-    list.emplace_back(text);
-  }
+  list.insert(list.end(),
+              {"dense", "vattention maxBudget=20", "vattention scores=q4 maxBudget=20",
+               "vattention sink=70 local=70 heavy=1", "adaptive-denominator maxBudget=20",
+               "adaptive-denominator scores=q4 maxBudget=20", "skip-softmax",
+               "skip-softmax threshold=0.4", "bernoulli meanGroupQuery=true"});
   return list;
 }
 
@@ -231,7 +223,7 @@ TEST_F(GpuZeroReads, WindowsAreRefused) {
   ASSERT_EQ(gpu.workspace.plan({}, gpu.kv(), boundsOf(cache)), std::nullopt);
   DecodeInputs in = gpu.inputs();
   in.zero_budget_window = 64;
-  DeviceOutputs outputs(gpu.element, in.rows, in.heads, 2, 64);
+  DeviceOutputs outputs(gpu.element, cache);
   const auto why =
       cuda::decodeAttention({}, gpu.kv(), in, &gpu.workspace, outputs.get(), gpu.stream);
   EXPECT_NE(why.value_or("").find("on the CPU alone"), std::string::npos);

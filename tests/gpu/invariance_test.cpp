@@ -38,7 +38,7 @@ void reorder(Cache* cache, const std::vector<int>& order) {
     const auto all = list;
     list.clear();
     for (const int r : order) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * width);
+      const auto first = all.begin() + r * width;
       list.insert(list.end(), first, first + static_cast<std::ptrdiff_t>(width));
     }
   };
@@ -49,6 +49,30 @@ void reorder(Cache* cache, const std::vector<int>& order) {
   take(cache->budgets, 1);
   take(cache->sequences, 1);
   take(cache->steps, 1);
+}
+
+// The row i * step of `rows`, for each i below `count`.
+std::vector<int> turns(size_t count, size_t step, size_t rows) {
+  std::vector<int> order(count);
+  for (size_t i = 0; i < count; ++i) order[i] = static_cast<int>(i * step % rows);
+  return order;
+}
+Cache reordered(const Layout& layout, const Cache& cache, uint64_t seed,
+                const std::vector<int>& order) {
+  Cache many = hostCache(layout, cache.lengths, seed);
+  many.budgets = cache.budgets;
+  many.bias = cache.bias;
+  many.bias_stride = cache.bias_stride;
+  reorder(&many, order);
+  return many;
+}
+
+void expectReordered(const GpuResult& run, const GpuResult& reordered,
+                     const std::vector<int>& order) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    expectSameRow(run, order[i], reordered, static_cast<int>(i));
+    if (testing::Test::HasFailure()) return;
+  }
 }
 
 TEST_P(Invariance, Repetitions) {
@@ -95,10 +119,7 @@ TEST_P(Invariance, AnyRowsBesideInAnyOrder) {
       Cache some = batch(layout);
       reorder(&some, order);
       Gpu other(some, layout.element);
-      const GpuResult run = other.run(method);
-      for (size_t i = 0; i < order.size(); ++i) {
-        expectSameRow(all, order[i], run, static_cast<int>(i));
-      }
+      expectReordered(all, other.run(method), order);
     }
   }
 }
@@ -133,22 +154,15 @@ TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
        {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 128, 64, 7, 8},
         Layout{Element::kFloat16, 128, 16, 12, 4}, Layout{Element::kFloat16, 64, 16, 16, 8}}) {
     const Cache cache = hostCache(layout, {4096, 1000, 33, 129, 0, 2300}, 123);
-    std::vector<int> order(1000);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
-    Cache many = hostCache(layout, cache.lengths, 123);
-    many.budgets = cache.budgets;
-    reorder(&many, order);
+    const std::vector<int> order = turns(1000, 5, 6);
+    const Cache many = reordered(layout, cache, 123, order);
     Gpu gpu(cache, layout.element), other(many, layout.element);
     for (const int window : {0, 1111}) {
       SCOPED_TRACE(textOf(layout) + ", window " + std::to_string(window));
       DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
       few_in.window = many_in.window = window;
-      const GpuResult alone = gpu.run(dense, gpu.bounds(dense), few_in);
-      const GpuResult run = other.run(dense, other.bounds(dense), many_in);
-      for (size_t i = 0; i < order.size(); ++i) {
-        expectSameRow(alone, order[i], run, static_cast<int>(i));
-        if (HasFailure()) return;
-      }
+      expectReordered(gpu.run(dense, few_in), other.run(dense, many_in), order);
+      if (HasFailure()) return;
     }
   }
 }
@@ -161,17 +175,14 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
         Layout{Element::kBFloat16, 64, 16, 12, 4}, Layout{Element::kFloat16, 128, 16, 5, 8}}) {
     Cache cache = hostCache(layout, {2100, 1000, 33, 129, 0, 300}, 124);
     cache.budgets = {16, 200, 7, 200, 4, 0};
-    Cache many = hostCache(layout, cache.lengths, 124);
-    many.budgets = cache.budgets;
-    std::vector<int> order(400);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
-    reorder(&many, order);
+    const std::vector<int> order = turns(400, 5, 6);
+    const Cache many = reordered(layout, cache, 124, order);
     const auto heads = static_cast<size_t>(cache.shape.heads);
     std::vector<uint32_t> few_budgets, many_budgets;
     const uint32_t some[] = {40, 0, 200, 7, 0, 1, 129};
     for (size_t i = 0; i < 6 * heads; ++i) few_budgets.push_back(some[i % 7]);
     for (const int row : order) {
-      const auto from = few_budgets.begin() + static_cast<std::ptrdiff_t>(row * heads);
+      const auto from = few_budgets.begin() + row * heads;
       many_budgets.insert(many_budgets.end(), from, from + static_cast<std::ptrdiff_t>(heads));
     }
     const DeviceArray<uint32_t> few_heads(few_budgets), many_heads(many_budgets);
@@ -186,12 +197,8 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
           few_in.window = many_in.window = window;
           few_in.head_budgets = many_in.head_budgets = by_head;
           if (by_head) few_in.budgets = few_heads.get(), many_in.budgets = many_heads.get();
-          const GpuResult alone = gpu.run(method, gpu.bounds(method), few_in);
-          const GpuResult run = other.run(method, other.bounds(method), many_in);
-          for (size_t i = 0; i < order.size(); ++i) {
-            expectSameRow(alone, order[i], run, static_cast<int>(i));
-            if (HasFailure()) return;
-          }
+          expectReordered(gpu.run(method, few_in), other.run(method, many_in), order);
+          if (HasFailure()) return;
         }
       }
     }
@@ -206,28 +213,21 @@ TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
     const int longest = layout.head_dim == 64 ? 70000 : 2100;
     Cache cache = hostCache(layout, {longest, 3000, 300, 1000, 100}, 125);
     const std::vector<float> numbers = normals(5 * longest, 126);
-    const auto biasOf = [&](int row, int key) { return numbers[row * longest + key]; };
-    std::vector<int> order(40);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 3 % 5);
+    const std::vector<int> order = turns(40, 3, 5);
     for (const bool biased : {false, true}) {
       cache.budgets = {128, 1, 300, 600, 100};
       if (biased) {
         cache.budgets = {257, 150, 16, 180, 40};
-        addBias(&cache, biasOf);
+        addBias(&cache, [&](int row, int key) { return numbers[row * longest + key]; });
       }
-      Cache many = hostCache(layout, cache.lengths, 125);
-      many.budgets = cache.budgets;
-      if (biased) addBias(&many, biasOf);
-      reorder(&many, order);
+      const Cache many = reordered(layout, cache, 125, order);
       Gpu gpu(cache, layout.element), other(many, layout.element);
       for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never", "dense", "s2anta-prop",
                                "s2anta-strat exactAbove=never", "santa"}) {
         SCOPED_TRACE(textOf(layout) + ", " + text + (biased ? ", a bias" : ""));
         const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
-        for (size_t i = 0; i < order.size(); ++i) {
-          expectSameRow(alone, order[i], run, static_cast<int>(i));
-          if (HasFailure()) return;
-        }
+        expectReordered(alone, run, order);
+        if (HasFailure()) return;
       }
     }
   }
@@ -240,20 +240,12 @@ TEST_F(GpuTest, FlashWaitsForItsValues) {
   const MethodOptions flash = methodOf("s2anta-flash");
   Cache cache = hostCache(layout, {2100, 5000}, 125);
   cache.budgets = {1, 1};
-  Cache many = hostCache(layout, cache.lengths, 125);
-  many.budgets = cache.budgets;
-  std::vector<int> order(4000);
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i % 2);
-  reorder(&many, order);
+  const std::vector<int> order = turns(4000, 1, 2);
+  const Cache many = reordered(layout, cache, 125, order);
   Gpu gpu(cache, layout.element), other(many, layout.element);
   DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
   few_in.window = many_in.window = 150;
-  const GpuResult alone = gpu.run(flash, gpu.bounds(flash), few_in);
-  const GpuResult run = other.run(flash, other.bounds(flash), many_in);
-  for (size_t i = 0; i < order.size(); ++i) {
-    expectSameRow(alone, order[i], run, static_cast<int>(i));
-    if (HasFailure()) return;
-  }
+  expectReordered(gpu.run(flash, few_in), other.run(flash, many_in), order);
 }
 
 // What a caller does not ask for changes nothing.
@@ -287,7 +279,7 @@ TEST_P(Invariance, OptionalOutputs) {
 // A row's draws are its own: another sequence, step, layer, seed or head draws others.
 TEST_P(Invariance, StreamsDiffer) {
   if (!usesBudget(method) || method.method == Method::kTopK || method.method == Method::kQuest) {
-    GTEST_SKIP() << "the method makes no random draws";
+    GTEST_SKIP() << "needs a method that draws at random";
   }
   const Layout layout = kLayouts[0];
   Cache cache = batch(layout);

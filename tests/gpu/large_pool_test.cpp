@@ -53,7 +53,7 @@ TEST_P(LargePool, PagesBeyondFourGibibytes) {
                     pages * positions / kTileKeys * small.tileBytes(layout.head_dim)) ||
         !scales.hold(gpu.pool.scales, pages * positions * sizeof(float)) ||
         !bounds.hold(gpu.pool.bounds, pages * page_bytes / kTileKeys * 2)) {
-      GTEST_SKIP() << "the GPU has no 12 GiB to spare";
+      GTEST_SKIP() << "needs 12 GiB of free GPU memory";
     }
     PagedKv& kv = gpu.pool.kv;
     kv.keys = keys.as<void>();

@@ -2,8 +2,9 @@
 // the rounding of queries and weights to bfloat16.
 #include "allot/kernels/cuda_prefill.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
-#include <string>
 
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/kernels/prompt.h"
@@ -33,6 +34,14 @@ const Case kCases[] = {{1},
                        {700, 128, 16, 8},
                        {1013, 64, 32, 4, 100},
                        {1500, 128, 16, 2, 511}};
+// Chunks from a position on.
+const std::pair<Case, int> kChunks[] = {{{700, 128, 16, 8}, 0},
+                                        {{1013, 64, 32, 4}, 0},
+                                        {{1500, 128, 64, 2}, 900},
+                                        {{1500, 128, 16, 4, 511}, 0},
+                                        {{1500, 64, 16, 4, 700}, 1003},
+                                        {{33, 128}, 0},
+                                        {{200, 64}, 190}};
 
 // Keys, values and queries are bfloat16 numbers.
 Prompt promptOf(const Case& c, uint64_t seed) {
@@ -60,31 +69,25 @@ class GpuPrompt {
 
   PrefillInputs inputs(int first, int count) const {
     PrefillInputs in = prompt_.inputs(first, count);
-    in.queries = queries_.get() + prompt_.width() * static_cast<size_t>(first);
+    in.queries = queries_.get() + prompt_.width() * first;
     in.page_table = table_.get();
     return in;
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  void plan(const std::string& method) {
-    EXPECT_EQ(
-        workspace.plan(methodIn(method), pool.kv,
-                       {.heads = prompt_.cache.shape.heads, .count = prompt_.n, .keys = prompt_.n}),
-        std::nullopt);
+  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+    MethodOptions method;
+    EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
+    return workspace.plan(method, pool.kv, bounds);
   }
-  static MethodOptions methodIn(const std::string& text) {
-    MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options, Phase::kPrefill), std::nullopt);
-    return options;
+  void plan(const std::string& text) {
+    const int heads = prompt_.cache.shape.heads;
+    EXPECT_EQ(tryPlan(text, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}), std::nullopt);
   }
 
-  struct Result {
-    std::vector<float> out, lse;
-    PrefillStatistics statistics;
-  };
   // `attend` is given the chunk and where its outputs go.
   template <typename Attend>
-  Result run(const PrefillInputs& in, const Attend& attend) {
+  Attended run(const PrefillInputs& in, const Attend& attend) {
     const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
     DeviceArray<float> out(queries * static_cast<size_t>(prompt_.cache.shape.head_dim));
     DeviceArray<float> lse(queries);
@@ -94,12 +97,12 @@ class GpuPrompt {
     pool.expectGuards();
     return {out.host(), lse.host(), statistics.host()[0]};
   }
-  Result attend(const PrefillInputs& in, const cuda::KeyBits& list = {}) {
+  Attended attend(const PrefillInputs& in, const cuda::KeyBits& list = {}) {
     return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
       return cuda::attendBlocks(pool.kv, chunk, list, &workspace, to, stream);
     });
   }
-  Result sample(const PrefillInputs& in, const QueryDraws& draws) {
+  Attended sample(const PrefillInputs& in, const QueryDraws& draws) {
     return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
       return cuda::attendSampledBlocks(pool.kv, chunk, draws, &workspace, to, stream);
     });
@@ -116,23 +119,15 @@ class GpuPrompt {
 };
 
 // What the CPU says of the same.
-GpuPrompt::Result onCpu(const Prompt& prompt, const PrefillInputs& in, const KeyBlocks* list,
-                        const QueryDraws* draws = nullptr) {
-  const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
-  GpuPrompt::Result made;
-  made.out.resize(queries * static_cast<size_t>(prompt.cache.shape.head_dim));
-  made.lse.resize(queries);
+Attended onCpu(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
+               const QueryDraws* draws = nullptr) {
   PrefillWorkspace workspace(2);
-  const PrefillOutputs to{made.out.data(), made.lse.data(), &made.statistics};
-  EXPECT_EQ(draws ? attendSampledBlocks(prompt.cache.pool.kv, in, *draws, &workspace, to)
-                  : attendBlocks(prompt.cache.pool.kv, in, list, &workspace, to),
-            std::nullopt);
-  return made;
+  return attend(prompt, in, list, &workspace, draws);
 }
 
 // Weights are rounded by at most 2^-9 of each, sums of float32 by less; values are below 6. `least`
 // says how far a weight may be above 1.
-void expectClose(const GpuPrompt::Result& gpu, const GpuPrompt::Result& cpu, double most = 1) {
+void expectClose(const Attended& gpu, const Attended& cpu, double most = 1) {
   ASSERT_EQ(gpu.out.size(), cpu.out.size());
   double worst = 0, worst_lse = 0;
   for (size_t i = 0; i < gpu.out.size(); ++i) {
@@ -156,21 +151,21 @@ void expectSameCounts(const PrefillStatistics& a, const PrefillStatistics& b) {
   EXPECT_EQ(a.skipped_blocks, b.skipped_blocks);
 }
 
-// Bits of a list, and a list of bits.
-struct HostBits {
-  std::vector<uint32_t> bits;
-  int words = 0;
+// A list as bits in device memory, and a list of bits.
+struct ListBits {
+  DeviceArray<uint32_t> memory;
+  cuda::KeyBits view;
 };
-HostBits bitsOf(const PrefillInputs& in, const BlockLists& lists) {
-  HostBits made;
-  made.words = (in.first + in.count - 1) / lists.key_block / 32 + 1;
-  made.bits.assign((lists.begin.size() - 1) * static_cast<size_t>(made.words), 0);
+ListBits bitsOf(const PrefillInputs& in, const BlockLists& lists) {
+  const auto words = static_cast<size_t>((in.first + in.count - 1) / lists.key_block / 32 + 1);
+  std::vector<uint32_t> bits((lists.begin.size() - 1) * words);
   for (size_t i = 0; i + 1 < lists.begin.size(); ++i) {
     for (uint32_t e = lists.begin[i]; e < lists.begin[i + 1]; ++e) {
-      made.bits[i * static_cast<size_t>(made.words) + lists.blocks[e] / 32] |=
-          1u << lists.blocks[e] % 32;
+      bits[i * words + lists.blocks[e] / 32] |= 1u << lists.blocks[e] % 32;
     }
   }
+  ListBits made{DeviceArray<uint32_t>(bits), {}};
+  made.view = {lists.key_block, made.memory.get(), static_cast<int>(words), 0, queryBlocks(in, 64)};
   return made;
 }
 BlockLists listsOf(const PrefillInputs& in, const cuda::KeyBits& list, cudaStream_t stream) {
@@ -188,6 +183,21 @@ BlockLists listsOf(const PrefillInputs& in, const cuda::KeyBits& list, cudaStrea
     made.begin.push_back(static_cast<uint32_t>(made.blocks.size()));
   }
   return made;
+}
+// Selects blocks on both sides and compares the lists; returns their length.
+template <typename Select, typename SelectHere>
+size_t expectSameLists(GpuPrompt* gpu, const PrefillInputs& in, const Select& select,
+                       const SelectHere& select_here) {
+  cuda::KeyBits made;
+  EXPECT_EQ(select(&made), std::nullopt);
+  EXPECT_EQ(gpu->workspace.failure(gpu->stream), std::nullopt);
+  const BlockLists lists = listsOf(in, made, gpu->stream);
+  PrefillWorkspace workspace(2);
+  BlockLists wanted;
+  EXPECT_EQ(select_here(&workspace, &wanted), std::nullopt);
+  EXPECT_EQ(lists.begin, wanted.begin);
+  EXPECT_EQ(lists.blocks, wanted.blocks);
+  return lists.blocks.size();
 }
 
 TEST_F(Prefill, DenseIsTheCpus) {
@@ -211,18 +221,32 @@ TEST_F(Prefill, AnyListIsTheCpus) {
       const BlockLists lists = listOf(prompt, 64, key_block, [](int h, int b, int k) {
         return (h * 7919 + b * 104729 + k * 1299709) % 11 < 4;
       });
-      const HostBits bits = bitsOf(prompt.inputs(), lists);
-      const DeviceArray<uint32_t> device(bits.bits);
+      const ListBits bits = bitsOf(prompt.inputs(), lists);
       GpuPrompt gpu(prompt);
       gpu.plan("dense");
-      const auto made = gpu.attend(
-          gpu.inputs(), {key_block, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)});
-      const KeyBlocks view = lists.view();
-      const auto wanted = onCpu(prompt, prompt.inputs(), &view);
+      const auto made = gpu.attend(gpu.inputs(), bits.view);
+      const auto wanted = onCpu(prompt, prompt.inputs(), &lists);
       expectClose(made, wanted);
       // The CPU takes no block that is wholly before the window.
       expectSameCounts(made.statistics, wanted.statistics);
     }
+  }
+}
+
+// No GPU has the memory of the second plan.
+TEST_F(Prefill, APlanThatFailsLeavesNone) {
+  const Prompt prompt = promptOf(kCases[0], 1);
+  for (const char* method : {"sale", "sample-attention"}) {
+    GpuPrompt gpu(prompt);
+    gpu.plan(method);
+    EXPECT_THAT(
+        gpu.tryPlan(method, {.heads = 1 << 14, .count = 1 << 22, .keys = 1 << 22}).value_or(""),
+        testing::HasSubstr("MiB left"));
+    EXPECT_THAT(cuda::attendBlocks(gpu.pool.kv, gpu.inputs(), {}, &gpu.workspace, {}, gpu.stream)
+                    .value_or(""),
+                testing::HasSubstr("the workspace was planned for"));
+    gpu.plan(method);
+    expectClose(gpu.attend(gpu.inputs()), onCpu(prompt, prompt.inputs(), nullptr));
   }
 }
 
@@ -235,10 +259,8 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     gpu.plan("dense");
     const auto whole = gpu.attend(gpu.inputs());
     const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
-    const HostBits bits = bitsOf(prompt.inputs(), all);
-    const DeviceArray<uint32_t> device(bits.bits);
-    const cuda::KeyBits all_keys = {32, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)};
-    const auto listed = gpu.attend(gpu.inputs(), all_keys);
+    const ListBits bits = bitsOf(prompt.inputs(), all);
+    const auto listed = gpu.attend(gpu.inputs(), bits.view);
     EXPECT_EQ(whole.out, listed.out);
     EXPECT_EQ(whole.lse, listed.lse);
     const Prompt paged = promptOf({1013, 128, 128, 4, window}, 3);
@@ -247,9 +269,9 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     EXPECT_EQ(other.attend(other.inputs()).out, whole.out);
     for (const int first : {1, 64, 500, 1012}) {
       const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
-      const size_t from = prompt.width() * static_cast<size_t>(first);
+      const size_t from = prompt.width() * first;
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
-      const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), all_keys);
+      const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), bits.view);
       EXPECT_EQ(of_list.out, part.out) << first;
     }
   }
@@ -277,12 +299,7 @@ TEST_F(Prefill, SkipsWhatTheCpuSkips) {
 
 TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
   size_t chosen = 0, all = 0;
-  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
-                                 {{1013, 64, 32, 4}, 0},
-                                 {{1500, 128, 64, 2}, 900},
-                                 {{1500, 128, 16, 4, 511}, 0},
-                                 {{1500, 64, 16, 4, 700}, 1003},
-                                 {{33, 128}, 0}}) {
+  for (const auto& [c, first] : kChunks) {
     for (const float tau : {0.5f, 0.05f, 0.0f}) {
       SCOPED_TRACE(textOf(c) + ", tau " + std::to_string(tau));
       Prompt prompt = promptOf(c, 5);
@@ -295,21 +312,17 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       taus[0] *= 0.5f;
       const DeviceArray<float> device(taus);
       const PrefillInputs in = gpu.inputs(first, c.n - first);
-      cuda::KeyBits made;
-      ASSERT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
-                                 &gpu.workspace, &made, gpu.stream),
-                std::nullopt);
-      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
-      const BlockLists lists = listsOf(in, made, gpu.stream);
-      PrefillWorkspace workspace(2);
-      BlockLists wanted;
-      ASSERT_EQ(selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                           {.tau = taus.data(), .dense_keys = 200}, &workspace, &wanted),
-                std::nullopt);
-      EXPECT_EQ(lists.begin, wanted.begin);
-      EXPECT_EQ(lists.blocks, wanted.blocks);
-      if (tau > 0) chosen += lists.blocks.size();
-      if (tau == 0) all += 2 * lists.blocks.size();
+      const size_t kept = expectSameLists(
+          &gpu, in,
+          [&](cuda::KeyBits* list) {
+            return cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
+                                    &gpu.workspace, list, gpu.stream);
+          },
+          [&](PrefillWorkspace* workspace, BlockLists* lists) {
+            return selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                              {.tau = taus.data(), .dense_keys = 200}, workspace, lists);
+          });
+      (tau > 0 ? chosen : all) += tau > 0 ? kept : 2 * kept;
     }
   }
   EXPECT_LT(chosen, all * 9 / 10);
@@ -317,13 +330,7 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
 
 TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
   size_t chosen = 0, all = 0;
-  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
-                                 {{1013, 64, 32, 4}, 0},
-                                 {{1500, 128, 64, 2}, 900},
-                                 {{1500, 128, 16, 4, 511}, 0},
-                                 {{1500, 64, 16, 4, 700}, 1003},
-                                 {{33, 128}, 0},
-                                 {{200, 64}, 190}}) {
+  for (const auto& [c, first] : kChunks) {
     for (const double alpha : {0.5, 0.9, 1.0}) {
       SCOPED_TRACE(textOf(c) + ", alpha " + std::to_string(alpha));
       const Prompt prompt = promptOf(c, 6);
@@ -331,21 +338,17 @@ TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
       gpu.plan("sample-attention");
       const SampleAttentionOptions options{.alpha_column = alpha, .alpha_slash = alpha * 0.9};
       const PrefillInputs in = gpu.inputs(first, c.n - first);
-      cuda::KeyBits made;
-      ASSERT_EQ(
-          cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, &made, gpu.stream),
-          std::nullopt);
-      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
-      const BlockLists lists = listsOf(in, made, gpu.stream);
-      PrefillWorkspace workspace(2);
-      BlockLists wanted;
-      ASSERT_EQ(selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                                      options, &workspace, &wanted),
-                std::nullopt);
-      EXPECT_EQ(lists.begin, wanted.begin);
-      EXPECT_EQ(lists.blocks, wanted.blocks);
-      chosen += alpha < 1 ? lists.blocks.size() : 0;
-      all += alpha < 1 ? 0 : 2 * lists.blocks.size();
+      const size_t kept = expectSameLists(
+          &gpu, in,
+          [&](cuda::KeyBits* list) {
+            return cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, list,
+                                               gpu.stream);
+          },
+          [&](PrefillWorkspace* workspace, BlockLists* lists) {
+            return selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                         options, workspace, lists);
+          });
+      (alpha < 1 ? chosen : all) += alpha < 1 ? kept : 2 * kept;
     }
   }
   EXPECT_LT(chosen, all * 9 / 10);
@@ -391,18 +394,12 @@ TEST_F(Prefill, IsCapturedInAGraph) {
   both();
   EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
   const std::vector<float> wanted = out.host();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t replay = nullptr;
-  ALLOT_CUDA_OK(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
-  both();
-  ALLOT_CUDA_OK(cudaStreamEndCapture(gpu.stream, &graph));
-  ALLOT_CUDA_OK(cudaGraphInstantiate(&replay, graph, 0));
+  const Captured replay(gpu.stream, both);
+  ASSERT_TRUE(replay);
   out.assign(std::vector<float>(out.size(), NAN));
-  ALLOT_CUDA_OK(cudaGraphLaunch(replay, gpu.stream));
+  ALLOT_CUDA_OK(replay.launch(gpu.stream));
   EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
   EXPECT_EQ(out.host(), wanted);
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
 }
 
 TEST_F(Prefill, SaysWhatIsWrong) {

@@ -19,15 +19,10 @@ const char* const kMethods[] = {"quest", "quest pageSize=32", "quest pageSize=64
                                 "quest newest=within", "quest pageSize=64 newest=within"};
 
 void expectChoice(const MethodOptions& method, const Cache& cache, const GpuResult& run) {
-  for (int r = 0; r < cache.rows(); ++r) {
-    if (!draws(method, cache.lengths[r], cache.budgets[r])) continue;
-    for (int h = 0; h < cache.shape.heads; ++h) {
-      SCOPED_TRACE("n " + std::to_string(cache.lengths[r]) + ", S " +
-                   std::to_string(cache.budgets[r]) + ", head " + std::to_string(h));
-      const Selection chosen = cpuSelection(method, cache, r, h);
-      ASSERT_EQ(run.draws[static_cast<size_t>(r * cache.shape.heads + h)].keys, chosen.rows);
-    }
-  }
+  forEachHead(cache, [&](int r, int h) {
+    if (!draws(method, cache.lengths[r], cache.budgets[r])) return;
+    ASSERT_EQ(run.draws[r * cache.shape.heads + h].keys, cpuSelection(method, cache, r, h).rows);
+  });
 }
 
 TEST_F(Quest, ChoosesTheCpusPages) {
@@ -41,8 +36,7 @@ TEST_F(Quest, ChoosesTheCpusPages) {
         Gpu gpu(cache, layout.element);
         const GpuResult run = gpu.run(method);
         expectChoice(method, cache, run);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         if (HasFailure()) return;
       }
     }
@@ -61,8 +55,7 @@ TEST_F(Quest, ALongRowAndABias) {
   Gpu gpu(cache, layout.element);
   const GpuResult run = gpu.run(method);
   expectChoice(method, cache, run);
-  expectOutputsFollowDraws(cache, run, method);
-  expectStatisticsFollowDraws(cache, run, method, layout.element);
+  expectFollowsDraws(cache, run, method, layout.element);
 }
 
 // Of equal pages the older ones; and every page where the budget is nearly the row's.

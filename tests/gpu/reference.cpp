@@ -15,12 +15,6 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
-                     promise, gpu, select, reads)                                             \
-  select,
-constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
-#undef ALLOT_SELECT
-
 KeyRange keysOf(const Cache& cache, int row, int head) {
   return {&cache.pool.kv, cache.table.data() + static_cast<size_t>(row) * cache.max_pages,
           cache.kvHead(head), cache.lengths[row]};
@@ -52,7 +46,7 @@ uint64_t keyBytes(const MethodOptions& method, const Cache& cache, int row, int 
   if (method.method != Method::kBernoulli) return row_bytes;
   const Estimates made = estimatesOf(method, cache, row, cache.kvHead(head));
   const int group = cache.shape.heads / cache.shape.kv_heads;
-  return 2 * (together ? made.together : made.features[static_cast<size_t>(head % group)]);
+  return 2 * (together ? made.together : made.features[head % group]);
 }
 
 // Of a head that draws.
@@ -199,7 +193,7 @@ Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row,
   Selection selection;
   selection.clear();
   if (at.weight_total > 0 || readsBounds(method)) {
-    kSelect[static_cast<size_t>(chooserOf(method))](at, &selection);
+    selectOf(chooserOf(method))(at, &selection);
   }
   return selection;
 }
@@ -314,19 +308,23 @@ double relativeDistance(const float* x, const double* y, int count) {
 void expectOutputsFollowDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method,
                               double tolerance) {
   const int heads = cache.shape.heads, dim = cache.shape.head_dim;
-  for (int r = 0; r < cache.rows(); ++r) {
-    if (!draws(method, cache.lengths[r], cache.budgets[r])) continue;
-    for (int h = 0; h < heads; ++h) {
-      const HeadDraws& drawn = run.draws[r * heads + h];
-      std::vector<double> o(dim);
-      for (size_t i = 0; i < drawn.keys.size(); ++i) {
-        const float* v = cache.value(r, cache.kvHead(h), drawn.keys[i]);
-        for (int d = 0; d < dim; ++d) o[d] += static_cast<double>(drawn.weights[i]) * v[d];
-      }
-      const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
-      ASSERT_LE(relativeDistance(out, o.data(), dim), tolerance) << "row " << r << ", head " << h;
+  forEachHead(cache, [&](int r, int h) {
+    if (!draws(method, cache.lengths[r], cache.budgets[r])) return;
+    const HeadDraws& drawn = run.draws[r * heads + h];
+    std::vector<double> o(dim);
+    for (size_t i = 0; i < drawn.keys.size(); ++i) {
+      const float* v = cache.value(r, cache.kvHead(h), drawn.keys[i]);
+      for (int d = 0; d < dim; ++d) o[d] += static_cast<double>(drawn.weights[i]) * v[d];
     }
-  }
+    const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
+    ASSERT_LE(relativeDistance(out, o.data(), dim), tolerance);
+  });
+}
+
+void expectFollowsDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method,
+                        Element element) {
+  expectOutputsFollowDraws(cache, run, method);
+  expectStatisticsFollowDraws(cache, run, method, element);
 }
 
 void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
@@ -403,41 +401,30 @@ void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected) {
   }
   for (size_t i = 0; i < expected.groups.size(); ++i) {
     SCOPED_TRACE("KV head " + std::to_string(i) + " of all rows");
-    ASSERT_EQ(gpu.groups[i].unique_rows, expected.groups[i].unique_rows);
-    ASSERT_EQ(gpu.groups[i].key_bytes, expected.groups[i].key_bytes);
-    ASSERT_EQ(gpu.groups[i].value_bytes, expected.groups[i].value_bytes);
+    expectEqual(gpu.groups[i], expected.groups[i]);
   }
   for (size_t r = 0; r < expected.statistics.size(); ++r) {
     SCOPED_TRACE("row " + std::to_string(r));
-    const RowStatistics &is = gpu.statistics[r], &should = expected.statistics[r];
-    ASSERT_EQ(is.draws, should.draws);
-    ASSERT_EQ(is.unique_rows, should.unique_rows);
-    ASSERT_EQ(is.group_rows, should.group_rows);
-    ASSERT_EQ(is.dense_rows, should.dense_rows);
-    ASSERT_EQ(is.key_bytes, should.key_bytes);
-    ASSERT_EQ(is.value_bytes, should.value_bytes);
-    ASSERT_EQ(is.dense_bytes, should.dense_bytes);
+    expectEqual(gpu.statistics[r], expected.statistics[r]);
   }
 }
 
 void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions& method) {
   if (method.method == Method::kBernoulli) return;  // of its own scores
-  for (int r = 0; r < cache.rows(); ++r) {
-    // A draw's scores may be a shadow's: then the method estimates, as adaptive ones do anyway, or
-    // has the keys that it kept.
-    const bool estimates =
-        rescores(method) || hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
-    if (estimates && draws(method, cache.lengths[r], cache.budgets[r])) continue;
-    for (int h = 0; h < cache.shape.heads; ++h) {
-      const double exact = cache.exactLse(r, h);
-      const float lse = run.lse[r * cache.shape.heads + h];
-      if (std::isinf(exact)) {
-        ASSERT_EQ(lse, kMinusInfinity) << "row " << r << ", head " << h;
-      } else {
-        ASSERT_NEAR(lse, exact, 1e-4 + 1e-4 * std::fabs(exact)) << "row " << r << ", head " << h;
-      }
+  // A draw's scores may be a shadow's: then the method estimates, as adaptive ones do anyway, or
+  // has the keys that it kept.
+  const bool estimates =
+      rescores(method) || hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
+  forEachHead(cache, [&](int r, int h) {
+    if (estimates && draws(method, cache.lengths[r], cache.budgets[r])) return;
+    const double exact = cache.exactLse(r, h);
+    const float lse = run.lse[r * cache.shape.heads + h];
+    if (std::isinf(exact)) {
+      ASSERT_EQ(lse, kMinusInfinity);
+    } else {
+      ASSERT_NEAR(lse, exact, 1e-4 + 1e-4 * std::fabs(exact));
     }
-  }
+  });
 }
 
 }  // namespace allot::kernels

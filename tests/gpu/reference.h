@@ -29,6 +29,18 @@ constexpr Coarse kAllCoarse[] = {Coarse::kEqual, Coarse::kGaps, Coarse::kMasked,
 void makeCoarse(Cache* cache, Coarse kind, uint64_t seed);
 
 // |x - y| / |y|, of lists that start at x and y; 0 if both are 0.
+// Calls visit(row, head) for every head of every row, up to the first that fails fatally.
+template <typename Visit>
+void forEachHead(const Cache& cache, const Visit& visit) {
+  for (int i = 0; i < cache.rows() * cache.shape.heads; ++i) {
+    const int row = i / cache.shape.heads, head = i % cache.shape.heads;
+    SCOPED_TRACE(testing::Message() << "row " << row << ", n " << cache.lengths[row] << ", S "
+                                    << cache.budgets[row] << ", head " << head);
+    visit(row, head);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 double relativeDistance(const float* x, const double* y, int count);
 
 // The output is the weighted sum of the draws, to `tolerance` (relative).
@@ -37,6 +49,9 @@ void expectOutputsFollowDraws(const Cache& cache, const GpuResult& run, const Me
 // All statistics are what the draws say, for a cache of `element`.
 void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
                                  const MethodOptions& method, Element element);
+// Both.
+void expectFollowsDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method,
+                        Element element);
 // Equal statistics; means of weights to 1e-3.
 void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected);
 

@@ -5,6 +5,7 @@
 // and the same with racecheck, initcheck and synccheck.
 #include <cmath>
 
+#include "tests/gpu/append_pools.h"
 #include "tests/gpu/reference.h"
 
 namespace allot::kernels {
@@ -31,8 +32,7 @@ TEST_P(Small, Step) {
       if (!biased) cache.bias.clear();
       Gpu gpu(cache, layout.element);
       const GpuResult run = gpu.run(method);
-      expectOutputsFollowDraws(cache, run, method);
-      expectStatisticsFollowDraws(cache, run, method, layout.element);
+      expectFollowsDraws(cache, run, method, layout.element);
       expectLse(cache, run, method);
       gpu.pool.expectGuards();
     }
@@ -46,55 +46,14 @@ using SmallAppend = GpuTest;
 TEST_F(SmallAppend, PromptThenOneKey) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
-    const Cache cache = hostCache(layout, {19, 19}, 153);
-    KeyPool empty({.element = cache.shape.element,
-                   .pages = static_cast<int>(cache.pool.kv.pages),
-                   .kv_heads = layout.kv_heads,
-                   .page_size = layout.page_size,
-                   .head_dim = layout.head_dim});
-    DevicePool pool(empty, layout.element);
-    cuda::Workspace workspace;
-    ASSERT_EQ(
-        workspace.plan({}, pool.kv, {.rows = 2, .heads = cache.shape.heads, .max_length = 19}),
-        std::nullopt);
-    const size_t width = static_cast<size_t>(layout.kv_heads) * layout.head_dim;
-    const DeviceArray<int32_t> table(cache.table);
-    for (const auto& [start, count] : {std::pair{0, 18}, {18, 1}}) {
-      std::vector<float> new_keys, new_values;
-      for (int r = 0; r < 2; ++r) {
-        new_keys.insert(new_keys.end(), cache.keys[r].begin() + start * width,
-                        cache.keys[r].begin() + (start + count) * width);
-        new_values.insert(new_values.end(), cache.values[r].begin() + start * width,
-                          cache.values[r].begin() + (start + count) * width);
-        const int32_t starts[] = {start};
-        ASSERT_EQ(appendKv(empty.kv, {.keys = &new_keys[r * count * width],
-                                      .values = &new_values[r * count * width],
-                                      .page_table = &cache.table[r * cache.max_pages],
-                                      .starts = starts,
-                                      .rows = 1,
-                                      .count = count,
-                                      .max_pages = cache.max_pages}),
-                  std::nullopt);
-      }
-      const DeviceArray<float> keys(new_keys), values(new_values);
-      const DeviceArray<int32_t> starts(std::vector<int32_t>{start, start});
-      ASSERT_EQ(cuda::appendKv(pool.kv,
-                               {.keys = keys.get(),
-                                .values = values.get(),
-                                .page_table = table.get(),
-                                .starts = starts.get(),
-                                .rows = 2,
-                                .count = count,
-                                .max_pages = cache.max_pages},
-                               &workspace, nullptr),
-                std::nullopt);
-      ASSERT_EQ(workspace.failure(nullptr), std::nullopt);
-      pool.expectEqual(empty);
-    }
-    ASSERT_EQ(cuda::copyPage(pool.kv, cache.table[0], empty.kv.pages - 1, nullptr), std::nullopt);
-    copyPage(empty.kv, cache.table[0], empty.kv.pages - 1);
-    pool.expectEqual(empty);
-    pool.expectGuards();
+    Pools pools(layout, 2, 19, 153);
+    pools.expectBothSides({0, 0}, 18, 154);
+    pools.expectBothSides({18, 18}, 1, 156);
+    const int32_t from = pools.table[0], to = pools.host.table.back();
+    ASSERT_EQ(cuda::copyPage(pools.device.kv, from, to, pools.stream), std::nullopt);
+    copyPage(pools.host.kv, from, to);
+    pools.device.expectEqual(pools.host);
+    pools.device.expectGuards();
   }
 }
 

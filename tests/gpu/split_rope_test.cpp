@@ -1,13 +1,8 @@
 // Queries, keys and values of a step on the GPU: biases, norms of heads and rotations are those of
 // their definitions, in double.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
 #include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "allot/kernels/paged_kv.h"
 #include "tests/gpu/gpu_fixture.h"
@@ -42,7 +37,7 @@ std::vector<double> expectedHead(const Inputs& in, const Case& c, int row, int h
   for (int i = 0; i < d; ++i) {
     const auto at = static_cast<size_t>((row * all + head) * d + i);
     x[i] = in.qkv[at];
-    if (c.bias) x[i] += in.bias[static_cast<size_t>(head * d + i)];
+    if (c.bias) x[i] += in.bias[head * d + i];
     squares += x[i] * x[i];
   }
   if (head >= c.heads.heads + c.heads.kv_heads) return x;

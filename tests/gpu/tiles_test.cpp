@@ -41,13 +41,12 @@ TEST_F(Tiles, SharesOfDrawsAreTheCpus) {
         std::fill(cache.budgets.begin(), cache.budgets.end(), budget);
         Gpu gpu(cache, layout.element);
         const GpuResult run = gpu.run(method);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         for (int r = 0; r < cache.rows(); ++r) {
           if (!draws(method, cache.lengths[r], budget)) continue;
           const int n = cache.lengths[r], tile = tileKeys(method, n);
           for (int h = 0; h < cache.shape.heads; ++h) {
-            const HeadDraws& drawn = run.draws[static_cast<size_t>(r * cache.shape.heads + h)];
+            const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];
             auto gpus = drawsOfTiles(countsOf(drawn, n), tile);
             auto cpus = drawsOfTiles(countsOf(cpuSelection(method, cache, r, h), n), tile);
             for (int t = 0; t * tile < n; ++t) {
@@ -77,17 +76,15 @@ TEST_F(Tiles, DrawsMayBeMoreThanKeys) {
     cache.budgets = {5, 40, 20000};
     Gpu gpu(cache, layout.element);
     const GpuResult run = gpu.run(method);
-    expectOutputsFollowDraws(cache, run, method);
-    expectStatisticsFollowDraws(cache, run, method, layout.element);
+    expectFollowsDraws(cache, run, method, layout.element);
     const bool even = method.method == Method::kS2antaSys;
     for (int h = 0; h < cache.shape.heads; ++h) {
-      const HeadDraws& drawn = run.draws[static_cast<size_t>(2 * cache.shape.heads + h)];
+      const HeadDraws& drawn = run.draws[2 * cache.shape.heads + h];
       EXPECT_GE(drawn.keys.size(), 19000u);
       const auto counts = countsOf(drawn, 300);
       const std::vector<double> a = cache.probabilities(2, h);
       for (int j = 0; even && j < 300; ++j) {
-        ASSERT_NEAR(counts[static_cast<size_t>(j)], 20000 * a[static_cast<size_t>(j)],
-                    1.01 + 20000 * a[static_cast<size_t>(j)] * 0x1p-10);
+        ASSERT_NEAR(counts[j], 20000 * a[j], 1.01 + 20000 * a[j] * 0x1p-10);
       }
     }
   }

@@ -1,8 +1,6 @@
 // The next token chosen on the GPU is chooseToken()'s, whatever the batch.
 #include "worker/model/token_choice.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <random>

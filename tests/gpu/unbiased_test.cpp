@@ -41,7 +41,7 @@ double largestZ(const std::vector<float>& out, int heads, int head, int dim,
 using Unbiased = GpuMethodTest;
 
 TEST_P(Unbiased, MeanIsExactAttention) {
-  if (!unbiased(method)) GTEST_SKIP() << "the method does not promise unbiased outputs";
+  if (!unbiased(method)) GTEST_SKIP() << "needs a method that promises unbiased outputs";
   const Layout layouts[] = {{Element::kBFloat16, 64, 16, 2, 1}, {Element::kFloat16, 64, 64, 2, 1}};
   for (const Layout& layout : layouts) {
     for (const int budget : {1, 8, 40}) {

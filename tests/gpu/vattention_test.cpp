@@ -118,8 +118,7 @@ TEST_F(VAttention, ChoosesWhatTheCpuChooses) {
         gpu.load();
         const GpuResult run = gpu.run(method);
         partial += expectChoices(cache, run, method);
-        expectOutputsFollowDraws(cache, run, method);
-        expectStatisticsFollowDraws(cache, run, method, layout.element);
+        expectFollowsDraws(cache, run, method, layout.element);
         if (HasFailure()) return;
       }
     }
@@ -181,8 +180,8 @@ TEST_F(VAttention, AZeroBiasChangesNoBit) {
         // Of rows whose first keys are before the window, too.
         in.window = biased_in.window = sharper == 3 ? 445 : 0;
         SCOPED_TRACE(std::string(text) + ", " + textOf(layout));
-        const GpuResult without = gpu.run(method, gpu.bounds(method), in);
-        const GpuResult with = other.run(method, other.bounds(method), biased_in);
+        const GpuResult without = gpu.run(method, in);
+        const GpuResult with = other.run(method, biased_in);
         expectSame(without, with);
         for (size_t i = 0; i < with.draws.size(); ++i) {
           ASSERT_EQ(without.draws[i].keys, with.draws[i].keys) << "head " << i;

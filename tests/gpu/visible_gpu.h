@@ -1,9 +1,12 @@
 #pragma once
 // Tells a machine without a GPU, where GPU tests skip, from a GPU that cannot be used, where they
 // fail. Any thread.
+#include <gtest/gtest.h>
+
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace allot {
@@ -18,6 +21,13 @@ inline bool seesGpu() {
     if (name.starts_with("nvidia") && name.size() > 6 && std::isdigit(name[6])) return true;
   }
   return false;
+}
+
+// Skips the test if there is no GPU, and fails it if one cannot be used for the reason given.
+inline void requireGpu(const std::optional<std::string>& why_not) {
+  if (!why_not) return;
+  ASSERT_FALSE(seesGpu()) << *why_not;
+  GTEST_SKIP() << *why_not;
 }
 
 }  // namespace allot

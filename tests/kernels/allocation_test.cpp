@@ -1,6 +1,4 @@
 // Once its workspace is planned, a step of any method allocates nothing.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <new>

@@ -213,7 +213,6 @@ TEST(Bernoulli, StratifiedHitsAreFloorOrOneMore) {
 struct AccessErrors {
   double head, group;
 };
-
 AccessErrors accessErrors(const Case& c, double planted) {
   const auto queries = normals(static_cast<size_t>(c.group) * kDim, 5);
   double heads = 0, groups = 0;

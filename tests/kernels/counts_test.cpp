@@ -1,11 +1,6 @@
 // Which keys are drawn, as integers: every count equals a brute-force reference in exact rational
 // arithmetic. Scores are arbitrary; the weights that draws are made from are integers.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include "allot/kernels/philox.h"
 #include "kernels/cpu/draws.h"
@@ -16,13 +11,6 @@ namespace allot::kernels {
 namespace {
 
 __extension__ using Wide = unsigned __int128;
-
-Selection select(SelectFunction function, const ScoredHead& scored) {
-  Selection selection;
-  selection.clear();
-  function(scored.head, &selection);
-  return selection;
-}
 
 // u of a value stage that needs one number, or of tile `block`.
 uint32_t offsetOf(const ScoredHead& scored, uint32_t block = 0) {

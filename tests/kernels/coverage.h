@@ -2,11 +2,9 @@
 // How often a method's output is further from exact attention than epsilon, over many random
 // streams of one state.
 #include <cmath>
-#include <numeric>
 #include <vector>
 
-#include "allot/kernels/decode.h"
-#include "tests/kernels/key_pool.h"
+#include "tests/kernels/fixture.h"
 
 namespace allot::kernels {
 
@@ -59,62 +57,38 @@ inline double binomialAbove(int count, int runs, double p) {
 class SharedState {
  public:
   SharedState(const AttentionState& state, int runs)
-      : pool_({.element = Element::kFloat32,
-               .pages = (state.n() + 15) / 16,
-               .kv_heads = 1,
-               .page_size = 16,
-               .head_dim = state.head_dim}),
-        exact_(exactOutput(state)),
-        runs_(runs),
-        n_(state.n()),
-        dim_(state.head_dim),
-        scale_(state.scale) {
-    refusal_ = pool_.append(0, n_, state.keys.data(), state.values.data());
-    for (int r = 0; r < runs; ++r) {
-      queries_.insert(queries_.end(), state.query.begin(), state.query.end());
-      table_.insert(table_.end(), pool_.table.begin(), pool_.table.end());
-    }
-    lengths_.assign(runs, n_);
-    budgets_.assign(runs, 1);
-    steps_.assign(runs, 7);
-    sequences_.resize(runs);
-    std::iota(sequences_.begin(), sequences_.end(), 0u);
+      : cache_({.lengths = {state.n()}, .head_dim = state.head_dim}), exact_(exactOutput(state)) {
+    cache_.keys[0] = state.keys;
+    cache_.values[0] = state.values;
+    cache_.queries = state.query;
+    cache_.scale = state.scale;
+    cache_.layer = 0;
+    cache_.budgets = {1};
+    cache_.steps = {7};
+    cache_.write();
+    cache_.repeatFirstRow(runs, 0);
   }
 
-  // Errors relative to |o|, [runs]; empty if the step was refused.
+  // Errors relative to |o|, [runs].
   std::vector<double> errors(const MethodOptions& options, uint64_t seed,
                              std::vector<HeadStatistics>* statistics) const {
-    std::vector<float> out(static_cast<size_t>(runs_) * dim_);
-    statistics->resize(runs_);
-    DecodeInputs in;
-    in.queries = queries_.data();
-    in.page_table = table_.data();
-    in.lengths = lengths_.data();
-    in.budgets = budgets_.data();
-    in.sequences = sequences_.data();
-    in.steps = steps_.data();
-    in.rows = runs_;
-    in.heads = 1;
-    in.max_pages = static_cast<int>(pool_.table.size());
+    DecodeInputs in = cache_.inputs();
     in.seed = seed;
-    in.scale = scale_;
-    DecodeWorkspace workspace;
-    workspace.plan(n_, 1, dim_);
-    const DecodeOutputs outputs{.out = out.data(), .head_statistics = statistics->data()};
-    if (refusal_ || decodeAttention(options, pool_.kv, in, &workspace, outputs)) return {};
-    std::vector<double> errors(runs_);
-    for (int r = 0; r < runs_; ++r) {
+    const Cache::Result run = cache_.run(options, in);
+    *statistics = run.heads;
+    std::vector<double> errors;
+    for (auto out = run.out.begin(); out != run.out.end(); out += cache_.shape.head_dim) {
       double gap = 0, norm = 0;
-      for (int d = 0; d < dim_; ++d) {
-        gap += std::pow(out[static_cast<size_t>(r) * dim_ + d] - exact_[d], 2);
+      for (size_t d = 0; d < exact_.size(); ++d) {
+        gap += std::pow(out[static_cast<std::ptrdiff_t>(d)] - exact_[d], 2);
         norm += exact_[d] * exact_[d];
       }
-      errors[r] = std::sqrt(gap / norm);
+      errors.push_back(std::sqrt(gap / norm));
     }
     return errors;
   }
 
-  // `epsilon` may differ from the one that the method works with. runs = 0: refused.
+  // `epsilon` may differ from the one that the method works with.
   Coverage coverage(const MethodOptions& options, double epsilon, uint64_t seed) const {
     Coverage result;
     std::vector<HeadStatistics> statistics;
@@ -124,20 +98,14 @@ class SharedState {
       result.root_error += error * error;
     }
     for (const HeadStatistics& one : statistics) result.rows_read += one.unique_rows;
-    result.rows_read /= static_cast<double>(statistics.size()) * n_;
+    result.rows_read /= static_cast<double>(statistics.size()) * cache_.lengths[0];
     result.root_error = std::sqrt(result.root_error / std::max(result.runs, 1));
     return result;
   }
 
  private:
-  KeyPool pool_;
-  std::optional<std::string> refusal_;
+  Cache cache_;
   std::vector<double> exact_;
-  std::vector<float> queries_;
-  std::vector<int32_t> table_, lengths_;
-  std::vector<uint32_t> budgets_, sequences_, steps_;
-  int runs_, n_, dim_;
-  float scale_;
 };
 
 }  // namespace allot::kernels

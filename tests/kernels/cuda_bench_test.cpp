@@ -1,6 +1,5 @@
 // What the benchmark of the GPU counts and decides, without a GPU.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>

@@ -1,10 +1,6 @@
 // The README's example method, built into the library from outside (ALLOT_METHODS_FILE): from its
 // entry in the table to outputs that keep its promise.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "kernels/cpu/methods.h"
 #include "tests/kernels/moments.h"

@@ -1,11 +1,6 @@
 #include "tests/kernels/fixture.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include "kernels/cpu/softmax.h"
 
@@ -37,7 +32,7 @@ MethodOptions methodOf(std::string_view text) {
 const std::vector<std::string>& methodTexts() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> list(methodNames().begin(), methodNames().end());
-    for (const char* text : {"s2anta-prop tileSize=16",
+    list.insert(list.end(), {"s2anta-prop tileSize=16",
                              "s2anta-prop tileSize=16 rounding=largest-remainder",
                              "s2anta-prop rounding=largest-remainder exactAbove=never",
                              "s2anta-flash tileSize=16",
@@ -75,9 +70,7 @@ const std::vector<std::string>& methodTexts() {
                              "quest pageSize=64",
                              "quest newest=within",
                              "skip-softmax threshold=0",
-                             "skip-softmax threshold=0.4"}) {
-      list.emplace_back(text);
-    }
+                             "skip-softmax threshold=0.4"});
     return list;
   }();
   return all;
@@ -110,9 +103,8 @@ Cache::Cache(const CacheShape& given)
   table.assign(pool.table.size(), -7);
   for (int r = 0; r < rows(); ++r) {
     const auto first = static_cast<size_t>(r) * max_pages;
-    std::copy_n(pool.table.begin() + static_cast<std::ptrdiff_t>(first),
-                pagesOf(lengths[r], shape.page_size),
-                table.begin() + static_cast<std::ptrdiff_t>(first));
+    std::copy_n(pool.table.begin() + first, pagesOf(lengths[r], shape.page_size),
+                table.begin() + first);
   }
   budgets.assign(lengths.size(), 4);
   sequences.resize(lengths.size());
@@ -122,22 +114,19 @@ Cache::Cache(const CacheShape& given)
 }
 
 void Cache::write() {
-  for (int r = 0; r < rows(); ++r) {
-    const int32_t start = 0;
-    EXPECT_EQ(appendKv(pool.kv, {.keys = keys[r].data(),
-                                 .values = values[r].data(),
-                                 .page_table = table.data() + static_cast<size_t>(r) * max_pages,
-                                 .starts = &start,
-                                 .rows = 1,
-                                 .count = lengths[r],
-                                 .max_pages = max_pages}),
-              std::nullopt);
-  }
+  for (int r = 0; r < rows(); ++r) append(r, 0, lengths[r]);
+}
+
+void Cache::append(int row, int from, int to) {
+  const size_t at = static_cast<size_t>(from) * shape.kv_heads * shape.head_dim;
+  EXPECT_EQ(appendRow(pool.kv, table.data() + static_cast<size_t>(row) * max_pages, max_pages, from,
+                      to - from, keys[row].data() + at, values[row].data() + at),
+            std::nullopt);
 }
 
 void Cache::repeatFirstRow(int count, uint32_t first) {
   const auto repeat = [count](auto& list, size_t width) {
-    const auto one = std::vector(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(width));
+    const auto one = std::vector(list.begin(), list.begin() + width);
     list.clear();
     for (int r = 0; r < count; ++r) list.insert(list.end(), one.begin(), one.end());
   };
@@ -262,6 +251,13 @@ void expectEqual(const HeadStatistics& a, const HeadStatistics& b, bool bytes) {
   ASSERT_EQ(a.value_bytes, b.value_bytes);
 }
 
+void expectEqual(const GroupStatistics& a, const GroupStatistics& b, bool bytes) {
+  ASSERT_EQ(a.unique_rows, b.unique_rows);
+  if (!bytes) return;
+  ASSERT_EQ(a.key_bytes, b.key_bytes);
+  ASSERT_EQ(a.value_bytes, b.value_bytes);
+}
+
 void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes) {
   ASSERT_EQ(a.draws, b.draws);
   ASSERT_EQ(a.unique_rows, b.unique_rows);
@@ -286,11 +282,7 @@ void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b,
     expectEqual(x.heads[a * heads + h], y.heads[b * heads + h], bytes);
   }
   for (size_t k = 0; k < kv_heads; ++k) {
-    const GroupStatistics &left = x.groups[a * kv_heads + k], &right = y.groups[b * kv_heads + k];
-    ASSERT_EQ(left.unique_rows, right.unique_rows);
-    if (!bytes) continue;
-    ASSERT_EQ(left.key_bytes, right.key_bytes);
-    ASSERT_EQ(left.value_bytes, right.value_bytes);
+    expectEqual(x.groups[a * kv_heads + k], y.groups[b * kv_heads + k], bytes);
   }
   expectEqual(x.statistics[a], y.statistics[b], bytes);
 }

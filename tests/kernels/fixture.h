@@ -39,8 +39,9 @@ class Cache {
  public:
   explicit Cache(const CacheShape& shape);
 
-  // Appends keys and values again, as they are now.
+  // Appends a row's keys and values, as they are now: all, or positions from .. to - 1.
   void write();
+  void append(int row, int from, int to);
   // Rows that attend to row 0's keys with its query and bias, a sequence number each from `first`.
   void repeatFirstRow(int rows, uint32_t first);
 
@@ -116,8 +117,17 @@ class ScoredHead {
   std::vector<uint64_t> blocks_, prefixes_;
 };
 
+// Returns what the method's function chooses for the head.
+inline Selection select(SelectFunction function, const ScoredHead& scored) {
+  Selection selection;
+  selection.clear();
+  function(scored.head, &selection);
+  return selection;
+}
+
 // Equal statistics. Bytes depend on the cache's element: they are compared where it is the same.
 void expectEqual(const HeadStatistics& a, const HeadStatistics& b, bool bytes = true);
+void expectEqual(const GroupStatistics& a, const GroupStatistics& b, bool bytes = true);
 void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes = true);
 // Row `a` of x and row `b` of y are the same to the bit, statistics and all.
 void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b, bool bytes = true);

@@ -1,12 +1,8 @@
 // A budget for each head: what a head gives and counts is a function of its own budget, and what a
 // group reads together is the union of what its heads read.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <bit>
 
-#include "allot/kernels/prefill.h"
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {
@@ -102,7 +98,7 @@ TEST_P(HeadBudgets, StatisticsAddUp) {
       if (ten[h] == 0) expectEqual(run.heads[h], HeadStatistics{});
     }
     for (size_t g = 0; g < 2; ++g) {
-      const auto head = run.heads.begin() + static_cast<std::ptrdiff_t>(g * 5);
+      const auto head = run.heads.begin() + g * 5;
       uint64_t together = 0, most_keys = 0, all_keys = 0;
       for (size_t w = 0; w < words; ++w) {
         uint64_t bits = 0;
@@ -148,36 +144,37 @@ TEST(HeadBudgetBytes, ShadowsAndExactKeysAreBothRead) {
   EXPECT_EQ(read({9, 0, 9, 9}).key_bytes, shadow + exact);
 }
 
+Prompt promptOf(int n) {
+  Prompt prompt({.lengths = {n}, .kv_heads = 2, .heads = 4, .seed = 3});
+  prompt.queries = normals(prompt.queries.size(), 17);
+  return prompt;
+}
+
+// Of outputs [n, 4, 64].
+void expectSameHead(const std::vector<float>& mixed, const std::vector<float>& alike, size_t head) {
+  ASSERT_EQ(mixed.size(), alike.size());
+  for (size_t i = 0; i < mixed.size(); ++i) {
+    if (i / 64 % 4 != head) continue;
+    ASSERT_EQ(mixed[i], alike[i]) << i;
+  }
+}
+
 // The queries of a prompt, each for itself: those of a layer's heads with budgets of their own.
 TEST(HeadBudgetPrompts, AHeadDependsOnItsOwnAlone) {
-  const int n = 150;
-  Cache cache({.lengths = {n}, .kv_heads = 2, .heads = 4, .seed = 3});
-  const std::vector<float> queries = normals(static_cast<size_t>(n) * 4 * 64, 17);
-  const PrefillInputs in{.queries = queries.data(),
-                         .page_table = cache.table.data(),
-                         .max_pages = cache.max_pages,
-                         .count = n,
-                         .heads = 4,
-                         .scale = 0.125f};
+  const Prompt prompt = promptOf(150);
   for (const char* text : {"s2anta-sys", "s2anta-q4", "top-k"}) {
-    const MethodOptions method = methodOf(text);
-    DecodeWorkspace workspace;
+    SCOPED_TRACE(text);
     const auto attended = [&](const QueryDraws& draws, RowStatistics* statistics) {
-      std::vector<float> out(queries.size());
-      EXPECT_EQ(attendQueries(method, cache.pool.kv, in, draws, &workspace,
-                              {.out = out.data(), .statistics = statistics}),
-                std::nullopt);
-      return out;
+      const AttendedEach made = attendEach(methodOf(text), prompt, prompt.inputs(), draws);
+      *statistics = made.statistics;
+      return made.out;
     };
     const std::vector<uint32_t> budgets = {5, 0, 0, 200};
     RowStatistics mixed_reads, reads[4];
     const auto mixed = attended({.seed = 4, .budgets = budgets.data()}, &mixed_reads);
     for (size_t h = 0; h < 4; ++h) {
       const auto alike = attended({.seed = 4, .budget = budgets[h]}, &reads[h]);
-      for (size_t i = 0; i < mixed.size(); ++i) {
-        if (i / 64 % 4 != h) continue;
-        ASSERT_EQ(mixed[i], alike[i]) << text << " " << i;
-      }
+      expectSameHead(mixed, alike, h);
     }
     EXPECT_EQ(reads[1].key_bytes + reads[1].value_bytes, 0u);
     // Four heads' reads each, of heads that are alike in what they read of keys.
@@ -194,30 +191,15 @@ TEST(HeadBudgetPrompts, AHeadDependsOnItsOwnAlone) {
 }
 
 TEST(HeadBudgetPrompts, DrawnBlocksAreEachHeads) {
-  const int n = 500;
-  Cache cache({.lengths = {n}, .kv_heads = 2, .heads = 4, .seed = 3});
-  const std::vector<float> queries = normals(static_cast<size_t>(n) * 4 * 64, 17);
-  const PrefillInputs in{.queries = queries.data(),
-                         .page_table = cache.table.data(),
-                         .max_pages = cache.max_pages,
-                         .count = n,
-                         .heads = 4,
-                         .scale = 0.125f};
+  const Prompt prompt = promptOf(500);
   PrefillWorkspace workspace;
   const auto attended = [&](const QueryDraws& draws) {
-    std::vector<float> out(queries.size());
-    EXPECT_EQ(attendSampledBlocks(cache.pool.kv, in, draws, &workspace, {.out = out.data()}),
-              std::nullopt);
-    return out;
+    return attend(prompt, prompt.inputs(), nullptr, &workspace, &draws).out;
   };
   const std::vector<uint32_t> budgets = {2, 0, 100, 5};
   const auto mixed = attended({.seed = 4, .budgets = budgets.data()});
   for (size_t h = 0; h < 4; ++h) {
-    const auto alike = attended({.seed = 4, .budget = budgets[h]});
-    for (size_t i = 0; i < mixed.size(); ++i) {
-      if (i / 64 % 4 != h) continue;
-      ASSERT_EQ(mixed[i], alike[i]) << i;
-    }
+    expectSameHead(mixed, attended({.seed = 4, .budget = budgets[h]}), h);
   }
 }
 

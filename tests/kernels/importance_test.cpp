@@ -1,11 +1,6 @@
 // s2anta-q4's importance weights: the bias that dividing by their own sum leaves, and what the
 // proposal costs in variance; and what heads report of themselves (effective sample size, estimated
 // error). On normal states and on those recorded from recall-7m.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/key_scores.h"
 #include "tests/kernels/moments.h"
@@ -63,11 +58,9 @@ Replicates uncorrected(Cache* cache, int bits, uint32_t budget) {
     scores.resize(n);
     ScoredHead scored(scores);
     scored.head.budget = budget;
-    Selection selection;
     for (int r = 0; r < count; ++r) {
       scored.head.sequence = first + r;
-      selection.clear();
-      selectS2antaSys(scored.head, &selection);
+      const Selection selection = select(selectS2antaSys, scored);
       for (size_t i = 0; i < selection.rows.size(); ++i) {
         const float* v = cache->value(0, 0, selection.rows[i]);
         for (int d = 0; d < dim; ++d) out[r * dim + d] += selection.weights[i] * v[d];

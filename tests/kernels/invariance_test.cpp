@@ -1,7 +1,5 @@
 // The same results to the bit whatever the batch, its order, the number of threads, the page size,
 // the place in the page table and the element of the cache; and what heads of a group share.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <set>
 

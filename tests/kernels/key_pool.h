@@ -12,6 +12,13 @@
 
 namespace allot::kernels {
 
+// Appends keys and values [count, kv_heads, head_dim] of one sequence.
+inline std::optional<std::string> appendRow(const PagedKv& kv, const int32_t* pages, int max_pages,
+                                            int32_t start, int count, const float* keys,
+                                            const float* values) {
+  return appendKv(kv, {keys, values, pages, &start, 1, count, max_pages});
+}
+
 inline std::vector<float> normals(size_t count, uint64_t seed, float scale = 1.0f) {
   std::mt19937_64 random(seed);
   // A distribution refuses the deviation 0.
@@ -83,9 +90,8 @@ struct KeyPool {
   // Keys and values [count, kv_heads, head_dim] of one sequence whose pages are `table`.
   std::optional<std::string> append(int start, int count, const float* new_keys,
                                     const float* new_values) {
-    const int32_t starts[] = {start};
-    return appendKv(
-        kv, {new_keys, new_values, table.data(), starts, 1, count, static_cast<int>(table.size())});
+    return appendRow(kv, table.data(), static_cast<int>(table.size()), start, count, new_keys,
+                     new_values);
   }
 
   // In elements.

@@ -32,8 +32,7 @@ std::vector<float> scoresOf(const KeyPool& pool, int kv_head, int n,
     // Shadows come by the tile; exact scores stop at n.
     const int written = bits == 0 ? n : (n + kTileKeys - 1) / kTileKeys * kTileKeys;
     for (int j = written; j < stride; ++j) EXPECT_EQ(padded[g * stride + j], -7.0f) << j;
-    scores.insert(scores.end(), padded.begin() + static_cast<std::ptrdiff_t>(g * stride),
-                  padded.begin() + static_cast<std::ptrdiff_t>(g * stride + n));
+    scores.insert(scores.end(), padded.begin() + g * stride, padded.begin() + g * stride + n);
   }
   return scores;
 }

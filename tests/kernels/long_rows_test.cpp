@@ -1,7 +1,5 @@
 // Rows of up to 2^20 keys, of which one outweighs any other by far: what the rest weighs is drawn
 // as often as it weighs, whatever the dominant key's place and the budget.
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "tests/kernels/fixture.h"
@@ -35,10 +33,7 @@ TEST_P(LongRows, NothingOfATailIsLost) {
                      std::to_string(budget));
         scored.head.budget = static_cast<uint32_t>(budget);
         scored.head.sequence = 1;
-        Selection selection;
-        selection.clear();
-        selectS2antaSys(scored.head, &selection);
-        const std::vector<uint32_t> counts = countsOf(selection, n);
+        const std::vector<uint32_t> counts = countsOf(select(selectS2antaSys, scored), n);
         const double drawn = 1 - static_cast<double>(counts[dominant]) / budget;
         // A systematic count is a whole number beside its mean.
         EXPECT_NEAR(drawn, share, 1e-4 * share + 1.0 / budget);

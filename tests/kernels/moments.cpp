@@ -1,8 +1,6 @@
 #include "tests/kernels/moments.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/key_scores.h"
 

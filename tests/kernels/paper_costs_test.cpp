@@ -1,10 +1,6 @@
 // What the papers' own rules cost and gain: the figures of kernels/README.md. Errors are relative
 // to |o|, root mean squares over draws; of states the root of the mean square.
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <cstdio>
-#include <random>
 
 #include "tests/kernels/moments.h"
 #include "tests/kernels/recall_caches.h"

@@ -1,11 +1,6 @@
 // The papers' own rules where this library's defaults are others, exactly: draws where there are as
 // many as keys or more, tiles' draws by largest remainders, tiles by the row's length, sinks and
 // newest keys by share. What these cost is in paper_costs_test.cpp.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <set>
 
 #include "allot/kernels/philox.h"
@@ -60,9 +55,7 @@ void expectAlgorithms4And5(ScoredHead* scored, int tile, uint32_t budget) {
                      (first > 0 ? scored->prefixes()[first - 1] : 0));
   }
   const std::vector<uint32_t> draws = tileDraws(masses, budget);
-  Selection selection;
-  selection.clear();
-  selectS2antaProp(scored->head, &selection);
+  const Selection selection = select(selectS2antaProp, *scored);
   const auto counts = countsOf(selection, n);
   std::vector<uint32_t> expected;
   for (size_t t = 0; t < masses.size(); ++t) {
@@ -110,10 +103,7 @@ TEST(LargestRemainder, OlderTilesComeFirstAmongEqualOnes) {
   ScoredHead scored(randomScores(Scores::kEqual, 160, 1));
   scored.options = methodOf("s2anta-prop tileSize=16 rounding=largest-remainder");
   scored.head.budget = 13;  // over ten tiles
-  Selection selection;
-  selection.clear();
-  selectS2antaProp(scored.head, &selection);
-  const auto counts = countsOf(selection, 160);
+  const auto counts = countsOf(select(selectS2antaProp, scored), 160);
   for (int t = 0; t < 10; ++t) {
     const auto first = counts.begin() + t * 16;
     EXPECT_EQ(std::accumulate(first, first + 16, 0u), t < 3 ? 2u : 1u) << t;
@@ -124,11 +114,8 @@ TEST(LargestRemainder, OneTileIsSystematicSampling) {
   for (const Scores kind : kAllScores) {
     ScoredHead scored(randomScores(kind, 200, 3));
     scored.head.budget = 30;
-    Selection one, other;
-    one.clear(), other.clear();
     scored.options = methodOf("s2anta-prop rounding=largest-remainder");
-    selectS2antaProp(scored.head, &one);
-    selectS2antaSys(scored.head, &other);
+    const Selection one = select(selectS2antaProp, scored), other = select(selectS2antaSys, scored);
     EXPECT_EQ(one.rows, other.rows);
     EXPECT_EQ(one.counts, other.counts);
   }
@@ -145,21 +132,6 @@ const char* const kDrawing[] = {"santa",
                                 "s2anta-flash tileSize=16"};
 
 MethodOptions neverExact(const std::string& text) { return methodOf(text + " exactAbove=never"); }
-
-SelectFunction selectOf(Method method) {
-  switch (method) {
-    case Method::kSanta:
-      return selectSanta;
-    case Method::kS2antaStrat:
-      return selectS2antaStrat;
-    case Method::kS2antaSys:
-      return selectS2antaSys;
-    case Method::kS2antaProp:
-      return selectS2antaProp;
-    default:
-      return selectS2antaFlash;
-  }
-}
 
 // Rows of n keys, one for each of S = 0, 1, n - 1, n, n + 1 and 4 n.
 Cache rowsAround(int n) {
@@ -204,9 +176,7 @@ TEST(NeverExact, DrawsAreMadeAndCountedHoweverManyThereAre) {
           scored.head.budget = budget;
           scored.head.sequence = cache.sequences[r];
           scored.head.stream = 3 << 16 | h;
-          Selection selection;
-          selection.clear();
-          selectOf(method.method)(scored.head, &selection);
+          const Selection selection = select(selectOf(method.method), scored);
           std::vector<double> expected(32);
           for (size_t i = 0; i < selection.rows.size(); ++i) {
             const auto at = (static_cast<size_t>(selection.rows[i]) * 2 + h / 2) * 32;

@@ -3,7 +3,6 @@
 #include "kernels/bench/peer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 
@@ -158,12 +157,10 @@ torch.cuda = types.SimpleNamespace(
 torch.no_grad = nullcontext
 sys.modules["torch"] = torch
 
-
 def measure(torch, want):
     if want["keys"] > 100:
         raise KeyError("too long")
     return {"ms": copies_for(want) / 8}
-
 
 serve(lambda torch: ("mine 2", measure), phases=("decode",))
 )");

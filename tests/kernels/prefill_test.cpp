@@ -3,12 +3,6 @@
 #include "allot/kernels/prefill.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <random>
 
 #include "tests/kernels/prompt.h"
 
@@ -19,24 +13,6 @@ using testing::HasSubstr;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-struct Attended {
-  std::vector<float> out, lse;
-  PrefillStatistics statistics;
-  bool operator==(const Attended& other) const { return out == other.out && lse == other.lse; }
-};
-
-Attended attend(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
-                PrefillWorkspace* workspace) {
-  const KeyBlocks view = list ? list->view() : KeyBlocks{};
-  Attended made;
-  made.out.assign(prompt.width() * static_cast<size_t>(in.count), kNaN);
-  made.lse.assign(static_cast<size_t>(in.count) * in.heads, kNaN);
-  EXPECT_EQ(attendBlocks(
-                prompt.cache.pool.kv, in, list ? &view : nullptr, workspace,
-                {.out = made.out.data(), .lse = made.lse.data(), .statistics = &made.statistics}),
-            std::nullopt);
-  return made;
-}
 Attended attend(const Prompt& prompt, const BlockLists* list = nullptr, int threads = 1) {
   PrefillWorkspace workspace(threads);
   return attend(prompt, prompt.inputs(), list, &workspace);
@@ -45,17 +21,14 @@ Attended attend(const Prompt& prompt, const BlockLists* list = nullptr, int thre
 // The formula in double precision, over the keys that the list leaves.
 std::vector<double> formula(Prompt& prompt, int position, int head, const BlockLists& list) {
   const int width = prompt.cache.shape.head_dim;
-  std::vector<double> out(static_cast<size_t>(width), 0.0);
+  std::vector<double> out(width, 0.0);
   const std::vector<double> weights = attentionOf(prompt, position, head);
   double total = 0;
   for (int j = 0; j <= position; ++j) {
     if (!holds(list, prompt, head, position, j)) continue;
-    const double weight = weights[static_cast<size_t>(j)];
     const float* value = prompt.cache.value(0, prompt.cache.kvHead(head), j);
-    total += weight;
-    for (int d = 0; d < width; ++d) {
-      out[static_cast<size_t>(d)] += weight * static_cast<double>(value[d]);
-    }
+    total += weights[j];
+    for (int d = 0; d < width; ++d) out[d] += weights[j] * static_cast<double>(value[d]);
   }
   for (double& x : out) x = total > 0 ? x / total : 0;
   return out;
@@ -67,8 +40,7 @@ double gap(Prompt& prompt, const Attended& made, const BlockLists& list) {
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < prompt.cache.shape.heads; ++h) {
       const auto expected = formula(prompt, p, h, list);
-      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
-                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      const float* out = made.out.data() + prompt.width() * p + h * prompt.cache.shape.head_dim;
       for (int d = 0; d < prompt.cache.shape.head_dim; ++d) {
         const double difference = std::fabs(static_cast<double>(out[d]) - expected[d]);
         largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
@@ -96,7 +68,7 @@ TEST_P(Lengths, DenseIsDecodes) {
       cache.repeatFirstRow(prompt.n, 1);
       cache.queries = prompt.queries;
       for (int p = 0; p < prompt.n; ++p) cache.lengths[p] = p + 1;
-      cache.budgets.assign(static_cast<size_t>(prompt.n), UINT32_MAX);
+      cache.budgets.assign(prompt.n, UINT32_MAX);
       DecodeInputs in = cache.inputs();
       in.window = window;
       const Cache::Result decoded = cache.run(methodOf("dense"), in);
@@ -149,8 +121,7 @@ TEST(Prefill, AQueryThatNoKeyIsLeftToIsZero) {
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < 2; ++h) {
       const bool left = h == 0 && p >= 128;
-      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
-                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      const float* out = made.out.data() + prompt.width() * p + h * prompt.cache.shape.head_dim;
       const bool silent =
           std::all_of(out, out + prompt.cache.shape.head_dim, [](float x) { return x == 0; });
       EXPECT_EQ(silent, !left) << p << ", " << h;
@@ -205,14 +176,9 @@ TEST(AttendQueries, AreDecodeStepsOfThePromptsOwn) {
     const MethodOptions method = methodOf(text);
     const QueryDraws draws{.seed = 77, .sequence = 9, .layer = 3, .budget = 5};
     const auto attended = [&](int first, int count) {
-      std::vector<float> out(prompt.width() * static_cast<size_t>(count), kNaN);
-      DecodeWorkspace workspace;
-      RowStatistics statistics;
-      EXPECT_EQ(attendQueries(method, prompt.cache.pool.kv, prompt.inputs(first, count), draws,
-                              &workspace, {.out = out.data(), .statistics = &statistics}),
-                std::nullopt);
-      EXPECT_GT(statistics.draws, 0u) << text;
-      return out;
+      const AttendedEach made = attendEach(method, prompt, prompt.inputs(first, count), draws);
+      EXPECT_GT(made.statistics.draws, 0u) << text;
+      return made.out;
     };
     const std::vector<float> whole = attended(0, prompt.n), part = attended(70, 71);
     EXPECT_TRUE(std::equal(part.begin(), part.end(),
@@ -220,8 +186,8 @@ TEST(AttendQueries, AreDecodeStepsOfThePromptsOwn) {
     Cache& cache = prompt.cache;
     cache.repeatFirstRow(prompt.n, 9);
     cache.queries = prompt.queries;
-    cache.sequences.assign(static_cast<size_t>(prompt.n), 9);
-    cache.budgets.assign(static_cast<size_t>(prompt.n), 5);
+    cache.sequences.assign(prompt.n, 9);
+    cache.budgets.assign(prompt.n, 5);
     for (int p = 0; p < prompt.n; ++p) {
       cache.lengths[p] = p + 1;
       cache.steps[p] = (1u << 31) + static_cast<uint32_t>(p);
@@ -270,7 +236,7 @@ TEST(Prefill, SkippedKeysHaveLittleAttention) {
         const auto attention = attentionOf(prompt, p, h);
         for (int j = 0; j <= p; ++j) {
           if (holds(left, prompt, h, p, j)) continue;
-          EXPECT_LT(attention[static_cast<size_t>(j)], static_cast<double>(skip) * 1.0001);
+          EXPECT_LT(attention[j], static_cast<double>(skip) * 1.0001);
         }
       }
     }

@@ -18,7 +18,7 @@ struct Prompt {
     queries = normals(static_cast<size_t>(n) * shape.heads * shape.head_dim, shape.seed + 99);
   }
   PrefillInputs inputs(int first, int count) const {
-    return {.queries = queries.data() + width() * static_cast<size_t>(first),
+    return {.queries = queries.data() + width() * first,
             .page_table = cache.table.data(),
             .max_pages = cache.max_pages,
             .first = first,
@@ -30,14 +30,62 @@ struct Prompt {
   PrefillInputs inputs() const { return inputs(0, n); }
   size_t width() const { return static_cast<size_t>(cache.shape.heads) * cache.shape.head_dim; }
   const float* query(int position, int head) const {
-    return queries.data() + width() * static_cast<size_t>(position) +
-           static_cast<size_t>(head) * cache.shape.head_dim;
+    return queries.data() + width() * position + head * cache.shape.head_dim;
   }
 
   Cache cache;
   int n, window;
   std::vector<float> queries;
 };
+
+// What the queries of a prompt give over blocks of keys.
+struct Attended {
+  std::vector<float> out, lse;
+  PrefillStatistics statistics;
+  bool operator==(const Attended& other) const { return out == other.out && lse == other.lse; }
+};
+// Attends to the list's blocks, or to those that `draws` draw, or densely.
+inline Attended attend(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
+                       PrefillWorkspace* workspace, const QueryDraws* draws = nullptr) {
+  const KeyBlocks view = list ? list->view() : KeyBlocks{};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Attended made{std::vector<float>(prompt.width() * in.count, nan),
+                std::vector<float>(static_cast<size_t>(in.count) * in.heads, nan),
+                {}};
+  const PrefillOutputs out = {made.out.data(), made.lse.data(), &made.statistics};
+  const PagedKv& kv = prompt.cache.pool.kv;
+  EXPECT_EQ(draws ? attendSampledBlocks(kv, in, *draws, workspace, out)
+                  : attendBlocks(kv, in, list ? &view : nullptr, workspace, out),
+            std::nullopt);
+  return made;
+}
+
+// What the queries of a prompt give where each is attended to for itself, and the bits of the value
+// rows that any of them reads, [heads, n / 64 + 1].
+struct AttendedEach {
+  std::vector<float> out, lse;
+  std::vector<uint64_t> value_rows;
+  RowStatistics statistics;
+};
+inline AttendedEach attendEach(const MethodOptions& method, const Prompt& prompt,
+                               const PrefillInputs& in, const QueryDraws& draws,
+                               bool with_lse = false) {
+  const int words = prompt.n / 64 + 1;
+  AttendedEach made{
+      std::vector<float>(prompt.width() * in.count, std::numeric_limits<float>::quiet_NaN()),
+      std::vector<float>(with_lse ? static_cast<size_t>(in.count) * in.heads : 0),
+      std::vector<uint64_t>(static_cast<size_t>(in.heads) * words),
+      {}};
+  DecodeWorkspace workspace;
+  EXPECT_EQ(attendQueries(method, prompt.cache.pool.kv, in, draws, &workspace,
+                          {.out = made.out.data(),
+                           .lse = with_lse ? made.lse.data() : nullptr,
+                           .statistics = &made.statistics,
+                           .value_rows = made.value_rows.data(),
+                           .value_row_words = words}),
+            std::nullopt);
+  return made;
+}
 
 // The list of a whole prompt that keeps what keep(head, query block, key block) says.
 template <typename Keep>
@@ -77,18 +125,12 @@ inline double scoreOf(Prompt& prompt, int position, int head, int key) {
 
 // The exact causal attention of the query at `position`: [position + 1], 0 before the window.
 inline std::vector<double> attentionOf(Prompt& prompt, int position, int head) {
-  std::vector<double> weights(static_cast<size_t>(position) + 1, 0.0);
+  std::vector<double> weights(position + 1, 0.0);
   const int oldest = prompt.inputs().oldest(position);
-  double top = -std::numeric_limits<double>::infinity(), total = 0;
-  for (int j = oldest; j <= position; ++j) {
-    weights[static_cast<size_t>(j)] = scoreOf(prompt, position, head, j);
-    top = std::max(top, weights[static_cast<size_t>(j)]);
-  }
-  for (int j = oldest; j <= position; ++j) {
-    double& weight = weights[static_cast<size_t>(j)];
-    weight = std::exp(weight - top);
-    total += weight;
-  }
+  for (int j = oldest; j <= position; ++j) weights[j] = scoreOf(prompt, position, head, j);
+  const double top = *std::max_element(weights.begin() + oldest, weights.end());
+  double total = 0;
+  for (int j = oldest; j <= position; ++j) total += weights[j] = std::exp(weights[j] - top);
   for (double& weight : weights) weight /= total;
   return weights;
 }
@@ -116,9 +158,8 @@ inline Prompt structured(int n, uint64_t seed, int window = 0,
     for (int h = 0; h < shape.heads; ++h) {
       for (int d = 0; d < width; ++d) {
         const double turn = 0.02 * p * (1 + d % 8) + d;
-        const size_t at =
-            prompt.width() * static_cast<size_t>(p) + static_cast<size_t>(h * width + d);
-        prompt.queries[at] += 2.0f * static_cast<float>(std::sin(turn)) + 0.6f;
+        prompt.queries[prompt.width() * p + h * width + d] +=
+            2.0f * static_cast<float>(std::sin(turn)) + 0.6f;
       }
     }
   }

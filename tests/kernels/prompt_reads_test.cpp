@@ -1,27 +1,11 @@
 // What a prompt's queries read together where each is attended to for itself: the share of the
 // value rows that the SANTA paper's Table 11 has (Appendix F), and the bytes of blocks of queries.
-#include <gtest/gtest.h>
-
 #include <bit>
-#include <cmath>
 
 #include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {
-
-// Bits of the value rows that any of the queries reads, [heads, n / 64 + 1].
-std::vector<uint64_t> rowsRead(const MethodOptions& method, const Prompt& prompt,
-                               const PrefillInputs& in, const QueryDraws& draws) {
-  const int words = prompt.n / 64 + 1;
-  std::vector<uint64_t> rows(static_cast<size_t>(in.heads * words));
-  std::vector<float> out(prompt.width() * static_cast<size_t>(in.count));
-  DecodeWorkspace workspace;
-  EXPECT_EQ(attendQueries(method, prompt.cache.pool.kv, in, draws, &workspace,
-                          {.out = out.data(), .value_rows = rows.data(), .value_row_words = words}),
-            std::nullopt);
-  return rows;
-}
 
 int countOf(const std::vector<uint64_t>& bits) {
   int count = 0;
@@ -81,8 +65,9 @@ Reads measured(const char* text, uint32_t budget) {
   const size_t words = kPositions / 64 + 1;
   double sum = 0, squares = 0;
   for (uint32_t s = 0; s < kSequences; ++s) {
-    const auto rows = rowsRead(method, prompt, prompt.inputs(),
-                               {.seed = 5, .sequence = s, .layer = 1, .budget = budget});
+    const auto rows = attendEach(method, prompt, prompt.inputs(),
+                                 {.seed = 5, .sequence = s, .layer = 1, .budget = budget})
+                          .value_rows;
     for (size_t h = 0; h < kHeads; ++h) {
       double count = 0;
       for (size_t w = 0; w < words; ++w) count += std::popcount(rows[h * words + w]);
@@ -143,8 +128,9 @@ TEST(PromptReads, AsThePapersTableHasIt) {
   Prompt prompt({.lengths = {1024}, .kv_heads = 16, .heads = 16, .head_dim = 128, .seed = 12});
   prompt.cache.scale = static_cast<float>(1 / std::sqrt(128.0));
   for (const auto& [draws, percent] : table) {
-    const auto rows = rowsRead(methodOf("santa"), prompt, prompt.inputs(),
-                               {.seed = 5, .budget = static_cast<uint32_t>(draws)});
+    const auto rows = attendEach(methodOf("santa"), prompt, prompt.inputs(),
+                                 {.seed = 5, .budget = static_cast<uint32_t>(draws)})
+                          .value_rows;
     const double share = 100.0 * countOf(rows) / (16 * 1024);
     std::printf("S %2.0f: %.2f %% of the value rows, the paper %.2f %%\n", draws, share, percent);
     EXPECT_NEAR(share, percent, 1.6);
@@ -157,14 +143,9 @@ TEST(PromptReads, EarlyQueriesDrawAsTheOthersWhereTheyAreNeverExact) {
   constexpr uint32_t kDraws = 40;
   const Prompt prompt = flat(kPositions, kHeads);
   const auto statistics = [&](const char* text, int first, int count) {
-    RowStatistics made;
-    std::vector<float> out(prompt.width() * static_cast<size_t>(count));
-    DecodeWorkspace workspace;
-    EXPECT_EQ(attendQueries(methodOf(text), prompt.cache.pool.kv, prompt.inputs(first, count),
-                            {.seed = 5, .budget = kDraws}, &workspace,
-                            {.out = out.data(), .statistics = &made}),
-              std::nullopt);
-    return made;
+    return attendEach(methodOf(text), prompt, prompt.inputs(first, count),
+                      {.seed = 5, .budget = kDraws})
+        .statistics;
   };
   EXPECT_EQ(statistics("santa exactAbove=never", 0, kPositions).draws,
             uint64_t{kDraws} * kPositions * kHeads);
@@ -188,31 +169,23 @@ TEST(PromptReads, BytesAreThoseOfBlocksOfQueries) {
       const QueryDraws draws = {.seed = 7, .sequence = 9, .layer = 3, .budget = 5};
       const int first = 40;  // within a block
       const PrefillInputs in = prompt.inputs(first, prompt.n - first);
-      std::vector<float> out(prompt.width() * static_cast<size_t>(in.count));
-      std::vector<uint64_t> rows(4 * 3);
-      RowStatistics made;
-      DecodeWorkspace workspace;
-      ASSERT_EQ(attendQueries(method, prompt.cache.pool.kv, in, draws, &workspace,
-                              {.out = out.data(),
-                               .statistics = &made,
-                               .value_rows = rows.data(),
-                               .value_row_words = 3}),
-                std::nullopt);
+      const AttendedEach each = attendEach(method, prompt, in, draws);
+      const RowStatistics& made = each.statistics;
       const uint64_t row_bytes = 32 * sizeof(float);
       uint64_t values = 0, keys = 0;
-      std::vector<uint64_t> all(rows.size());
+      std::vector<uint64_t> all(each.value_rows.size());
       for (int from = first, end = 64; from < prompt.n; from = end, end += 64) {
         end = std::min(end, prompt.n);
-        std::vector<uint64_t> block(rows.size());
+        std::vector<uint64_t> block(all.size());
         for (int p = from; p < end; ++p) {
-          const auto alone = rowsRead(method, prompt, prompt.inputs(p, 1), draws);
+          const auto alone = attendEach(method, prompt, prompt.inputs(p, 1), draws).value_rows;
           for (size_t i = 0; i < block.size(); ++i) block[i] |= alone[i];
         }
         for (size_t i = 0; i < block.size(); ++i) all[i] |= block[i];
         values += static_cast<uint64_t>(countOf(block)) * row_bytes;
         keys += 4 * static_cast<uint64_t>(end - in.oldest(from));
       }
-      EXPECT_EQ(rows, all);
+      EXPECT_EQ(each.value_rows, all);
       EXPECT_EQ(made.value_bytes, values);
       EXPECT_EQ(made.dense_bytes, 2 * keys * row_bytes);
       const auto bits = static_cast<uint64_t>(shadowBits(method));
@@ -220,10 +193,7 @@ TEST(PromptReads, BytesAreThoseOfBlocksOfQueries) {
                 bits == 0 ? keys * row_bytes : keys * (32 * bits / 8 + sizeof(float)) + values);
       if (method.method != Method::kDense) continue;
       PrefillWorkspace space;
-      PrefillStatistics blocks;
-      ASSERT_EQ(attendBlocks(prompt.cache.pool.kv, in, nullptr, &space,
-                             {.out = out.data(), .statistics = &blocks}),
-                std::nullopt);
+      const PrefillStatistics blocks = attend(prompt, in, nullptr, &space).statistics;
       EXPECT_EQ(blocks.value_bytes, made.value_bytes);
       EXPECT_EQ(blocks.key_bytes, made.key_bytes);
       EXPECT_EQ(blocks.dense_bytes, made.dense_bytes);
@@ -231,12 +201,7 @@ TEST(PromptReads, BytesAreThoseOfBlocksOfQueries) {
   }
   // Without a budget nothing is read.
   const Prompt prompt = structured(70, 6);
-  RowStatistics none;
-  std::vector<float> out(prompt.width() * 70);
-  DecodeWorkspace workspace;
-  ASSERT_EQ(attendQueries(methodOf("santa"), prompt.cache.pool.kv, prompt.inputs(), {}, &workspace,
-                          {.out = out.data(), .statistics = &none}),
-            std::nullopt);
+  const RowStatistics none = attendEach(methodOf("santa"), prompt, prompt.inputs(), {}).statistics;
   EXPECT_EQ(none.key_bytes + none.value_bytes, 0u);
   EXPECT_GT(none.dense_bytes, 0u);
 }

@@ -1,14 +1,11 @@
 // s2anta-q4 and quest through decodeAttention, against brute force: which rows, with which weights,
 // what was read. (The bias and variance of s2anta-q4 are tested elsewhere.)
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "allot/kernels/decode.h"
 #include "allot/kernels/philox.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/softmax.h"
-#include "tests/kernels/key_pool.h"
+#include "tests/kernels/fixture.h"
 
 namespace allot::kernels {
 namespace {
@@ -21,54 +18,32 @@ constexpr float kMasked = -std::numeric_limits<float>::infinity();
 // One row of n keys with random values, and a decode step over it.
 struct Step {
   Step(int length, Element element, int page_size, float mean = 0.5f, float query_size = 1.0f)
-      : n(length), pool({element, (length + page_size - 1) / page_size + 1, 2, page_size, kDim}) {
-    auto keys = normals(static_cast<size_t>(n) * 2 * kDim, 21);
-    for (float& key : keys) key += mean;
-    const auto values = normals(keys.size(), 22);
-    EXPECT_EQ(pool.append(0, n, keys.data(), values.data()), std::nullopt);
-    queries = normals(kHeads * kDim, 23, query_size);
+      : n(length),
+        cache({.lengths = {length},
+               .kv_heads = 2,
+               .heads = kHeads,
+               .page_size = page_size,
+               .element = element}) {
+    cache.keys[0] = normals(static_cast<size_t>(n) * 2 * kDim, 21);
+    for (float& key : cache.keys[0]) key += mean;
+    cache.values[0] = normals(cache.keys[0].size(), 22);
+    cache.queries = normals(kHeads * kDim, 23, query_size);
+    cache.write();
   }
 
-  struct Result {
-    std::vector<float> out, lse;
-    std::vector<HeadStatistics> heads;
-    std::vector<GroupStatistics> groups;
-  };
-  Result run(const char* method, uint32_t budget) const {
-    MethodOptions options;
-    EXPECT_EQ(parseMethod(method, &options), std::nullopt);
-    Result result{std::vector<float>(kHeads * kDim), std::vector<float>(kHeads),
-                  std::vector<HeadStatistics>(kHeads), std::vector<GroupStatistics>(2)};
-    DecodeWorkspace workspace;
-    workspace.plan(n, 2, kDim);
-    const DecodeInputs in{.queries = queries.data(),
-                          .page_table = pool.table.data(),
-                          .lengths = &n,
-                          .budgets = &budget,
-                          .sequences = &sequence,
-                          .steps = &step,
-                          .rows = 1,
-                          .heads = kHeads,
-                          .max_pages = static_cast<int>(pool.table.size()),
-                          .layer = 3,
-                          .seed = 77,
-                          .scale = kScale,
-                          .bias = bias.empty() ? nullptr : bias.data(),
-                          .bias_stride = n};
-    const auto refusal = decodeAttention(options, pool.kv, in, &workspace,
-                                         {.out = result.out.data(),
-                                          .lse = result.lse.data(),
-                                          .head_statistics = result.heads.data(),
-                                          .group_statistics = result.groups.data()});
-    EXPECT_EQ(refusal, std::nullopt);
-    return result;
+  Cache::Result run(const char* method, uint32_t budget) const {
+    DecodeInputs in = cache.inputs();
+    in.budgets = &budget;
+    in.bias = bias.empty() ? nullptr : bias.data();
+    in.bias_stride = n;
+    return cache.run(methodOf(method), in);
   }
 
   // s_j by brute force.
   double score(int head, int j) const {
     double product = 0;
     for (int d = 0; d < kDim; ++d) {
-      product += static_cast<double>(queries[head * kDim + d]) * pool.key(head / 2, j, d);
+      product += static_cast<double>(query(head)[d]) * cache.pool.key(head / 2, j, d);
     }
     return kScale * product + (bias.empty() ? 0.0 : bias[j]);
   }
@@ -76,11 +51,12 @@ struct Step {
   std::vector<double> output(int head, const std::vector<double>& weights) const {
     std::vector<double> out(kDim);
     for (int j = 0; j < n; ++j) {
-      for (int d = 0; d < kDim; ++d) out[d] += weights[j] * pool.value(head / 2, j, d);
+      for (int d = 0; d < kDim; ++d) out[d] += weights[j] * cache.pool.value(head / 2, j, d);
     }
     return out;
   }
-  void expectOutput(const Result& result, int head, const std::vector<double>& weights) const {
+  void expectOutput(const Cache::Result& result, int head,
+                    const std::vector<double>& weights) const {
     const auto expected = output(head, weights);
     double most = 0;
     for (double x : expected) most = std::max(most, std::fabs(x));
@@ -89,10 +65,11 @@ struct Step {
     }
   }
 
+  const float* query(int head) const { return &cache.queries[head * kDim]; }
+
   int32_t n;
-  uint32_t sequence = 100, step = 5;
-  KeyPool pool;
-  std::vector<float> queries, bias;
+  Cache cache;  // with the scale kScale
+  std::vector<float> bias;
 };
 
 // The proposal of s2anta-q4 and its draws, key by key from the formula.
@@ -100,8 +77,8 @@ struct Proposal {
   Proposal(const Step& at, int head, int bits, uint32_t budget) {
     const int stride = paddedLength(at.n);
     scores.resize(stride);
-    shadowScores({&at.pool.kv, at.pool.table.data(), head / 2, at.n}, bits,
-                 &at.queries[head * kDim], 1, kScale, scores.data(), stride);
+    shadowScores({&at.cache.pool.kv, at.cache.table.data(), head / 2, at.n}, bits, at.query(head),
+                 1, kScale, scores.data(), stride);
     EXPECT_TRUE(finishScores(scores.data(), at.n, at.bias.empty() ? nullptr : at.bias.data()));
     std::vector<float> mass(stride);
     std::vector<uint32_t> weights(stride);
@@ -110,7 +87,7 @@ struct Proposal {
     lse = top + std::log(expWeightTotal(mass.data(), stride));
     const uint64_t total = integerWeights(mass.data(), stride, weights.data(), blocks.data());
     const uint32_t stream = 3u << 16 | static_cast<uint32_t>(head);
-    const double u = (philox(77, at.sequence, at.step, stream, 0)[0] >> 8) * 0x1p-24;
+    const double u = (philox(77, 100, 5, stream, 0)[0] >> 8) * 0x1p-24;
     long double prefix = 0;
     long double below = 0;
     for (int j = 0; j < at.n; ++j) {
@@ -209,7 +186,7 @@ TEST(S2antaQ4, MeanKeyIsNotSeen) {
   for (int head = 0; head < kHeads; ++head) {
     double mean_key = 0;
     for (int d = 0; d < kDim; ++d) {
-      mean_key += static_cast<double>(at.queries[head * kDim + d]) * at.pool.mean_key(head / 2)[d];
+      mean_key += static_cast<double>(at.query(head)[d]) * at.cache.pool.mean_key(head / 2)[d];
     }
     EXPECT_GT(std::fabs(kScale * mean_key), 1) << "this test would see nothing";
     // 8 bits, as many draws as keys less one: the estimate is within a hundredth.
@@ -246,10 +223,10 @@ std::vector<int> keptPages(const Step& at, int head, int page_keys, uint32_t bud
     for (int d = 0; d < kDim; ++d) {
       float low = INFINITY, high = -INFINITY;
       for (int j = first; j < end; ++j) {
-        low = std::min(low, at.pool.key(head / 2, j, d));
-        high = std::max(high, at.pool.key(head / 2, j, d));
+        low = std::min(low, at.cache.pool.key(head / 2, j, d));
+        high = std::max(high, at.cache.pool.key(head / 2, j, d));
       }
-      const double query = at.queries[head * kDim + d];
+      const double query = at.query(head)[d];
       bound[page] += kScale * std::max(query * low, query * high);
     }
     bound[page] += most_bias;
@@ -344,8 +321,9 @@ TEST(Quest, BoundsCountAsSixteenBitNumbers) {
 
 TEST(Quest, EqualBoundsKeepTheOlderPages) {
   Step at(160, Element::kFloat32, 16);
-  const std::vector<float> keys(160 * 2 * kDim, 1.0f), values = normals(160 * 2 * kDim, 27);
-  ASSERT_EQ(at.pool.append(0, 160, keys.data(), values.data()), std::nullopt);
+  at.cache.keys[0].assign(160 * 2 * kDim, 1.0f);
+  at.cache.values[0] = normals(160 * 2 * kDim, 27);
+  at.cache.write();
   for (const bool within : {false, true}) {
     const auto result = at.run(within ? "quest newest=within" : "quest", within ? 64 : 48);
     std::vector<double> weights(160);

@@ -1,7 +1,5 @@
 // What a caller of the kernels can get wrong beside tensors: the plan, sizes, the counters' bits.
 // Each is a sentence, never memory beyond the workspace or two heads with one stream.
-#include <gtest/gtest.h>
-
 #include <functional>
 
 #include "tests/kernels/fixture.h"

@@ -1,47 +1,31 @@
-// Sampled blocks: with all blocks dense to the bit, with fewer unbiased, and no bit depends on
+// Attended blocks: with all blocks dense to the bit, with fewer unbiased, and no bit depends on
 // threads or pages.
-#include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {
 
-struct Sampled {
-  std::vector<float> out, lse;
-  PrefillStatistics statistics;
-};
-
-Sampled sampled(const Prompt& prompt, const PrefillInputs& in, const QueryDraws* draws,
-                int threads = 1) {
+Attended sampled(const Prompt& prompt, const PrefillInputs& in, const QueryDraws* draws,
+                 int threads = 1) {
   PrefillWorkspace workspace(threads);
-  Sampled made;
-  made.out.assign(prompt.width() * static_cast<size_t>(in.count), NAN);
-  made.lse.assign(static_cast<size_t>(in.count) * in.heads, NAN);
-  const PrefillOutputs out = {made.out.data(), made.lse.data(), &made.statistics};
-  const PagedKv& kv = prompt.cache.pool.kv;
-  EXPECT_EQ(draws ? attendSampledBlocks(kv, in, *draws, &workspace, out)
-                  : attendBlocks(kv, in, nullptr, &workspace, out),
-            std::nullopt);
-  return made;
+  return attend(prompt, in, nullptr, &workspace, draws);
 }
 
 TEST(SampledBlocks, WithAllBlocksItIsDenseAndWithNoneSilent) {
   for (const int n : {1, 63, 64, 65, 330}) {
     const Prompt prompt = structured(n, 3, n > 200 ? 150 : 0);
-    const Sampled dense = sampled(prompt, prompt.inputs(), nullptr);
+    const Attended dense = sampled(prompt, prompt.inputs(), nullptr);
     for (const uint32_t budget : {6u, UINT32_MAX}) {
       const QueryDraws draws = {.seed = 1, .budget = budget};
-      const Sampled all = sampled(prompt, prompt.inputs(), &draws);
+      const Attended all = sampled(prompt, prompt.inputs(), &draws);
       EXPECT_EQ(all.out, dense.out) << n;
       EXPECT_EQ(all.lse, dense.lse) << n;
       EXPECT_EQ(all.statistics.blocks, all.statistics.dense_blocks);
       EXPECT_EQ(all.statistics.skipped_blocks, 0u);
     }
     const QueryDraws none = {.seed = 1, .budget = 0};
-    const Sampled silent = sampled(prompt, prompt.inputs(), &none);
+    const Attended silent = sampled(prompt, prompt.inputs(), &none);
     EXPECT_EQ(silent.out, std::vector<float>(silent.out.size(), 0.0f));
     EXPECT_EQ(silent.statistics.key_bytes + silent.statistics.value_bytes, 0u);
   }
@@ -49,9 +33,9 @@ TEST(SampledBlocks, WithAllBlocksItIsDenseAndWithNoneSilent) {
 
 TEST(SampledBlocks, NormalisersAreDensesAndAsManyBlocksAreReadAsDrawn) {
   const Prompt prompt = structured(64 * 9, 4);
-  const Sampled dense = sampled(prompt, prompt.inputs(), nullptr);
+  const Attended dense = sampled(prompt, prompt.inputs(), nullptr);
   const QueryDraws draws = {.seed = 2, .sequence = 3, .layer = 1, .budget = 3};
-  const Sampled made = sampled(prompt, prompt.inputs(), &draws);
+  const Attended made = sampled(prompt, prompt.inputs(), &draws);
   for (size_t i = 0; i < made.lse.size(); ++i) ASSERT_NEAR(made.lse[i], dense.lse[i], 2e-6 * 64);
   const uint64_t read = made.statistics.blocks - made.statistics.skipped_blocks;
   EXPECT_LE(read, 4u * (1 + 2 + 3 * 7));  // heads, and blocks of queries
@@ -63,10 +47,10 @@ TEST(SampledBlocks, NormalisersAreDensesAndAsManyBlocksAreReadAsDrawn) {
 TEST(SampledBlocks, NoBitDependsOnThreadsPagesOrWhatIsBeside) {
   const Prompt prompt = structured(500, 5);
   const QueryDraws draws = {.seed = 2, .sequence = 3, .layer = 1, .budget = 2};
-  const Sampled one = sampled(prompt, prompt.inputs(), &draws);
+  const Attended one = sampled(prompt, prompt.inputs(), &draws);
   EXPECT_EQ(sampled(prompt, prompt.inputs(), &draws, 3).out, one.out);
   // A call that begins at a block of queries has them as they are in a longer one.
-  const Sampled part = sampled(prompt, prompt.inputs(128, 372), &draws);
+  const Attended part = sampled(prompt, prompt.inputs(128, 372), &draws);
   EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(),
                          one.out.begin() + static_cast<std::ptrdiff_t>(128 * prompt.width())));
   for (const QueryDraws& other : {QueryDraws{3, 3, 1, 2}, QueryDraws{2, 4, 1, 2},
@@ -85,13 +69,13 @@ double largestZ(bool self_normalised) {
   }
   prompt.cache.write();
   const PrefillInputs last = prompt.inputs(n - 20, 20);
-  const Sampled dense = sampled(prompt, last, nullptr);
+  const Attended dense = sampled(prompt, last, nullptr);
   const size_t count = dense.out.size();
   std::vector<double> sum(count), squares(count);
   constexpr int kSequences = 20000;
   for (int s = 0; s < kSequences; ++s) {
     const QueryDraws draws = {.seed = 9, .sequence = static_cast<uint32_t>(s), .budget = 2};
-    const Sampled made = sampled(prompt, last, &draws);
+    const Attended made = sampled(prompt, last, &draws);
     for (size_t i = 0; i < count; ++i) {
       const size_t whole = i / static_cast<size_t>(d) * static_cast<size_t>(d);
       const double weights = static_cast<double>(made.out[whole]);

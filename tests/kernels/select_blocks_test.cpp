@@ -1,12 +1,8 @@
 // Which key blocks SampleAttention and SALE keep: their promises and their definitions, each beside
 // a second program of it.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "tests/kernels/prompt.h"
@@ -80,15 +76,13 @@ BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
     return set;
   };
   for (int h = 0; h < in.heads; ++h) {
-    std::vector<double> columns(static_cast<size_t>(blocks)), slashes(columns);
+    std::vector<double> columns(blocks), slashes(columns);
     const int begin = std::max(in.first, end - block);
     for (int p = begin; p < end; ++p) {
       const auto attention = attentionOf(prompt, p, h);
       for (int j = 0; j <= p; ++j) {
-        columns[static_cast<size_t>(j / block)] +=
-            attention[static_cast<size_t>(j)] / (end - begin);
-        slashes[static_cast<size_t>((p - j) / block)] +=
-            attention[static_cast<size_t>(j)] / (end - begin);
+        columns[j / block] += attention[j] / (end - begin);
+        slashes[(p - j) / block] += attention[j] / (end - begin);
       }
     }
     const auto column = chosen(columns, options.alpha_column);
@@ -97,7 +91,7 @@ BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
       for (int j = 0; j <= b; ++j) {
         const bool kept =
             j == b || column.count(j) > 0 || slash.count(b - j) > 0 || slash.count(b - j - 1) > 0;
-        if (kept) lists.blocks.push_back(static_cast<uint32_t>(j));
+        if (kept) lists.blocks.push_back(j);
       }
       lists.begin.push_back(static_cast<uint32_t>(lists.blocks.size()));
     }
@@ -138,7 +132,7 @@ TEST(SampleAttention, SampledQueriesKeepTheirShare) {
         for (int p = n - 32; p < n; ++p) {
           const auto attention = attentionOf(prompt, p, h);
           for (int j = 0; j <= p; ++j) {
-            if (holds(lists, prompt, h, p, j)) kept += attention[static_cast<size_t>(j)] / 32;
+            if (holds(lists, prompt, h, p, j)) kept += attention[j] / 32;
           }
         }
         EXPECT_GE(kept, std::max(column, slash) - 1e-6) << n << ", head " << h;
@@ -255,7 +249,7 @@ TEST(Sale, LeavesOutNoKeyOfWeightByExactScores) {
           const auto attention = attentionOf(prompt, p, h);
           const FirstAndLast always(prompt, h, p);
           for (int j = 0; j <= p; ++j) {
-            const double weight = attention[static_cast<size_t>(j)];
+            const double weight = attention[j];
             const double score = scoreOf(prompt, p, h, j) - always.shift;
             const bool printed =
                 score >= std::log(static_cast<double>(tau) * always.sum + always.top);
@@ -278,15 +272,14 @@ std::vector<std::vector<double>> roundedScores(Prompt& prompt, int head) {
   const int kv_head = prompt.cache.kvHead(head);
   using Rows = std::vector<std::vector<double>>;
   const auto centred = [&](auto row, std::vector<double>* mean) {
-    Rows rows(static_cast<size_t>(n), std::vector<double>(static_cast<size_t>(width)));
-    mean->assign(static_cast<size_t>(width), 0);
+    Rows rows(static_cast<size_t>(n), std::vector<double>(width));
+    mean->assign(width, 0);
     for (int i = 0; i < n; ++i) {
-      for (int d = 0; d < width; ++d) (*mean)[static_cast<size_t>(d)] += row(i)[d] / double(n);
+      for (int d = 0; d < width; ++d) (*mean)[d] += row(i)[d] / double(n);
     }
     for (int i = 0; i < n; ++i) {
       for (int d = 0; d < width; ++d) {
-        rows[static_cast<size_t>(i)][static_cast<size_t>(d)] =
-            static_cast<double>(row(i)[d]) - (*mean)[static_cast<size_t>(d)];
+        rows[i][d] = static_cast<double>(row(i)[d]) - (*mean)[d];
       }
     }
     return rows;
@@ -297,14 +290,14 @@ std::vector<std::vector<double>> roundedScores(Prompt& prompt, int head) {
   const auto coded = [&](const Rows& rows, auto group) {
     std::map<int, double> largest;
     for (int i = 0; i < n; ++i) {
-      for (const double x : rows[static_cast<size_t>(i)]) {
+      for (const double x : rows[i]) {
         largest[group(i)] = std::max(largest[group(i)], std::fabs(x));
       }
     }
     Rows back = rows;
     for (int i = 0; i < n; ++i) {
       const double scale = largest[group(i)] / 7;
-      for (double& x : back[static_cast<size_t>(i)]) {
+      for (double& x : back[i]) {
         const double code = std::nearbyint(x / scale);
         EXPECT_LE(std::fabs(code), 7);
         EXPECT_LE(std::fabs(x - code * scale), scale / 2 * 1.001);
@@ -321,10 +314,9 @@ std::vector<std::vector<double>> roundedScores(Prompt& prompt, int head) {
       double score = 0;
       for (int d = 0; d < width; ++d) {
         const auto at = static_cast<size_t>(d);
-        score += query_codes[static_cast<size_t>(p)][at] * key_codes[static_cast<size_t>(j)][at] +
-                 mean_query[at] * keys[static_cast<size_t>(j)][at];
+        score += query_codes[p][at] * key_codes[j][at] + mean_query[at] * keys[j][at];
       }
-      scores[static_cast<size_t>(p)].push_back(score * static_cast<double>(prompt.cache.scale));
+      scores[p].push_back(score * static_cast<double>(prompt.cache.scale));
     }
   }
   return scores;
@@ -344,10 +336,10 @@ TEST(Sale, KeepsBlocksByRoundedScores) {
     for (int p = 0; p < n; ++p) {
       const auto attention = attentionOf(prompt, p, h);
       const FirstAndLast always(prompt, h, p);
-      const auto& scores = rounded[static_cast<size_t>(p)];
+      const auto& scores = rounded[p];
       double delta = 0;
       for (int j = 0; j <= p; ++j) {
-        const double score = scores[static_cast<size_t>(j)];
+        const double score = scores[j];
         delta = std::max(delta, std::fabs(score + always.shift - scoreOf(prompt, p, h, j)));
         const auto block = nearest.emplace(std::pair(p / 64, j / 32), -1e30).first;
         block->second = std::max(block->second, score - always.top - std::log(kTau * always.sum));
@@ -355,7 +347,7 @@ TEST(Sale, KeepsBlocksByRoundedScores) {
       for (int j = 0; j <= p; ++j) {
         if (holds(lists, prompt, h, p, j)) continue;
         ++left_out;
-        EXPECT_LT(attention[static_cast<size_t>(j)], kTau * std::exp(delta) * 1.001);
+        EXPECT_LT(attention[j], kTau * std::exp(delta) * 1.001);
       }
     }
     for (const auto& [block, most] : nearest) {

@@ -1,11 +1,6 @@
 // skip-softmax in decode: which blocks are left out is its definition's business in double
 // precision, no key of attention `threshold` or more is among them, and it is the prefill's of one
 // query. Edges, windows, masks and equal bits for any batch are tested with all methods.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 
 #include "tests/kernels/prompt.h"
@@ -22,8 +17,7 @@ std::vector<int> keptBy(const std::vector<double>& scores, double threshold, dou
   double top = -std::numeric_limits<double>::infinity();
   for (size_t start = 0; start < scores.size(); start += kBlockOfKeys) {
     const size_t end = std::min(start + kBlockOfKeys, scores.size());
-    const double largest = *std::max_element(scores.begin() + static_cast<std::ptrdiff_t>(start),
-                                             scores.begin() + static_cast<std::ptrdiff_t>(end));
+    const double largest = *std::max_element(scores.begin() + start, scores.begin() + end);
     if (std::isinf(largest)) continue;
     top = std::max(top, largest);
     *closest = std::min(*closest, std::fabs(largest - top - std::log(threshold)));
@@ -72,27 +66,24 @@ TEST(SkipSoftmax, IsItsDefinition) {
             std::vector<double> out(64, 0.0);
             const double top = *std::max_element(scores.begin(), scores.end());
             for (const int j : kept) {
-              const double mass = std::exp(scores[static_cast<size_t>(j)] - top);
+              const double mass = std::exp(scores[j] - top);
               total += mass;
               for (int d = 0; d < 64; ++d) {
-                out[static_cast<size_t>(d)] +=
-                    mass * static_cast<double>(cache.value(r, cache.kvHead(h), j)[d]);
+                out[d] += mass * static_cast<double>(cache.value(r, cache.kvHead(h), j)[d]);
               }
             }
             for (int d = 0; d < 64; ++d) {
-              ASSERT_NEAR(run.out[static_cast<size_t>((r * 4 + h) * 64 + d)],
-                          out[static_cast<size_t>(d)] / total, 2e-5);
+              ASSERT_NEAR(run.out[(r * 4 + h) * 64 + d], out[d] / total, 2e-5);
             }
-            const HeadStatistics& head = run.heads[static_cast<size_t>(r * 4 + h)];
+            const HeadStatistics& head = run.heads[r * 4 + h];
             EXPECT_EQ(head.unique_rows, kept.size());
             EXPECT_EQ(head.draws, kept.size());
             EXPECT_EQ(head.value_bytes, kept.size() * row_bytes);
             EXPECT_EQ(head.key_bytes, static_cast<uint64_t>(n - in.first(n)) * row_bytes);
-            EXPECT_NEAR(run.lse[static_cast<size_t>(r * 4 + h)], top + std::log(total), 2e-5);
+            EXPECT_NEAR(run.lse[r * 4 + h], top + std::log(total), 2e-5);
             left_out += static_cast<uint64_t>(n - in.first(n)) - kept.size();
           }
-          EXPECT_EQ(run.statistics[static_cast<size_t>(r)].group_rows,
-                    groups[0].size() + groups[1].size());
+          EXPECT_EQ(run.statistics[r].group_rows, groups[0].size() + groups[1].size());
         }
         EXPECT_TRUE(left_out > 0 || threshold < 0.1);
       }
@@ -110,9 +101,7 @@ TEST(SkipSoftmax, NoKeyOfAttentionThresholdIsLeftOut) {
         ScoredHead scored(scores);
         scored.options = methodOf("skip-softmax");
         scored.options.threshold = threshold;
-        Selection selection;
-        selection.clear();
-        selectSkipSoftmax(scored.head, &selection);
+        const Selection selection = select(selectSkipSoftmax, scored);
         double total = 0;
         for (const float s : scores) total += std::exp(static_cast<double>(s) - scored.head.top);
         const std::set<int> kept(selection.rows.begin(), selection.rows.end());
@@ -120,8 +109,7 @@ TEST(SkipSoftmax, NoKeyOfAttentionThresholdIsLeftOut) {
         for (int j = 0; j < n; ++j) {
           if (kept.count(j) > 0) continue;
           ++left_out;
-          const double s = static_cast<double>(scores[static_cast<size_t>(j)]);
-          EXPECT_LT(std::exp(s - scored.head.top) / total, threshold * 1.00001);
+          EXPECT_LT(std::exp(double{scores[j]} - scored.head.top) / total, threshold * 1.00001);
         }
         double sum = 0;
         for (const float weight : selection.weights) sum += static_cast<double>(weight);
@@ -139,9 +127,7 @@ TEST(SkipSoftmax, BlocksAreTakenInOrder) {
   scores[3 * kBlockOfKeys] = 20;
   ScoredHead scored(scores);
   scored.options = methodOf("skip-softmax threshold=0.001");
-  Selection selection;
-  selection.clear();
-  selectSkipSoftmax(scored.head, &selection);
+  const Selection selection = select(selectSkipSoftmax, scored);
   std::set<int> blocks;
   for (const int j : selection.rows) blocks.insert(j / kBlockOfKeys);
   EXPECT_EQ(blocks, (std::set<int>{0, 1, 3}));
@@ -191,16 +177,11 @@ TEST(SkipSoftmax, IsThePrefillOfOneQuery) {
       ASSERT_EQ(attendBlocks(prompt.cache.pool.kv, in, nullptr, &workspace,
                              {.out = whole.data(), .lse = lse.data(), .statistics = &blocks}),
                 std::nullopt);
-      DecodeWorkspace rows;
-      std::vector<float> step(prompt.width()), step_lse(4);
-      RowStatistics counts;
-      ASSERT_EQ(attendQueries(method, prompt.cache.pool.kv, in, {.budget = 1}, &rows,
-                              {.out = step.data(), .lse = step_lse.data(), .statistics = &counts}),
-                std::nullopt);
-      for (size_t i = 0; i < step.size(); ++i) ASSERT_NEAR(step[i], whole[i], 2e-5);
-      for (size_t h = 0; h < 4; ++h) EXPECT_NEAR(step_lse[h], lse[h], 1e-5);
-      EXPECT_EQ(counts.value_bytes, blocks.value_bytes);
-      EXPECT_EQ(counts.key_bytes, blocks.key_bytes);
+      const auto step = attendEach(method, prompt, in, {.budget = 1}, true);
+      for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(step.out[i], whole[i], 2e-5);
+      for (size_t h = 0; h < 4; ++h) EXPECT_NEAR(step.lse[h], lse[h], 1e-5);
+      EXPECT_EQ(step.statistics.value_bytes, blocks.value_bytes);
+      EXPECT_EQ(step.statistics.key_bytes, blocks.key_bytes);
       skipped += blocks.skipped_blocks;
     }
   }

@@ -1,11 +1,7 @@
 // Means, covariances and rates of the sampling methods, against closed forms. Everything has a
 // fixed seed; z is normal to good approximation (means of 20000 bounded numbers), |z| > 5.2 has
 // probability 2e-7.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <random>
 #include <set>
 
 #include "tests/kernels/moments.h"
@@ -43,9 +39,6 @@ const Known kKnown[] = {{"santa", independentMoments},
 
 // The paper's own s2anta-prop, and what it is instead of unbiased.
 const char* const kRounded = "s2anta-prop tileSize=16 rounding=largest-remainder";
-Moments roundedMoments(const Population& p, int samples) {
-  return largestRemainderMoments(p, samples, kTile);
-}
 
 TEST(Unbiased, EveryMethodThatPromisesItIsInTheseTests) {
   std::set<Method> here;
@@ -114,7 +107,7 @@ TEST(LargestRemainderBias, IsTheClosedFormsAndNotNothing) {
     const std::vector<double> o = p.mean();
     for (const int budget : {1, 8, 40, 250}) {
       SCOPED_TRACE(testing::Message() << "S " << budget << ", " << deviation);
-      const Moments closed = roundedMoments(p, budget);
+      const Moments closed = largestRemainderMoments(p, budget, kTile);
       const Sample s =
           sample(decoded(&cache, methodOf(kRounded), budget), kReplicates, closed.mean);
       EXPECT_LT(largestZ(s, closed.mean, closed.variance), kZ);

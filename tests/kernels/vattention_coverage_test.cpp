@@ -5,8 +5,6 @@
 // a binomial of delta would do so with probability 1e-8 at most. All 2600 cases together raise a
 // false alarm with probability below 3e-5, even if each sat at delta exactly. adaptive-denominator,
 // which claims less, runs beside it under its own name for comparison.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 
 #include "tests/kernels/coverage.h"
@@ -15,6 +13,7 @@
 namespace allot::kernels {
 namespace {
 
+constexpr const char* kStates = ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin";
 constexpr double kFalseAlarm = 1e-8;
 constexpr int kRuns = 300;          // of a synthetic state
 constexpr int kRecordedRuns = 100;  // of a recorded one
@@ -71,6 +70,16 @@ AttentionState synthetic(Shape shape, int n, float mean, uint64_t seed) {
       key[d] += static_cast<float>((score - dot) / norm * state.query[d]);
       value[d] += mean * centre[d] + 0.3f * slope[d] * static_cast<float>(score);
     }
+  }
+  return state;
+}
+
+// Returns a state with values that cancel, except for this share of their sum.
+AttentionState cancelling(int n, double left) {
+  AttentionState state = synthetic(Shape::kFlat, n, 0, 17);
+  const std::vector<double> out = exactOutput(state);
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    state.values[i] -= static_cast<float>((1 - left) * out[i % out.size()]);
   }
   return state;
 }
@@ -171,12 +180,7 @@ TEST(Coverage, TheSmallestPilotIsEnough) {
 TEST(Coverage, ValuesThatNearlyCancel) {
   for (const double left : {0.3, 0.1, 0.01}) {
     for (const int n : {300, 4000}) {
-      AttentionState state = synthetic(Shape::kFlat, n, 0, 17);
-      const std::vector<double> out = exactOutput(state);
-      for (size_t i = 0; i < state.values.size(); ++i) {
-        state.values[i] -= static_cast<float>((1 - left) * out[i % out.size()]);
-      }
-      const SharedState shared(state, kRuns);
+      const SharedState shared(cancelling(n, left), kRuns);
       for (const Claim claim : kClaims) {
         const MethodOptions method = options(Method::kVAttention, KeyScores::kExact, claim);
         const Coverage c = shared.coverage(method, claim.epsilon, 5);
@@ -199,8 +203,7 @@ TEST(Coverage, HoldsForTheOtherSettings) {
         {"vattention sink=0.0001 local=0.1 split=half", {0.0f, 1.0f}}}) {
     for (const Claim claim : kClaims) {
       Sum sum;
-      MethodOptions method;
-      ASSERT_EQ(parseMethod(text, &method), std::nullopt);
+      MethodOptions method = methodOf(text);
       method.epsilon = claim.epsilon, method.delta = claim.delta;
       for (const Shape shape : {Shape::kFlat, Shape::kPeaked, Shape::kHeavyTailed}) {
         for (const int n : {300, 4000}) {
@@ -224,12 +227,7 @@ TEST(Coverage, HoldsForTheOtherSettings) {
 // What cancelling=estimate gives up: with a hundredth of the sum left, its errors are beyond any
 // epsilon in nearly every stream, of far fewer rows.
 TEST(Coverage, TheEstimatesPromiseIsBrokenWhereValuesCancel) {
-  AttentionState state = synthetic(Shape::kFlat, 4000, 0, 17);
-  const std::vector<double> out = exactOutput(state);
-  for (size_t i = 0; i < state.values.size(); ++i) {
-    state.values[i] -= static_cast<float>(0.99 * out[i % out.size()]);
-  }
-  const SharedState shared(state, kRuns);
+  const SharedState shared(cancelling(4000, 0.01), kRuns);
   const Claim claim{1, 0.05};
   MethodOptions method = options(Method::kVAttention, KeyScores::kExact, claim);
   method.trusts_numerator = true;
@@ -267,19 +265,20 @@ AttentionState stateOf(const RecallBlock& block, uint32_t step, uint32_t head) {
   return state;
 }
 
+// Every step and head of the block, with `runs` streams each.
+void addStates(const RecallBlock& block, int runs, std::vector<SharedState>* states) {
+  for (uint32_t step = 0; step < block.steps; ++step) {
+    for (uint32_t head = 0; head < block.heads; ++head) {
+      states->emplace_back(stateOf(block, step, head), runs);
+    }
+  }
+}
+
 // What the rules cost and what they keep, over all recorded states: the figures of
 // kernels/README.md.
 TEST(Coverage, CostOfTheRulesOnRecordedStates) {
-  const auto blocks =
-      readRecallStates(std::string(ALLOT_SOURCE_DIR) + "/tests/golden/recall_states.bin");
   std::vector<SharedState> states;
-  for (const RecallBlock& block : blocks) {
-    for (uint32_t step = 0; step < block.steps; ++step) {
-      for (uint32_t head = 0; head < block.heads; ++head) {
-        states.emplace_back(stateOf(block, step, head), 5);
-      }
-    }
-  }
+  for (const RecallBlock& block : readRecallStates(kStates)) addStates(block, 5, &states);
   std::printf("share of value rows read, and of streams beyond epsilon; delta 0.1\n");
   std::printf("%7s | %-15s | %-15s | %-15s | %s\n", "epsilon", "half, all", "best, all",
               "half, estimate", "best, estimate");
@@ -306,17 +305,12 @@ TEST(Coverage, CostOfTheRulesOnRecordedStates) {
 }
 
 TEST(Coverage, RecordedStatesOfRecall7m) {
-  const auto blocks =
-      readRecallStates(std::string(ALLOT_SOURCE_DIR) + "/tests/golden/recall_states.bin");
+  const auto blocks = readRecallStates(kStates);
   ASSERT_EQ(blocks.size(), 5u);
   header("recall-7m: mean and worst over 8 heads and 4 steps");
   for (const RecallBlock& block : blocks) {
     std::vector<SharedState> states;
-    for (uint32_t step = 0; step < block.steps; ++step) {
-      for (uint32_t head = 0; head < block.heads; ++head) {
-        states.emplace_back(stateOf(block, step, head), kRecordedRuns);
-      }
-    }
+    addStates(block, kRecordedRuns, &states);
     for (const Claim claim : kClaims) {
       for (const KeyScores scores : {KeyScores::kExact, KeyScores::kQ4}) {
         compare(("layer " + std::to_string(block.layer)).c_str(), block.length(0), states, claim,

@@ -1,11 +1,7 @@
 // What a head without a budget gives: a vector that the caller names, the mean of the sequence's
 // values among them, or exact attention to the newest keys.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "allot/kernels/prefill.h"
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {
@@ -115,17 +111,15 @@ TEST(ZeroReadsWindow, CountsTheWindowOnce) {
 
 // ---- Sums of values.
 
-struct Sums {
-  explicit Sums(Cache* cache) : table(cache->table), pages(cache->max_pages) {
-    const CacheShape& s = cache->shape;
-    numbers.assign(static_cast<size_t>(cache->pool.kv.pages * s.kv_heads * 2 * s.head_dim),
-                   std::numeric_limits<double>::quiet_NaN());
-    cache->pool.kv.value_sums = numbers.data();
-  }
-  std::vector<double> numbers;
-  std::vector<int32_t> table;
-  int pages;
-};
+// Gives the cache sums of its values, which the caller keeps.
+[[nodiscard]] std::vector<double> sumsOf(Cache* cache) {
+  const CacheShape& s = cache->shape;
+  std::vector<double> numbers(
+      static_cast<size_t>(cache->pool.kv.pages * s.kv_heads * 2 * s.head_dim),
+      std::numeric_limits<double>::quiet_NaN());
+  cache->pool.kv.value_sums = numbers.data();
+  return numbers;
+}
 
 std::vector<float> meansOf(const Cache& cache, int row, int length) {
   std::vector<float> means(static_cast<size_t>(cache.shape.kv_heads * cache.shape.head_dim));
@@ -138,23 +132,6 @@ std::vector<float> meansOf(const Cache& cache, int row, int length) {
   return means;
 }
 
-// Positions from .. to - 1 of a row.
-void append(Cache* cache, int row, int from, int to, const int32_t* table = nullptr) {
-  const size_t width = static_cast<size_t>(cache->shape.kv_heads) * cache->shape.head_dim;
-  const int32_t start = from;
-  ASSERT_EQ(appendKv(cache->pool.kv,
-                     {.keys = cache->keys[row].data() + static_cast<size_t>(from) * width,
-                      .values = cache->values[row].data() + static_cast<size_t>(from) * width,
-                      .page_table = table ? table
-                                          : cache->table.data() +
-                                                static_cast<int64_t>(row) * cache->max_pages,
-                      .starts = &start,
-                      .rows = 1,
-                      .count = to - from,
-                      .max_pages = cache->max_pages}),
-            std::nullopt);
-}
-
 // Within the rounding of n additions in double precision, and after every step the newest ones.
 TEST(ValueMeans, AreTheMeansOfWhatTheCacheHolds) {
   for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
@@ -164,11 +141,11 @@ TEST(ValueMeans, AreTheMeansOfWhatTheCacheHolds) {
       cache.values[0][i] += i / 128 % 2 == 0 ? 4096.0f : -4096.0f;
       cache.values[0][i] = fromBFloat16(toBFloat16(cache.values[0][i]));
     }
-    const Sums sums(&cache);
-    append(&cache, 0, 0, 300);
+    const auto sums = sumsOf(&cache);
+    cache.append(0, 0, 300);
     std::vector<long double> exact(128, 0);
     for (int n = 1; n <= 333; ++n) {
-      if (n > 300) append(&cache, 0, n - 1, n);
+      if (n > 300) cache.append(0, n - 1, n);
       for (size_t i = 0; i < 128; ++i) {
         exact[i] += cache.values[0][static_cast<size_t>(n - 1) * 128 + i];
       }
@@ -187,10 +164,9 @@ TEST(ValueMeans, DependOnNoChunkAndNoPageSize) {
   for (const int page_size : {16, 32, 128}) {
     for (const int chunk : {1, 2, 7, 16, 64, 333}) {
       Cache cache({.lengths = {333}, .kv_heads = 2, .heads = 2, .page_size = page_size, .seed = 5});
-      const Sums sums(&cache);
-      for (int from = 0; from < 333; from += chunk) {
-        append(&cache, 0, from, std::min(from + chunk, 333));
-      }
+      const auto sums = sumsOf(&cache);
+      for (int from = 0; from < 333; from += chunk)
+        cache.append(0, from, std::min(from + chunk, 333));
       const std::vector<float> means = meansOf(cache, 0, 333);
       if (expected.empty()) expected = means;
       EXPECT_EQ(means, expected) << page_size << " " << chunk;
@@ -201,12 +177,12 @@ TEST(ValueMeans, DependOnNoChunkAndNoPageSize) {
 // A step that is made twice counts once.
 TEST(ValueMeans, TheNewestPositionMayBeAppendedAgain) {
   Cache cache({.lengths = {65}, .seed = 5});
-  const Sums sums(&cache);
-  append(&cache, 0, 0, 30);
+  const auto sums = sumsOf(&cache);
+  cache.append(0, 0, 30);
   for (int n = 31; n <= 65; ++n) {
-    append(&cache, 0, n - 1, n);
+    cache.append(0, n - 1, n);
     const std::vector<float> once = meansOf(cache, 0, n);
-    append(&cache, 0, n - 1, n);
+    cache.append(0, n - 1, n);
     EXPECT_EQ(meansOf(cache, 0, n), once) << n;
   }
 }
@@ -216,19 +192,17 @@ TEST(ValueMeans, GoOnFromASharedPrompt) {
   for (const int prompt : {31, 32, 33}) {
     Cache cache({.lengths = {40, 40}, .seed = 5});
     std::copy_n(cache.values[0].begin(), prompt * 64, cache.values[1].begin());
-    const Sums sums(&cache);
-    append(&cache, 0, 0, 40);
-    append(&cache, 1, 0, 40);
+    const auto sums = sumsOf(&cache);
+    for (const int row : {0, 1}) cache.append(row, 0, 40);
     const std::vector<float> first = meansOf(cache, 0, 40), second = meansOf(cache, 1, 40);
     // Pages of 16: row 1 takes over row 0's full ones and copies the one after them.
-    append(&cache, 0, 0, prompt);
+    cache.append(0, 0, prompt);
     const int shared = prompt / 16;
-    const int32_t own = cache.table[static_cast<size_t>(cache.max_pages + shared)];
+    const int32_t own = cache.table[cache.max_pages + shared];
     if (prompt % 16 > 0) copyPage(cache.pool.kv, cache.table[shared], own);
     std::copy_n(cache.table.begin(), shared, cache.table.begin() + cache.max_pages);
     for (int n = prompt; n < 40; ++n) {
-      append(&cache, 0, n, n + 1);
-      append(&cache, 1, n, n + 1);
+      for (const int row : {0, 1}) cache.append(row, n, n + 1);
     }
     EXPECT_EQ(meansOf(cache, 0, 40), first);
     EXPECT_EQ(meansOf(cache, 1, 40), second);
@@ -238,30 +212,20 @@ TEST(ValueMeans, GoOnFromASharedPrompt) {
 
 // A prompt's query without a budget gives the mean up to its own position, in any chunk.
 TEST(ValueMeans, OfAPromptAreEachPositions) {
-  const int n = 150;
-  Cache cache({.lengths = {n}, .kv_heads = 2, .heads = 4, .seed = 3});
-  const Sums sums(&cache);
-  const std::vector<float> queries = normals(static_cast<size_t>(n) * 4 * 64, 17);
+  Prompt prompt({.lengths = {150}, .kv_heads = 2, .heads = 4, .seed = 3});
+  prompt.queries = normals(prompt.queries.size(), 17);
+  const auto sums = sumsOf(&prompt.cache);
   const std::vector<uint32_t> budgets = {5, 0, 0, 200};
-  DecodeWorkspace workspace;
-  std::vector<float> out(queries.size());
-  for (int from = 0; from < n; from += 70) {
-    const int count = std::min(70, n - from);
-    ASSERT_EQ(attendQueries(methodOf("s2anta-sys"), cache.pool.kv,
-                            {.queries = queries.data() + static_cast<size_t>(from) * 256,
-                             .page_table = cache.table.data(),
-                             .max_pages = cache.max_pages,
-                             .first = from,
-                             .count = count,
-                             .heads = 4,
-                             .scale = 0.125f},
-                            {.seed = 4, .budgets = budgets.data(), .zero_budget_means = true},
-                            &workspace, {.out = out.data() + static_cast<size_t>(from) * 256}),
-              std::nullopt);
+  std::vector<float> out;
+  for (int from = 0; from < prompt.n; from += 70) {
+    const auto chunk = attendEach(
+        methodOf("s2anta-sys"), prompt, prompt.inputs(from, std::min(70, prompt.n - from)),
+        {.seed = 4, .budgets = budgets.data(), .zero_budget_means = true});
+    out.insert(out.end(), chunk.out.begin(), chunk.out.end());
   }
-  for (int p = 0; p < n; ++p) {
-    append(&cache, 0, p, p + 1);
-    const std::vector<float> means = meansOf(cache, 0, p + 1);
+  for (int p = 0; p < prompt.n; ++p) {
+    prompt.cache.append(0, p, p + 1);
+    const std::vector<float> means = meansOf(prompt.cache, 0, p + 1);
     for (size_t d = 0; d < 64; ++d) {
       EXPECT_EQ(out[static_cast<size_t>(p) * 256 + 64 + d], means[d]);
       EXPECT_EQ(out[static_cast<size_t>(p) * 256 + 128 + d], means[64 + d]);

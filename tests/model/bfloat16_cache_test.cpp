@@ -1,13 +1,9 @@
 // Keys and values in bfloat16 on the CPU: what is stored is the rounded number, prompts and steps
 // attend from what is stored, and a row's results depend on it alone.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 
+#include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "worker/model/decoder.h"
@@ -18,24 +14,6 @@ namespace allot {
 namespace {
 
 using kernels::Element;
-
-struct Golden {
-  std::string task;
-  std::vector<int32_t> prompt, answer;
-};
-
-const std::vector<Golden>& golden() {
-  static const std::vector<Golden> all = [] {
-    std::ifstream file(kRecall7m + "/golden.json");
-    const auto parsed = nlohmann::json::parse(file);
-    std::vector<Golden> read;
-    for (const auto& entry : parsed["logits"]) {
-      read.push_back({entry["task"], entry["prompt_ids"], entry["answer_ids"]});
-    }
-    return read;
-  }();
-  return all;
-}
 
 const Tokenizer& tokenizer() {
   static const Tokenizer read = *Tokenizer::load(kRecall7m + "/tokenizer.json");
@@ -56,14 +34,7 @@ Prompt read(Decoder* decoder, const std::vector<int32_t>& ids) {
 }
 
 GenerationOptions options(const std::string& text) {
-  kernels::MethodOptions method;
-  EXPECT_FALSE(kernels::parseMethod(text, &method)) << text;
-  return {.method = method,
-          .seed = 3,
-          .max_new_tokens = 24,
-          .is_complete = [](const std::string& answer) {
-            return answer.find('\n') != std::string::npos;
-          }};
+  return {.method = methodOf(text), .seed = 3, .max_new_tokens = 24, .is_complete = endsALine};
 }
 
 std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow>& rows,
@@ -78,7 +49,7 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
   // Beside keys, values and bounds a page of these pools has the same.
   const size_t numbers = size_t{8} * 2 * (2 * 16 + 2) * 64;
   EXPECT_EQ(exact->pool().bytesPerPage() - rounded->pool().bytesPerPage(), numbers * 2);
-  const std::vector<int32_t>& ids = golden()[0].prompt;
+  const std::vector<int32_t> ids = goldenPrompt();
   const Prompt a = read(exact.get(), ids), b = read(rounded.get(), ids);
   ASSERT_EQ(a.pages, b.pages);
   for (const int64_t layer : {0, 1, 7}) {
@@ -95,8 +66,7 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
     };
     for (int position = 0; position < a.length; ++position) {
       for (int head = 0; head < 2; ++head) {
-        const int64_t at =
-            from.offset(a.pages[static_cast<size_t>(position / 16)], head, position % 16);
+        const int64_t at = from.offset(a.pages[position / 16], head, position % 16);
         for (int d = 0; d < 64; ++d) {
           compare(from.keys, to.keys, at + d);
           compare(from.values, to.values, at + d);
@@ -123,29 +93,21 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
 TEST(BFloat16Cache, GreedyDenseDecodeGivesTheGoldenAnswers) {
   const auto decoder = load(Element::kBFloat16);
   int asked = 0;
-  for (const Golden& question : golden()) {
-    if (question.task == "freq") continue;
-    Prompt prompt = read(decoder.get(), question.prompt);
+  for (const auto& question : goldenLogits()) {
+    if (question["task"] == "freq") continue;
+    Prompt prompt = read(decoder.get(), question["prompt_ids"]);
     const auto out =
         answers(decoder.get(), {{&prompt, SampleSchedule(8, UINT32_MAX), 1}}, options("dense"));
-    EXPECT_EQ(out[0].tokens, question.answer) << question.task << ": " << out[0].text;
+    EXPECT_EQ(out[0].tokens, question["answer_ids"].get<std::vector<int32_t>>())
+        << question["task"] << ": " << out[0].text;
     decoder->release(&prompt);
     ++asked;
   }
   EXPECT_GE(asked, 6);
 }
 
-// What every head of every layer gave at every step, by the row's sequence.
-using Attended = std::map<uint32_t, std::vector<float>>;
 GenerationOptions recording(GenerationOptions options, Attended* attended) {
-  options.probe = [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                             const float* out) {
-    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
-    for (int r = 0; r < in.rows; ++r) {
-      auto& record = (*attended)[in.sequences[r]];
-      record.insert(record.end(), out + r * width, out + (r + 1) * width);
-    }
-  };
+  options.probe = recordInto(attended);
   return options;
 }
 
@@ -158,7 +120,7 @@ TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
   std::vector<Prompt> shared, own, elsewhere;
   std::vector<std::vector<int32_t>> questions;
   for (size_t i = 0; i < kRows; ++i) {
-    const auto& ids = golden()[i % kPrompts].prompt;
+    const auto ids = goldenPrompt(i % kPrompts);
     const auto cut = ids.end() - (i % 2 == 0 ? 0 : 9);
     if (i < kPrompts) shared.push_back(read(decoder.get(), {ids.begin(), cut}));
     if (i < kPrompts) elsewhere.push_back(read(large.get(), {ids.begin(), cut}));
@@ -170,8 +132,7 @@ TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
     std::vector<GenerationRow> rows, apart, paged;
     for (size_t i = 0; i < kRows; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       const auto name = static_cast<uint32_t>(i);
       rows.push_back({&shared[i % kPrompts], schedule, name, questions[i]});
       apart.push_back({&own[i], schedule, name, questions[i]});
@@ -203,10 +164,10 @@ TEST(BFloat16Cache, ReadsHalfTheBytes) {
   uint64_t bytes[2];
   for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
     const auto decoder = load(element);
-    Prompt prompt = read(decoder.get(), golden()[0].prompt);
+    Prompt prompt = read(decoder.get(), goldenPrompt());
     GenerationOptions all = options("dense");
     all.max_new_tokens = 4;
-    all.is_complete = [](const std::string&) { return false; };
+    all.is_complete = neverComplete;
     const auto out = answers(decoder.get(), {{&prompt, SampleSchedule(8, UINT32_MAX), 1}}, all);
     EXPECT_EQ(out[0].statistics.key_bytes + out[0].statistics.value_bytes,
               out[0].statistics.dense_bytes);

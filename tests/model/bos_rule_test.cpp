@@ -1,8 +1,5 @@
 // Which token a tokenizer puts in front of a text: against Hugging Face's (chat_cases.json, see
 // make_chat_cases.py), and where tokenizer.json does not say.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/results.h"

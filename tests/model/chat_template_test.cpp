@@ -3,9 +3,6 @@
 // a turn.
 #include "worker/model/chat_template.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

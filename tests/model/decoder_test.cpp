@@ -2,18 +2,14 @@
 // that runs rely on: a row's result does not depend on its batch.
 #include "worker/model/decoder.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
@@ -40,35 +36,25 @@ class Recall7m : public testing::Test {
         kRecall7m, {.kv_bytes = size_t{256} << 20, .shadow_bits = {8, 3, 4}, .bounds = true}));
     decoder_ = decoder.release();
     tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json")));
-    std::ifstream file(kRecall7m + "/golden.json");
-    golden_ = new nlohmann::json(nlohmann::json::parse(file));
   }
   static void TearDownTestSuite() {
     delete decoder_;
     delete tokenizer_;
-    delete golden_;
   }
 
   static GenerationOptions answerOptions(const std::string& method) {
-    return {.method = methodOf(method),
-            .seed = 3,
-            .max_new_tokens = 40,
-            .is_complete = [](const std::string& text) {
-              return text.find('\n') != std::string::npos;
-            }};
+    return {.method = methodOf(method), .seed = 3, .max_new_tokens = 40, .is_complete = endsALine};
   }
 
   static Decoder* decoder_;
   static Tokenizer* tokenizer_;
-  static nlohmann::json* golden_;
 };
 Decoder* Recall7m::decoder_ = nullptr;
 Tokenizer* Recall7m::tokenizer_ = nullptr;
-nlohmann::json* Recall7m::golden_ = nullptr;
 
 TEST_F(Recall7m, LogitsAreGolden) {
-  ASSERT_GE((*golden_)["logits"].size(), 10u);
-  for (const auto& golden : (*golden_)["logits"]) {
+  ASSERT_GE(goldenLogits().size(), 10u);
+  for (const auto& golden : goldenLogits()) {
     auto prompt = valueOf(decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>()));
     const auto& logits = prompt.first_logits;
     double sum = 0;
@@ -84,12 +70,11 @@ TEST_F(Recall7m, LogitsAreGolden) {
 }
 
 TEST_F(Recall7m, ARowMayHaveALongestAnswerOfItsOwn) {
-  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
-  auto prompt = valueOf(decoder_->prefill(ids));
+  auto prompt = valueOf(decoder_->prefill(goldenPrompt()));
   std::vector<GenerationRow> rows(2, {&prompt, SampleSchedule(8, kAll), 1});
   rows[1].max_new_tokens = 3;
   GenerationOptions options = answerOptions("dense");
-  options.is_complete = [](const std::string&) { return false; };
+  options.is_complete = neverComplete;
   options.max_new_tokens = 9;
   const size_t free = decoder_->pool().freePages();
   const auto out = valueOf(generate(decoder_, *tokenizer_, rows, options));
@@ -101,7 +86,7 @@ TEST_F(Recall7m, ARowMayHaveALongestAnswerOfItsOwn) {
 }
 
 TEST_F(Recall7m, GreedyDenseDecodeGivesEveryGoldenAnswer) {
-  for (const auto& golden : (*golden_)["logits"]) {
+  for (const auto& golden : goldenLogits()) {
     auto prompt = valueOf(decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>()));
     const std::vector<GenerationRow> rows{{&prompt, SampleSchedule(8, kAll), 1}};
     auto out = valueOf(generate(decoder_, *tokenizer_, rows, answerOptions("dense")));
@@ -120,7 +105,7 @@ TEST_F(Recall7m, GreedyDenseDecodeGivesEveryGoldenAnswer) {
 // Prefill goes through LibTorch, decode through kernels/: fed the same tokens they must agree. The
 // longer prompt goes through the MLP in pieces.
 TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
-  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto golden = goldenPrompt();
   std::vector<int32_t> longer;
   while (longer.size() < 2060) longer.insert(longer.end(), golden.begin(), golden.end());
   longer.resize(2060);
@@ -129,18 +114,12 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
     auto part = decoder_->prefill({ids.begin(), ids.end() - 20});
     ASSERT_TRUE(whole && part);
     auto more = valueOf(decoder_->pool().allocate(2));
+    std::vector<int32_t> pages = part->pages;
+    pages.insert(pages.end(), more.begin(), more.end());
     const SampleSchedule schedule(8, kAll);
     std::span<const float> logits;
     for (size_t i = ids.size() - 20; i < ids.size(); ++i) {
-      StepBatch batch;
-      batch.tokens = {ids[i]};
-      batch.lengths = {static_cast<int32_t>(i + 1)};
-      batch.sequences = {0};
-      batch.steps = {0};
-      batch.schedules = {schedule};
-      batch.page_table = part->pages;
-      batch.page_table.insert(batch.page_table.end(), more.begin(), more.end());
-      batch.max_pages = static_cast<int>(batch.page_table.size());
+      const StepBatch batch = oneRow(pages, ids[i], static_cast<int32_t>(i + 1), schedule);
       logits = valueOf(decoder_->step(batch, nullptr));
     }
     for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
@@ -150,35 +129,22 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
   }
 }
 
-// What every head of every layer gave at every step, by the row's sequence.
-AttentionProbe recordInto(std::map<uint32_t, std::vector<float>>* attended) {
-  return [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float* out) {
-    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
-    for (int r = 0; r < in.rows; ++r) {
-      auto& record = (*attended)[in.sequences[r]];
-      record.insert(record.end(), out + r * width, out + (r + 1) * width);
-    }
-  };
-}
-
 // Rows of one prompt share its full pages, shadows and bounds included, and have copies of the page
 // that they go on in.
 TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
   std::vector<Prompt> prompts;
-  for (const auto& golden : (*golden_)["logits"]) {
-    prompts.push_back(*decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>()));
-  }
+  for (size_t i = 0; i < goldenLogits().size(); ++i)
+    prompts.push_back(*decoder_->prefill(goldenPrompt(i)));
   for (const char* method :
        {"s2anta-sys", "santa", "top-k", "s2anta-q4", "s2anta-q4 bits=3", "top-k scores=q8", "quest",
         "vattention epsilon=0.3", "bernoulli meanGroupQuery=true values=s2anta-sys"}) {
     std::vector<GenerationRow> rows;
     for (size_t i = 0; i < 23; ++i) {
       SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
-      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
-                  schedule.end());
+      std::rotate(schedule.begin(), schedule.begin() + i % 8, schedule.end());
       rows.push_back({&prompts[i % prompts.size()], schedule, static_cast<uint32_t>(i)});
     }
-    std::map<uint32_t, std::vector<float>> together_attended, alone_attended;
+    Attended together_attended, alone_attended;
     GenerationOptions options = answerOptions(method);
     options.probe = recordInto(&together_attended);
     auto together = valueOf(generate(decoder_, *tokenizer_, rows, options));
@@ -191,16 +157,14 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
     }
     EXPECT_TRUE(alone_attended == together_attended) << method << ": outputs differ";
     // Rows that take the place of rows that have ended.
-    std::map<uint32_t, std::vector<float>> in_turn_attended;
+    Attended in_turn_attended;
     options.probe = recordInto(&in_turn_attended);
     options.most_rows = 5;
     size_t most = 0;
     options.after_step = [&](size_t live, double) { most = std::max(most, live); };
     auto in_turn = valueOf(generate(decoder_, *tokenizer_, rows, options));
     EXPECT_EQ(most, 5u);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(in_turn[i].tokens, together[i].tokens) << method;
-    }
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(in_turn[i].tokens, together[i].tokens);
     EXPECT_TRUE(in_turn_attended == together_attended) << method << ": outputs differ in turn";
   }
   for (Prompt& prompt : prompts) decoder_->release(&prompt);
@@ -209,7 +173,7 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
 
 // A pool that holds the prompts and a few rows holds the others one after the other.
 TEST_F(Recall7m, RowsWaitForPagesOfThoseBefore) {
-  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto ids = goldenPrompt();
   auto prompt = valueOf(decoder_->prefill(ids));
   KvPool& pool = decoder_->pool();
   const GenerationOptions options = answerOptions("s2anta-sys");
@@ -220,9 +184,7 @@ TEST_F(Recall7m, RowsWaitForPagesOfThoseBefore) {
   for (const size_t places : {size_t{2}, size_t{1}}) {
     auto taken = valueOf(pool.allocate(pool.freePages() - places * of_row));
     auto in_turn = valueOf(generate(decoder_, *tokenizer_, rows, options));
-    for (size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(in_turn[i].tokens, together[i].tokens);
-    }
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(in_turn[i].tokens, together[i].tokens);
     EXPECT_EQ(pool.freePages(), places * of_row);
     pool.release(taken);
   }
@@ -241,7 +203,7 @@ TEST_F(Recall7m, RowsWaitForPagesOfThoseBefore) {
 
 // Protocol B: what a row is asked goes through the same steps as what it writes.
 TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
-  for (const auto& golden : (*golden_)["logits"]) {
+  for (const auto& golden : goldenLogits()) {
     const auto ids = golden["prompt_ids"].get<std::vector<int32_t>>();
     const auto cut = static_cast<std::ptrdiff_t>(ids.size()) - 9;
     auto whole = decoder_->prefill(ids);
@@ -265,16 +227,9 @@ TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
 }
 
-kernels::MethodOptions prefillMethod(const std::string& text) {
-  kernels::MethodOptions method;
-  const auto wrong = kernels::parseMethod(text, &method, kernels::Phase::kPrefill);
-  EXPECT_EQ(wrong, std::nullopt) << text;
-  return method;
-}
-
 // Lists of all blocks, thresholds that nothing is below, draws of every key.
 TEST_F(Recall7m, APrefillThatLeavesNothingOutIsTheDenseOne) {
-  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto ids = goldenPrompt();
   auto dense = valueOf(decoder_->prefill(ids));
   EXPECT_EQ(dense.statistics.blocks.blocks, dense.statistics.blocks.dense_blocks);
   for (const char* text :
@@ -301,7 +256,7 @@ TEST_F(Recall7m, APrefillThatLeavesNothingOutIsTheDenseOne) {
 }
 
 TEST_F(Recall7m, ASparsePrefillReadsLessAndSaysWhatItKept) {
-  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto golden = goldenPrompt();
   std::vector<int32_t> ids;
   while (ids.size() < 700) ids.push_back(golden[ids.size() % golden.size()]);
   for (const char* text : {"sample-attention alphaColumn=0.5 alphaSlash=0.3 block=16",
@@ -334,7 +289,7 @@ TEST_F(Recall7m, ASparsePrefillReadsLessAndSaysWhatItKept) {
 
 // What is drawn is a function of seed, sequence and schedule.
 TEST_F(Recall7m, ASampledPrefillIsDrawnByItsSeedAndSequenceUnderItsSchedule) {
-  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto ids = goldenPrompt();
   PromptReading reading{.method = prefillMethod("s2anta-sys"),
                         .schedule = SampleSchedule(8, 4),
                         .seed = 5,
@@ -362,7 +317,7 @@ TEST_F(Recall7m, ASampledPrefillIsDrawnByItsSeedAndSequenceUnderItsSchedule) {
 
 // The second chunk attends to the first one's keys, as a step does.
 TEST_F(Recall7m, APromptOfSeveralChunksIsOnePrompt) {
-  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto golden = goldenPrompt();
   std::vector<int32_t> ids;
   while (ids.size() < 4096 + 5) ids.push_back(golden[ids.size() % golden.size()]);
   auto whole = decoder_->prefill(ids);
@@ -394,13 +349,7 @@ TEST_F(Recall7m, TokensOutsideTheVocabularyAreRefused) {
     const std::vector<GenerationRow> rows{{&prompt, schedule, 1, {5, foreign, 6}}};
     EXPECT_THAT(generate(decoder_, *tokenizer_, rows, answerOptions("dense")),
                 isError(ErrorCode::kUsage, token));
-    StepBatch batch;
-    batch.tokens = {foreign};
-    batch.lengths = {5};
-    batch.sequences = batch.steps = {0};
-    batch.schedules = {schedule};
-    batch.page_table = prompt.pages;
-    batch.max_pages = static_cast<int>(prompt.pages.size());
+    StepBatch batch = oneRow(prompt.pages, foreign, 5, schedule);
     EXPECT_FALSE(decoder_->step(batch, nullptr));
     // So is a position that the model does not have.
     batch.tokens = {5};

@@ -3,6 +3,8 @@
 // was shown: what goes in is the worker's own, so the draws are, too.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -20,7 +22,7 @@ struct DrawnRows {
     for (int head = 0; head < heads; ++head) {
       nlohmann::json keys = nlohmann::json::array();
       for (int key = 0; key < words * 64; ++key) {
-        if (bits[static_cast<size_t>(head * words + key / 64)] >> key % 64 & 1) keys.push_back(key);
+        if (bits[head * words + key / 64] >> key % 64 & 1) keys.push_back(key);
       }
       all.push_back(std::move(keys));
     }
@@ -43,6 +45,20 @@ inline DrawnRows rowsOf(const kernels::MethodOptions& method, const kernels::Pag
   const auto why = kernels::decodeAttention(method, kv, in, &workspace, to);
   EXPECT_FALSE(why) << *why;
   return rows;
+}
+
+// What every head of every layer gave at every step, by the row's sequence.
+using Attended = std::map<uint32_t, std::vector<float>>;
+// Returns a probe that records it.
+inline std::function<void(const kernels::PagedKv&, const kernels::DecodeInputs&, const float*)>
+recordInto(Attended* attended) {
+  return [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float* out) {
+    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
+    for (int r = 0; r < in.rows; ++r) {
+      auto& record = (*attended)[in.sequences[r]];
+      record.insert(record.end(), out + r * width, out + (r + 1) * width);
+    }
+  };
 }
 
 }  // namespace allot

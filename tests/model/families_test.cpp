@@ -1,13 +1,12 @@
 // Checkpoints of every family against Hugging Face's transformers: the small random models of
 // tests/golden/families, logits of a prompt and of sixteen steps after it.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "worker/model/decoder.h"
@@ -47,19 +46,6 @@ class Families : public testing::TestWithParam<const char*> {
 
 const std::vector<uint32_t> kSchedule(2, UINT32_MAX);  // of the models' two layers: exact
 
-// One row that goes on from a prompt's pages.
-StepBatch batchOf(const Ids& pages, int32_t token, int32_t length) {
-  StepBatch batch;
-  batch.tokens = {token};
-  batch.lengths = {length};
-  batch.sequences = {1};
-  batch.steps = {static_cast<uint32_t>(length)};
-  batch.schedules = {kSchedule};
-  batch.page_table = pages;
-  batch.max_pages = static_cast<int>(pages.size());
-  return batch;
-}
-
 TEST_P(Families, LogitsAreTransformers) {
   const auto decoder = load(kFolder + GetParam());
   const Golden golden = goldenOf(GetParam());
@@ -73,7 +59,8 @@ TEST_P(Families, LogitsAreTransformers) {
   for (size_t i = 0; i < golden.tokens.size(); ++i) {
     SCOPED_TRACE("step " + std::to_string(i));
     const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
-    auto logits = valueOf(decoder->step(batchOf(pages, golden.tokens[i], length), nullptr));
+    auto logits =
+        valueOf(decoder->step(oneRow(pages, golden.tokens[i], length, kSchedule), nullptr));
     const float here = largestGap(logits, golden.logits[i + 1]);
     EXPECT_LE(here, 1e-3f);
     gap = std::max(gap, here);
@@ -110,7 +97,7 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   auto more = valueOf(decoder->pool().allocate(1));
   pages.push_back(more.front());
   std::vector<kernels::RowStatistics> statistics(1);
-  StepBatch batch = batchOf(pages, golden.tokens[0], prompt.length + 1);
+  StepBatch batch = oneRow(pages, golden.tokens[0], prompt.length + 1, kSchedule);
   const auto exact = valueOf(decoder->step(batch, &statistics));
   const auto keys = static_cast<uint64_t>(config.sliding_window * config.heads * config.layers);
   EXPECT_EQ(statistics[0].dense_rows, keys);

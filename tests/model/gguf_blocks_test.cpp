@@ -4,9 +4,6 @@
 // times a small odd number, so that every value is exact in float32.
 #include "worker/model/gguf_blocks.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -88,25 +85,16 @@ void putFiveBits(Block* block, size_t high, size_t low, int i, int code) {
   block->put(high + static_cast<size_t>(i) / 8, i % 8, 1, code / 16);
 }
 
-Block q5_0(Numbers* numbers) {
-  Block block(22);
+// Q5_1, with a minimum, or Q5_0.
+Block q5(Numbers* numbers, bool has_minimum) {
+  Block block(has_minimum ? 24 : 22);
+  const size_t high = has_minimum ? 4 : 2;
   block.putHalf(0, halfOf(kScale, kScaleExponent));
+  if (has_minimum) block.putHalf(2, halfOf(-kLeast, kLeastExponent));
   for (int i = 0; i < 32; ++i) {
     const int code = numbers->below(32);
-    putFiveBits(&block, 2, 6, i, code);
-    block.values.push_back(static_cast<float>(kD * (code - 16)));
-  }
-  return block;
-}
-
-Block q5_1(Numbers* numbers) {
-  Block block(24);
-  block.putHalf(0, halfOf(kScale, kScaleExponent));
-  block.putHalf(2, halfOf(-kLeast, kLeastExponent));
-  for (int i = 0; i < 32; ++i) {
-    const int code = numbers->below(32);
-    putFiveBits(&block, 4, 8, i, code);
-    block.values.push_back(static_cast<float>(kD * code - kM));
+    putFiveBits(&block, high, high + 4, i, code);
+    block.values.push_back(static_cast<float>(has_minimum ? kD * code - kM : kD * (code - 16)));
   }
   return block;
 }
@@ -210,8 +198,8 @@ struct Type {
 
 const std::map<std::string, Type>& types() {
   static const std::map<std::string, Type> all = {
-      {"Q5_0", {GgmlType::kQ5_0, q5_0}},
-      {"Q5_1", {GgmlType::kQ5_1, q5_1}},
+      {"Q5_0", {GgmlType::kQ5_0, [](Numbers* numbers) { return q5(numbers, false); }}},
+      {"Q5_1", {GgmlType::kQ5_1, [](Numbers* numbers) { return q5(numbers, true); }}},
       {"Q2_K", {GgmlType::kQ2_K, q2_K}},
       {"Q3_K", {GgmlType::kQ3_K, q3_K}},
       {"Q4_K", {GgmlType::kQ4_K, [](Numbers* numbers) { return q45_K(numbers, 144, 0, 16); }}},
@@ -261,7 +249,7 @@ TEST_P(GgufBlocks, ALargeTensorIsThatOfItsBlocks) {
   for (int i = 0; i < 13; ++i) some.push_back(type().make(&numbers));
   Bytes bytes;
   for (int64_t i = 0; i < blocks; ++i) {
-    const Block& block = some[static_cast<size_t>(i % 13)];
+    const Block& block = some[i % 13];
     bytes.insert(bytes.end(), block.bytes.begin(), block.bytes.end());
   }
   std::vector<float> out(static_cast<size_t>(blocks * layout().elements), -77);
@@ -269,7 +257,7 @@ TEST_P(GgufBlocks, ALargeTensorIsThatOfItsBlocks) {
       {type().type, {blocks * layout().elements}, reinterpret_cast<const std::byte*>(bytes.data())},
       out.data());
   for (int64_t i = 0; i < blocks; ++i) {
-    const std::vector<float>& values = some[static_cast<size_t>(i % 13)].values;
+    const std::vector<float>& values = some[i % 13].values;
     ASSERT_TRUE(std::equal(values.begin(), values.end(), out.begin() + i * layout().elements))
         << "block " << i << " of " << blocks;
   }

@@ -2,9 +2,6 @@
 // files that are damaged (tests/golden/make_gguf_cases.py).
 #include "worker/model/gguf.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <fstream>

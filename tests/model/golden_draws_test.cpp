@@ -2,17 +2,14 @@
 // have it. tests/python holds PyTorch's operators and transformers to the same file.
 //
 // ALLOT_WRITE_GOLDEN=1 golden_draws_test writes it anew.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/digest.h"
 #include "core/learning/questions.h"
+#include "tests/kernels/key_pool.h"
 #include "tests/kernels/recall_states.h"
 #include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
@@ -57,10 +54,9 @@ struct FilledCache {
     kv.bounds = bounds.data();
     table.resize(static_cast<size_t>(pages));
     std::iota(table.begin(), table.end(), 0);
-    const int32_t start = 0;
-    const auto why = kernels::appendKv(
-        kv, {block.keys.data(), block.values.data(), table.data(), &start, 1, keys, pages});
-    EXPECT_FALSE(why) << *why;
+    EXPECT_EQ(kernels::appendRow(kv, table.data(), pages, 0, keys, block.keys.data(),
+                                 block.values.data()),
+              std::nullopt);
   }
 
   std::vector<float> pool, scales, mean_keys, bounds;
@@ -114,19 +110,15 @@ json answers() {
   auto decoder = Decoder::load(folder, {.kv_bytes = size_t{64} << 20, .shadow_bits = {4}});
   auto tokenizer = Tokenizer::load(folder + "/tokenizer.json");
   EXPECT_TRUE(decoder && tokenizer);
-  std::ifstream file(folder + "/golden.json");
-  const auto ids = json::parse(file)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  const auto ids = goldenPrompt();
   auto prompt = valueOf((*decoder)->prefill(ids));
   const SampleSchedule schedule = {3, 2, 0, 1, 3, 0, 5, 2};
   json all = json::array();
   for (const std::string text : {"dense", "s2anta-sys", "s2anta-q4"}) {
     const uint32_t sequence = kEvaluationBit | 41;
     json steps = json::array();
-    GenerationOptions options;
-    options.method = methodOf(text);
-    options.seed = kSeed;
-    options.max_new_tokens = 8;
-    options.is_complete = [](const std::string&) { return false; };
+    GenerationOptions options{
+        .method = methodOf(text), .seed = kSeed, .max_new_tokens = 8, .is_complete = neverComplete};
     options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
       if (text == "dense") return;
       std::vector<float> out;

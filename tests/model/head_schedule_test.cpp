@@ -1,12 +1,7 @@
 // Schedules by heads, and what heads without a budget give, through the decoder.
 #include "worker/model/decoder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
@@ -63,11 +58,6 @@ std::unique_ptr<Decoder> load(ZeroReads zero_reads) {
                                            .zero_window = kWindow}));
 }
 
-std::vector<int32_t> promptIds() {
-  std::ifstream file(kRecall7m + "/golden.json");
-  return nlohmann::json::parse(file)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
-}
-
 // Each entry as often as there are entries of the finer kind for it.
 SampleSchedule spread(const SampleSchedule& schedule, size_t times) {
   SampleSchedule all;
@@ -88,10 +78,8 @@ Written write(Decoder* decoder, const std::vector<GenerationRow>& rows, const st
               const AttentionProbe& probe = nullptr) {
   static const auto tokenizer = Tokenizer::load(kRecall7m + "/tokenizer.json");
   Written written;
-  GenerationOptions options{.method = methodOf(method),
-                            .seed = 3,
-                            .max_new_tokens = 12,
-                            .is_complete = [](const std::string&) { return false; }};
+  GenerationOptions options{
+      .method = methodOf(method), .seed = 3, .max_new_tokens = 12, .is_complete = neverComplete};
   options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                       const float* out) {
     written.attended.insert(written.attended.end(), out,
@@ -113,7 +101,7 @@ const SampleSchedule kLayers = {3, 2, 1, 0, 33, 1, 0, 40};
 // The same draws a head, however they are written down.
 TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
   const auto decoder = load(ZeroReads::kOff);
-  auto prompt = valueOf(decoder->prefill(promptIds()));
+  auto prompt = valueOf(decoder->prefill(goldenPrompt()));
   for (const char* method : {"s2anta-sys", "s2anta-q4", "top-k", "bernoulli values=s2anta-sys"}) {
     const auto rows = [&](size_t times) {
       return std::vector<GenerationRow>{{&prompt, spread(kLayers, times), 1},
@@ -133,7 +121,7 @@ TEST(HeadScheduleDecoder, EqualHeadsAreTheLayers) {
 // gives what it gives in a row in which all heads have its budget.
 TEST(HeadScheduleDecoder, AHeadHasItsOwnBudget) {
   const auto decoder = load(ZeroReads::kOff);
-  auto prompt = valueOf(decoder->prefill(promptIds()));
+  auto prompt = valueOf(decoder->prefill(goldenPrompt()));
   const SampleSchedule heads = {5, 0, 1, UINT32_MAX, 0, 9, 9, 2};
   SampleSchedule mixed = spread(SampleSchedule(7, 4), 8);
   mixed.insert(mixed.begin(), heads.begin(), heads.end());
@@ -156,16 +144,13 @@ TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
   for (const char* text : {"s2anta-sys", "sampled-blocks"}) {
     std::map<size_t, std::vector<float>> logits;
     for (const size_t times : {1, 2, 8}) {
-      PromptReading reading;
-      ASSERT_EQ(kernels::parseMethod(text, &reading.method, kernels::Phase::kPrefill),
-                std::nullopt);
-      reading.schedule = spread(kLayers, times);
-      auto prompt = decoder->prefill(promptIds(), reading);
+      PromptReading reading{.method = prefillMethod(text), .schedule = spread(kLayers, times)};
+      auto prompt = decoder->prefill(goldenPrompt(), reading);
       ASSERT_TRUE(prompt) << prompt.error().message;
       logits[times] = prompt->first_logits;
       decoder->release(&*prompt);
       reading.schedule[0] += 1;
-      prompt = decoder->prefill(promptIds(), reading);
+      prompt = decoder->prefill(goldenPrompt(), reading);
       ASSERT_TRUE(prompt);
       EXPECT_NE(prompt->first_logits, logits[times]) << text;
       decoder->release(&*prompt);
@@ -208,7 +193,7 @@ std::vector<double> exactMeans(const kernels::PagedKv& kv, const kernels::Decode
 // values, of prompt and answer, and reads nothing.
 TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
   const auto decoder = load(ZeroReads::kMeanValue);
-  auto prompt = valueOf(decoder->prefill(promptIds()));
+  auto prompt = valueOf(decoder->prefill(goldenPrompt()));
   SampleSchedule heads(64, 4);
   for (size_t h = 0; h < 64; h += 3) heads[h] = 0;
   const std::vector<GenerationRow> rows{
@@ -222,8 +207,7 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
         if (in.budget(r, h) > 0) continue;
         ++silent;
         for (int d = 0; d < 64; ++d) {
-          ASSERT_EQ(out[(r * in.heads + h) * 64 + d],
-                    static_cast<float>(means[static_cast<size_t>(h / 4 * 64 + d)]));
+          ASSERT_EQ(out[(r * in.heads + h) * 64 + d], static_cast<float>(means[h / 4 * 64 + d]));
         }
       }
     }
@@ -237,7 +221,7 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
   }
   // Nothing but that is another run's: with budgets everywhere it is the decoder without means.
   const auto off = load(ZeroReads::kOff);
-  auto same = valueOf(off->prefill(promptIds()));
+  auto same = valueOf(off->prefill(goldenPrompt()));
   EXPECT_EQ(write(decoder.get(), {{&prompt, SampleSchedule(8, 4), 1}}, "s2anta-sys"),
             write(off.get(), {{&same, SampleSchedule(8, 4), 1}}, "s2anta-sys"));
   const Written zeros = write(off.get(), {{&same, SampleSchedule(8, 0), 1}}, "s2anta-sys");
@@ -248,7 +232,7 @@ TEST(ZeroReadsDecoder, TheMeanOfTheValuesSoFar) {
 
 TEST(ZeroReadsDecoder, AWindowIsReadAndCounted) {
   const auto decoder = load(ZeroReads::kWindow);
-  auto prompt = valueOf(decoder->prefill(promptIds()));
+  auto prompt = valueOf(decoder->prefill(goldenPrompt()));
   const Written written = write(decoder.get(), {{&prompt, SampleSchedule(16, 0), 1}}, "s2anta-sys");
   const uint64_t steps = written.tokens[0].size() - 1;
   EXPECT_EQ(written.draws[0], steps * kWindow * 64);

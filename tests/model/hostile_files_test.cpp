@@ -1,8 +1,5 @@
 // Files of a model folder that would take all memory, all time or the stack: each is refused by a
 // sentence that names the file and the field.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <nlohmann/json.hpp>
 

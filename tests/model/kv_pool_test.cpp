@@ -2,8 +2,6 @@
 #include "worker/model/kv_pool.h"
 #include "tests/results.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 

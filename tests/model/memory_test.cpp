@@ -1,8 +1,5 @@
 // What a model takes of memory: weights, keys and values as docs/models.md says, and what is
 // computed of a prompt, which is bounded, and said where it is not there.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>

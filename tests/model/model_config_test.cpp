@@ -1,8 +1,5 @@
 #include "worker/model/model_config.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "core/spec/model_catalogue.h"

@@ -1,10 +1,5 @@
 #include "worker/model/prompt_cache.h"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "worker/model/decoder.h"
@@ -44,18 +39,11 @@ TEST(PromptCache, WhatIsNeededLastMakesRoomAndComesBackFromTheHost) {
     };
     // The step after a prompt: its logits are the same bits wherever its pages have been.
     const auto after = [&](const Prompt& prompt) {
-      StepBatch batch;
-      batch.tokens = {9};
-      batch.lengths = {prompt.length + 1};
-      batch.sequences = {1};
-      batch.steps = {0};
       auto own = valueOf(decoder->pool().allocate(1));
-      batch.method.method = kernels::Method::kDense;
+      std::vector<int32_t> pages = prompt.pages;
+      pages.push_back(own.front());
       const std::vector<uint32_t> all(decoder->config().layers, UINT32_MAX);
-      batch.schedules = {all};
-      batch.page_table = prompt.pages;
-      batch.page_table.push_back(own.front());
-      batch.max_pages = static_cast<int>(batch.page_table.size());
+      const StepBatch batch = oneRow(pages, 9, prompt.length + 1, all);
       std::vector<kernels::RowStatistics> statistics(1);
       const auto logits = valueOf(decoder->step(batch, &statistics));
       std::vector<float> copy(logits.begin(), logits.end());

@@ -1,10 +1,6 @@
 // The repetition penalty against a reference that knows nothing of how rows are batched: it reads
 // prompt and answer so far as one prompt, and looks at each token of the vocabulary.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tests/model/recall_7m.h"
@@ -24,10 +20,8 @@ class RepetitionPenalty : public testing::Test {
     decoder_ = valueOf(Decoder::load(kRecall7m, {.kv_bytes = size_t{64} << 20}));
     auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
     tokenizer_.emplace(std::move(tokenizer));
-    std::ifstream file(kRecall7m + "/golden.json");
-    const nlohmann::json golden_values = nlohmann::json::parse(file);
-    for (const auto& golden : golden_values["logits"]) {
-      const auto ids = golden["prompt_ids"].get<std::vector<int32_t>>();
+    for (size_t i = 0; i < goldenLogits().size(); ++i) {
+      const auto ids = goldenPrompt(i);
       ASSERT_GT(ids.size(), kLength);
       ids_.emplace_back(ids.end() - kLength, ids.end());
     }
@@ -41,7 +35,7 @@ class RepetitionPenalty : public testing::Test {
                                     .max_new_tokens = kTokens,
                                     .choice = choice,
                                     .choosing_threads = threads,
-                                    .is_complete = [](const std::string&) { return false; }};
+                                    .is_complete = neverComplete};
     const auto out = valueOf(generate(decoder_.get(), *tokenizer_, rows, options));
     std::vector<std::vector<int32_t>> tokens;
     for (const Generated& row : out) tokens.push_back(row.tokens);
@@ -58,7 +52,7 @@ class RepetitionPenalty : public testing::Test {
       const auto factor = static_cast<float>(choice.repetition_penalty);
       for (int32_t token = 0; token < static_cast<int32_t>(logits.size()); ++token) {
         if (std::find(ids.begin(), ids.end(), token) == ids.end()) continue;
-        float& logit = logits[static_cast<size_t>(token)];
+        float& logit = logits[token];
         logit = logit < 0 ? logit * factor : logit / factor;
       }
       written.push_back(

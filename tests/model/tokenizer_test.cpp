@@ -1,8 +1,5 @@
 #include "worker/model/tokenizer.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -268,7 +265,8 @@ TEST(Tokenizer, BytesThatTheVocabularyLacks) {
   file["model"]["unk_token"] = vocab.items().begin().key();
   vocab[vocab.items().begin().key()] = unknown;
   for (auto& [token, id] : vocab.items()) {
-    if (id == unknown && token != file["model"]["unk_token"]) vocab[token] = 1 << 20;
+    if (id == unknown && file["model"]["unk_token"].get<std::string>() != token)
+      vocab[token] = 1 << 20;
   }
   const auto named = load(file);
   file["model"]["fuse_unk"] = true;

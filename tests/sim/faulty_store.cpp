@@ -1,7 +1,6 @@
 #include "tests/sim/faulty_store.h"
 
 #include <algorithm>
-#include <set>
 
 namespace allot::sim {
 
@@ -65,14 +64,11 @@ Result<PushOutcome> FaultyStore::pushResult(const v1::EpisodeResult& result, uin
 }
 
 Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const ClaimRequest& request) {
-  auto units = writing(
-      "claimUnits",
-      [request, world = &world_](Store& s) {
-        auto claimed = s.claimUnits(request);
-        world->ledger().claimed(claimed, world->now());
-        return claimed;
-      },
-      kOften);
+  auto units = writing("claimUnits", kOften, [request, world = &world_](Store& s) {
+    auto claimed = s.claimUnits(request);
+    world->ledger().claimed(claimed, world->now());
+    return claimed;
+  });
   if (units) world_.ledger().heardClaim(process_.name, *units);
   return units;
 }
@@ -96,14 +92,11 @@ Status FaultyStore::beat(const Heartbeat& heartbeat) {
     travel();
     return timeOut("beat", "lost");
   }
-  return writing(
-      "beat",
-      [heartbeat, world = &world_](Store& s) {
-        const Status status = s.beat(heartbeat);
-        if (status) world->ledger().renewed(heartbeat.units, world->now());
-        return status;
-      },
-      kOften);
+  return writing("beat", kOften, [heartbeat, world = &world_](Store& s) {
+    const Status status = s.beat(heartbeat);
+    if (status) world->ledger().renewed(heartbeat.units, world->now());
+    return status;
+  });
 }
 
 // A read that waits in the server: looked at again now and then, which costs less than to be woken.

@@ -51,6 +51,10 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  // Finds nothing: strangers of the simulation break no keys.
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
+    return Leadership(*server_, epoch).repair();
+  }
 
   // What a call does when it reaches the server. Those of writing calls own what they need, since
   // they may outlive the caller.
@@ -65,10 +69,14 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   template <typename Call>
   Answer<Call> reading(const char* what, const Call& effect);
   template <typename Call>
-  Answer<Call> writing(const char* what, Call call, double weight = kSometimes);
+  Answer<Call> writing(const char* what, double weight, Call call);
+  template <typename Call>
+  Answer<Call> writing(const char* what, Call call) {
+    return writing(what, kSometimes, std::move(call));
+  }
   // A call under an epoch; `call` gets the Leadership.
   template <typename Call>
-  Status writingUnder(uint64_t epoch, const char* what, Call call, double weight = kSeldom);
+  Status writingUnder(uint64_t epoch, const char* what, double weight, Call call);
   template <typename T>
   T faulty(const char* what, Fault fault, Effect<T> effect);
   template <typename T>
@@ -143,7 +151,7 @@ FaultyStore::Effect<T> FaultyStore::ifThereIsRoom(World* world, const std::strin
 }
 
 template <typename Call>
-FaultyStore::Answer<Call> FaultyStore::writing(const char* what, Call call, double weight) {
+FaultyStore::Answer<Call> FaultyStore::writing(const char* what, double weight, Call call) {
   Effect<Answer<Call>> effect = ifThereIsRoom<Answer<Call>>(&world_, what, std::move(call));
   world_.countCall();
   travel();
@@ -192,15 +200,12 @@ T FaultyStore::faulty(const char* what, Fault fault, Effect<T> effect) {
 }
 
 template <typename Call>
-Status FaultyStore::writingUnder(uint64_t epoch, const char* what, Call call, double weight) {
-  return writing(
-      what,
-      [epoch, what, call = std::move(call), world = &world_](Store& s) {
-        const Status status = call(Leadership(s, epoch));
-        world->ledger().wroteUnder(epoch, what, status);
-        return status;
-      },
-      weight);
+Status FaultyStore::writingUnder(uint64_t epoch, const char* what, double weight, Call call) {
+  return writing(what, weight, [epoch, what, call = std::move(call), world = &world_](Store& s) {
+    const Status status = call(Leadership(s, epoch));
+    world->ledger().wroteUnder(epoch, what, status);
+    return status;
+  });
 }
 
 }  // namespace allot::sim

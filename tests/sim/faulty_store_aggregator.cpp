@@ -1,56 +1,45 @@
 // The calls of the aggregator.
-#include <optional>
 
 #include "tests/sim/faulty_store.h"
 
 namespace allot::sim {
 
 Result<Lease> FaultyStore::acquireLease(const std::string& holder, uint64_t ttl_ms) {
-  return writing(
-      "acquireLease",
-      [holder, ttl_ms, world = &world_](Store& s) {
-        auto lease = s.acquireLease(holder, ttl_ms);
-        world->ledger().led(holder, lease);
-        return lease;
-      },
-      kOften);
+  return writing("acquireLease", kOften, [holder, ttl_ms, world = &world_](Store& s) {
+    auto lease = s.acquireLease(holder, ttl_ms);
+    world->ledger().led(holder, lease);
+    return lease;
+  });
 }
 
 Status FaultyStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                                    const v1::AggregatorState& state) {
   return writingUnder(
-      epoch, "publishInitial",
-      [policy, state](const Leadership& leader) { return leader.publishInitial(policy, state); },
-      kSometimes);
+      epoch, "publishInitial", kSometimes,
+      [policy, state](const Leadership& leader) { return leader.publishInitial(policy, state); });
 }
 
 Status FaultyStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
-  return writing(
-      "writeState",
-      [epoch, state, world = &world_](Store& s) {
-        const Status status = Leadership(s, epoch).writeState(state);
-        world->ledger().wroteState(epoch, status);
-        return status;
-      },
-      kSeldom);
+  return writing("writeState", kSeldom, [epoch, state, world = &world_](Store& s) {
+    const Status status = Leadership(s, epoch).writeState(state);
+    world->ledger().wroteState(epoch, status);
+    return status;
+  });
 }
 
 Status FaultyStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
-  return writingUnder(
-      epoch, "publishStatus",
-      [status](const Leadership& leader) { return leader.publishStatus(status); }, kOften);
+  return writingUnder(epoch, "publishStatus", kOften,
+                      [status](const Leadership& leader) { return leader.publishStatus(status); });
 }
 
 Status FaultyStore::commit(uint64_t epoch, const Commit& commit) {
-  return writing(
-      "commit",
-      [epoch, commit, world = &world_, holder = process_.name](Store& s) {
-        const Status status = Leadership(s, epoch).commit(commit);
-        if (status) world->note("update", "", commit.record.version());
-        world->ledger().committed(holder, epoch, commit, status);
-        return status;
-      },
-      kSeldom);
+  return writing("commit", kSeldom,
+                 [epoch, commit, world = &world_, holder = process_.name](Store& s) {
+                   const Status status = Leadership(s, epoch).commit(commit);
+                   if (status) world->note("update", "", commit.record.version());
+                   world->ledger().committed(holder, epoch, commit, status);
+                   return status;
+                 });
 }
 
 // Read when the answer is heard: as with Redis, an answer that is lost does not move the place.
@@ -81,42 +70,37 @@ Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
                                      uint64_t hold_ms) {
   std::optional<v1::EvaluationUnit> unit;
   if (reopen != nullptr) unit = *reopen;
-  return writing(
-      "rejectEvaluation",
-      [epoch, evaluation, kind, reason, unit, hold_ms, world = &world_](Store& s) {
-        const Status status = Leadership(s, epoch).rejectEvaluation(
-            evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
-        world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
-        world->ledger().evaluationRejected(evaluation, kind, status);
-        return status;
-      },
-      kSeldom);
+  return writing("rejectEvaluation", kSeldom,
+                 [epoch, evaluation, kind, reason, unit, hold_ms, world = &world_](Store& s) {
+                   const Status status = Leadership(s, epoch).rejectEvaluation(
+                       evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
+                   world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
+                   world->ledger().evaluationRejected(evaluation, kind, status);
+                   return status;
+                 });
 }
 
 Status FaultyStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
-  return writingUnder(epoch, "reissueTicket",
+  return writingUnder(epoch, "reissueTicket", kSeldom,
                       [ticket](const Leadership& leader) { return leader.reissueTicket(ticket); });
 }
 
 Status FaultyStore::resetTickets(uint64_t epoch, uint64_t next) {
-  return writingUnder(epoch, "resetTickets",
+  return writingUnder(epoch, "resetTickets", kSeldom,
                       [next](const Leadership& leader) { return leader.resetTickets(next); });
 }
 
 Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
-  return writing(
-      "planUnits",
-      [epoch, units, world = &world_](Store& s) {
-        const Status status = Leadership(s, epoch).planUnits(units);
-        world->ledger().wroteUnder(epoch, "planUnits", status);
-        world->ledger().planned(units, status);
-        return status;
-      },
-      kSeldom);
+  return writing("planUnits", kSeldom, [epoch, units, world = &world_](Store& s) {
+    const Status status = Leadership(s, epoch).planUnits(units);
+    world->ledger().wroteUnder(epoch, "planUnits", status);
+    world->ledger().planned(units, status);
+    return status;
+  });
 }
 
 Status FaultyStore::withdrawUnits(uint64_t epoch) {
-  return writingUnder(epoch, "withdrawUnits",
+  return writingUnder(epoch, "withdrawUnits", kSeldom,
                       [](const Leadership& leader) { return leader.withdrawUnits(); });
 }
 

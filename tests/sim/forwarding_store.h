@@ -157,6 +157,9 @@ class ForwardingStore : public RelayStore<ForwardingStore> {
   Status withdrawUnits(uint64_t epoch) override {
     return Leadership(*inner_, epoch).withdrawUnits();
   }
+  Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
+    return Leadership(*inner_, epoch).repair();
+  }
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
     return inner_->takeTickets(request);
   }

@@ -1,7 +1,6 @@
 #include "tests/sim/ledger.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/learning/update.h"
 #include "core/spec/choices.h"

@@ -53,23 +53,14 @@ void changeSetting(World& world, Process& process) {
   order(world, process, [which, number, synchronous](Control& control) {
     v1::Spec& spec = *control.experiment.mutable_spec();
     v1::Staleness& staleness = *spec.mutable_staleness();
-    switch (which) {
-      case 0:
-        spec.mutable_update()->set_max_updates(number);
-        break;
-      case 1:
-        if (!synchronous) spec.mutable_update()->set_episodes_per_update(number);
-        break;
-      case 2:
-        spec.mutable_update()->set_learning_rate(0.1 * number);
-        break;
-      case 3:
-        staleness.set_mode(number < 4 ? "drop" : number < 6 ? "truncated-is" : "none");
-        staleness.set_max_lag(number % 3);
-        break;
-      default:
-        staleness.set_rho_bar(0.5 * number);
+    if (which == 0) spec.mutable_update()->set_max_updates(number);
+    if (which == 1 && !synchronous) spec.mutable_update()->set_episodes_per_update(number);
+    if (which == 2) spec.mutable_update()->set_learning_rate(0.1 * number);
+    if (which == 3) {
+      staleness.set_mode(number < 4 ? "drop" : number < 6 ? "truncated-is" : "none");
+      staleness.set_max_lag(number % 3);
     }
+    if (which == 4) staleness.set_rho_bar(0.5 * number);
     return control.desired != Desired::kFinished;
   });
 }

@@ -21,8 +21,7 @@ struct Shared {
   std::map<std::string, std::string> recorder;  // by unit id
 };
 
-class Broken : public ForwardingStore {
- public:
+struct Broken : ForwardingStore {
   Broken(std::unique_ptr<Store> inner, std::shared_ptr<Shared> shared)
       : ForwardingStore(std::move(inner)), shared_(std::move(shared)) {}
 
@@ -44,8 +43,7 @@ class Broken : public ForwardingStore {
 };
 
 // Publishes and records an update, and leaves what it consumed in the inbox.
-class CommitInParts final : public Broken {
- public:
+struct CommitInParts final : Broken {
   using Broken::Broken;
   Status commit(uint64_t epoch, const Commit& commit) override {
     if (!due(3)) return Leadership(*inner_, epoch).commit(commit);
@@ -57,10 +55,8 @@ class CommitInParts final : public Broken {
 
 // Takes a result in again that it has: the sound store below gets it under another name, which is
 // taken back wherever it shows.
-class PushAgain : public Broken {
- public:
+struct PushAgain : Broken {
   using Broken::Broken;
-
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     auto outcome = inner_->pushResult(result, cap);
     if (!outcome || *outcome != PushOutcome::kDuplicate || !forgets(result.result_id())) {
@@ -114,16 +110,14 @@ class PushAgain : public Broken {
 };
 
 // Knows what waits, but not what was consumed.
-class ForgetSeen final : public PushAgain {
- public:
+struct ForgetSeen final : PushAgain {
   using PushAgain::PushAgain;
 
  protected:
   bool forgets(const std::string& id) const override { return shared_->settled.contains(id); }
 };
 
-class FullIsAccepted final : public Broken {
- public:
+struct FullIsAccepted final : Broken {
   using Broken::Broken;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     auto outcome = inner_->pushResult(result, cap);
@@ -132,8 +126,7 @@ class FullIsAccepted final : public Broken {
   }
 };
 
-class TicketTwice final : public Broken {
- public:
+struct TicketTwice final : Broken {
   using Broken::Broken;
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
     if (due(5) && !shared_->tickets.empty()) return shared_->tickets;
@@ -144,8 +137,7 @@ class TicketTwice final : public Broken {
 };
 
 // A unit that comes a second time is recorded a second time.
-class UnitTwice final : public Broken {
- public:
+struct UnitTwice final : Broken {
   using Broken::Broken;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
     auto outcome = inner_->pushEvaluation(result);
@@ -160,8 +152,7 @@ class UnitTwice final : public Broken {
 };
 
 // A ticket counts as often as there are results of it.
-class ForgetTickets final : public Broken {
- public:
+struct ForgetTickets final : Broken {
   using Broken::Broken;
   Status commit(uint64_t epoch, const Commit& commit) override {
     Commit without = commit;
@@ -170,8 +161,7 @@ class ForgetTickets final : public Broken {
   }
 };
 
-class NoFence final : public Broken {
- public:
+struct NoFence final : Broken {
   using Broken::Broken;
   Status writeState(uint64_t, const v1::AggregatorState& state) override {
     return Leadership(*inner_, inForce()).writeState(state);
@@ -187,6 +177,9 @@ class NoFence final : public Broken {
     return Leadership(*inner_, inForce()).planUnits(units);
   }
   Status withdrawUnits(uint64_t) override { return Leadership(*inner_, inForce()).withdrawUnits(); }
+  Result<std::vector<MendedKey>> repair(uint64_t) override {
+    return Leadership(*inner_, inForce()).repair();
+  }
 
  private:
   uint64_t inForce() {
@@ -195,8 +188,7 @@ class NoFence final : public Broken {
   }
 };
 
-class EndlessClaims final : public Broken {
- public:
+struct EndlessClaims final : Broken {
   using Broken::Broken;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
     ClaimRequest endless = request;
@@ -206,8 +198,7 @@ class EndlessClaims final : public Broken {
 };
 
 // Hands out what another worker has claimed.
-class SharedClaims final : public Broken {
- public:
+struct SharedClaims final : Broken {
   using Broken::Broken;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
     auto units = inner_->claimUnits(request);
@@ -218,8 +209,7 @@ class SharedClaims final : public Broken {
   }
 };
 
-class NoRenewal final : public Broken {
- public:
+struct NoRenewal final : Broken {
   using Broken::Broken;
   Status beat(const Heartbeat& heartbeat) override {
     Heartbeat bare = heartbeat;
@@ -228,8 +218,7 @@ class NoRenewal final : public Broken {
   }
 };
 
-class RefusedUnitIsLost final : public Broken {
- public:
+struct RefusedUnitIsLost final : Broken {
   using Broken::Broken;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit*,
@@ -239,8 +228,7 @@ class RefusedUnitIsLost final : public Broken {
 };
 
 // Believes the end of a lease, however far away a clock that was set back has put it.
-class LeaseEndBelieved final : public Broken {
- public:
+struct LeaseEndBelieved final : Broken {
   using Broken::Broken;
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override {
     const uint64_t now = shared_->server->now();
@@ -263,8 +251,7 @@ class LeaseEndBelieved final : public Broken {
 };
 
 // The same of claims, where no claim can end that late.
-class ClaimEndBelieved final : public Broken {
- public:
+struct ClaimEndBelieved final : Broken {
   using Broken::Broken;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
     auto units = inner_->claimUnits(request);
@@ -293,8 +280,7 @@ class ClaimEndBelieved final : public Broken {
 };
 
 // A server that has no room and takes some of what it should refuse whole.
-class TakesWhenFull : public Broken {
- public:
+struct TakesWhenFull : Broken {
   using Broken::Broken;
   Result<StoreFill> fill() override { return StoreFill(); }
 
@@ -306,8 +292,7 @@ class TakesWhenFull : public Broken {
 };
 
 // Writes the policy and the record, and has no room to retire what they consumed.
-class FullInTheMiddle final : public TakesWhenFull {
- public:
+struct FullInTheMiddle final : TakesWhenFull {
   using TakesWhenFull::TakesWhenFull;
   Status commit(uint64_t epoch, const Commit& commit) override {
     const Leadership leader(*inner_, epoch);
@@ -319,8 +304,7 @@ class FullInTheMiddle final : public TakesWhenFull {
   }
 };
 
-class FullDropsResults final : public TakesWhenFull {
- public:
+struct FullDropsResults final : TakesWhenFull {
   using TakesWhenFull::TakesWhenFull;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     if (isFull()) return PushOutcome::kAccepted;
@@ -329,8 +313,7 @@ class FullDropsResults final : public TakesWhenFull {
 };
 
 // Takes nothing that a worker made who counts as dead, and says that it does.
-class DeadAreNotHeard final : public Broken {
- public:
+struct DeadAreNotHeard final : Broken {
   using Broken::Broken;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     if (diedSince(result.worker())) return PushOutcome::kAccepted;
@@ -356,8 +339,7 @@ class DeadAreNotHeard final : public Broken {
 };
 
 // Knows that a worker has recorded a unit, not that another one has who claimed it since.
-class UnitOncePerWorker final : public Broken {
- public:
+struct UnitOncePerWorker final : Broken {
   using Broken::Broken;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
     auto outcome = inner_->pushEvaluation(result);

@@ -124,27 +124,11 @@ void drawServersFaults(Scenario* scenario) {
 }  // namespace
 
 const char* nameOf(Fault fault) {
-  switch (fault) {
-    case Fault::kNone:
-      return "none";
-    case Fault::kRequestLost:
-      return "request lost";
-    case Fault::kReplyLost:
-      return "reply lost";
-    case Fault::kTwice:
-      return "delivered twice";
-    case Fault::kLate:
-      return "delivered late";
-    case Fault::kKillBefore:
-      return "killed before";
-    case Fault::kKillAfter:
-      return "killed after";
-    case Fault::kHangBefore:
-      return "hangs before";
-    case Fault::kHangAfter:
-      return "hangs after";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {
+      "none",          "request lost", "reply lost",   "delivered twice", "delivered late",
+      "killed before", "killed after", "hangs before", "hangs after"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Fault::kHangAfter) + 1);
+  return kNames[static_cast<size_t>(fault)];
 }
 
 Scenario drawScenario(uint64_t seed) {

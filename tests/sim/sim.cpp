@@ -1,5 +1,6 @@
 // allot-sim: runs simulated worlds. See tests/sim/README.md.
 #include <google/protobuf/stubs/logging.h>
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -35,10 +36,8 @@ Outcome simulate(uint64_t seed, const OpenStore& store, size_t trace_length) {
 // Runs the seed again with its trace and says what was found and how to see it.
 void report(uint64_t seed, const std::string& plant, const OpenStore& store, size_t trace_length) {
   const Outcome outcome = simulate(seed, store, trace_length);
-  std::printf("%s\n%s\nVIOLATION: %s\nagain: allot-sim --seed %llu%s\n",
-              drawScenario(seed).text().c_str(), outcome.trace.c_str(), outcome.violation.c_str(),
-              static_cast<unsigned long long>(seed),
-              plant.empty() ? "" : (" --plant " + plant).c_str());
+  fmt::print("{}\n{}\nVIOLATION: {}\nagain: allot-sim --seed {}{}\n", drawScenario(seed).text(),
+             outcome.trace, outcome.violation, seed, plant.empty() ? "" : " --plant " + plant);
 }
 
 int runSeeds(uint64_t first, uint64_t count, bool keep_going) {
@@ -51,8 +50,7 @@ int runSeeds(uint64_t first, uint64_t count, bool keep_going) {
     if (!outcome.violation.empty()) {
       ++found;
       if (keep_going) {
-        std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
-                    outcome.violation.c_str());
+        fmt::print("seed {}: {}\n", seed, outcome.violation);
         continue;
       }
       report(seed, "", soundStore(), kTraceOfFailure);
@@ -60,20 +58,16 @@ int runSeeds(uint64_t first, uint64_t count, bool keep_going) {
     }
     if (seed % kCheckDeterminismEvery == 0 &&
         simulate(seed, soundStore(), 0).digest != outcome.digest) {
-      std::printf("seed %llu went another way when it was run again\n",
-                  static_cast<unsigned long long>(seed));
+      fmt::print("seed {} went another way when it was run again\n", seed);
       return 1;
     }
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  std::printf(
-      "%llu seeds in %.1f s: %llu store calls, %llu faults, %llu kills, %llu updates, "
-      "%llu refusals; %llu violations\n",
-      static_cast<unsigned long long>(totals.seeds), took.count(),
-      static_cast<unsigned long long>(totals.calls), static_cast<unsigned long long>(totals.faults),
-      static_cast<unsigned long long>(totals.kills),
-      static_cast<unsigned long long>(totals.updates),
-      static_cast<unsigned long long>(totals.refused), static_cast<unsigned long long>(found));
+  fmt::print(
+      "{} seeds in {:.1f} s: {} store calls, {} faults, {} kills, {} updates, {} refusals; {} "
+      "violations\n",
+      totals.seeds, took.count(), totals.calls, totals.faults, totals.kills, totals.updates,
+      totals.refused, found);
   return found == 0 ? 0 : 1;
 }
 
@@ -82,12 +76,10 @@ int findPlanted(const Planted& planted, uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Outcome outcome = simulate(seed, planted.plant(), 0);
     if (outcome.violation.empty()) continue;
-    std::printf("%s: found with %llu seeds: %s\n", planted.name.c_str(),
-                static_cast<unsigned long long>(seed - first + 1), outcome.violation.c_str());
+    fmt::print("{}: found with {} seeds: {}\n", planted.name, seed - first + 1, outcome.violation);
     return 0;
   }
-  std::printf("%s: NOT found with %llu seeds (it breaks: %s)\n", planted.name.c_str(),
-              static_cast<unsigned long long>(count), planted.promise.c_str());
+  fmt::print("{}: NOT found with {} seeds (it breaks: {})\n", planted.name, count, planted.promise);
   return 1;
 }
 
@@ -129,13 +121,9 @@ int main(int argc, char** argv) {
     report(number, "", soundStore(), trace_length);
     return 1;
   }
-  std::printf("%s\n%sno violation: %llu updates, %llu ms, %llu calls, %llu faults, %llu kills\n",
-              drawScenario(number).text().c_str(), outcome.trace.c_str(),
-              static_cast<unsigned long long>(outcome.updates),
-              static_cast<unsigned long long>(outcome.virtual_ms),
-              static_cast<unsigned long long>(outcome.calls),
-              static_cast<unsigned long long>(outcome.faults),
-              static_cast<unsigned long long>(outcome.kills));
+  fmt::print("{}\n{}no violation: {} updates, {} ms, {} calls, {} faults, {} kills\n",
+             drawScenario(number).text(), outcome.trace, outcome.updates, outcome.virtual_ms,
+             outcome.calls, outcome.faults, outcome.kills);
   return 0;
 }
 

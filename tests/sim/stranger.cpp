@@ -16,42 +16,24 @@ std::string bytes(Chance& chance) {
 
 // A result that no worker of this run can have made.
 void spoil(Chance& chance, v1::EpisodeResult& result) {
-  switch (chance.below(11)) {
-    case 0:
-      result.set_reward(kNan);
-      break;
-    case 1:
-      result.set_policy_version(result.policy_version() + 1000);
-      break;
-    case 2:
-      result.set_schedule(0, result.schedule(0) + 1);
-      break;
-    case 3:
-      result.add_schedule(0);
-      break;
-    case 4:
-      result.mutable_scores(0)->set_score(kNan);
-      break;
-    case 5:
-      result.mutable_scores(0)->set_question(1'000'000);
-      break;
-    case 6:
-      result.set_seconds(-std::numeric_limits<double>::infinity());
-      break;
-    case 7:
-      result.set_behaviour_log_prob(kNan);
-      break;
-    case 8:
-      result.clear_scores();
-      break;
-    case 9:  // as if it had been less likely: it would weigh more
-      result.set_behaviour_log_prob(result.behaviour_log_prob() - 1);
-      break;
-    default:
+  using Episode = v1::EpisodeResult;
+  static constexpr void (*kWays[])(Episode&) = {
+      [](Episode& r) { r.set_reward(kNan); },
+      [](Episode& r) { r.set_policy_version(r.policy_version() + 1000); },
+      [](Episode& r) { r.set_schedule(0, r.schedule(0) + 1); },
+      [](Episode& r) { r.add_schedule(0); },
+      [](Episode& r) { r.mutable_scores(0)->set_score(kNan); },
+      [](Episode& r) { r.mutable_scores(0)->set_question(1'000'000); },
+      [](Episode& r) { r.set_seconds(-std::numeric_limits<double>::infinity()); },
+      [](Episode& r) { r.set_behaviour_log_prob(kNan); }, [](Episode& r) { r.clear_scores(); },
+      // As if it had been less likely: it would weigh more.
+      [](Episode& r) { r.set_behaviour_log_prob(r.behaviour_log_prob() - 1); },
       // Adds up to the budget again in 32 bits.
-      result.set_schedule(0, std::numeric_limits<uint32_t>::max());
-      result.set_schedule(1, result.schedule(1) + 1 + result.schedule(0));
-  }
+      [](Episode& r) {
+        r.set_schedule(0, std::numeric_limits<uint32_t>::max());
+        r.set_schedule(1, r.schedule(1) + 1 + r.schedule(0));
+      }};
+  chance.oneOf(kWays)(result);
 }
 
 // A real result with other scores, as if it were true.

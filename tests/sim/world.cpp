@@ -1,7 +1,6 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tests/sim/bodies.h"
 

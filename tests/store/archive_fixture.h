@@ -1,6 +1,5 @@
 #pragma once
 // Archive: a fixture with a small run in memory and a folder to export it to.
-#include <gtest/gtest.h>
 
 #include <fstream>
 #include <functional>

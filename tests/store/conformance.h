@@ -1,11 +1,10 @@
 #pragma once
 // The messages that the tests of the store are made of. Pure functions.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
 #include "store/store.h"
+#include "tests/results.h"
 
 namespace allot::test {
 
@@ -81,6 +80,20 @@ inline v1::EvaluationResult answered(v1::EvaluationResult result, const std::str
   result.add_scores()->set_question(0);
   result.mutable_answers()->add_answers()->set_text(text);
   return result;
+}
+
+// Leads a run that has its version 0, by a lease that outlives the test.
+inline Leadership lead(Store& store, const std::string& holder = "a") {
+  const auto lease = valueOf(store.acquireLease(holder, 3'600'000));
+  EXPECT_TRUE(lease.held);
+  const Leadership leader(store, lease.epoch);
+  EXPECT_THAT(leader.publishInitial(policy(0), state(0)), succeeds());
+  return leader;
+}
+
+template <typename T>
+Status statusOf(const Result<T>& result) {
+  return result ? Status() : Status(tl::unexpected(result.error()));
 }
 
 inline std::vector<std::string> resultIds(const Result<std::vector<InboxEntry>>& entries) {

@@ -1,14 +1,12 @@
 #pragma once
 // The suite that every Store must pass: the same tests on MemoryStore and on a real Redis. Its
 // tests are in test_conformance*.cpp.
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/results.h"
 #include "tests/store/conformance.h"
 
 namespace allot::test {
@@ -34,13 +32,7 @@ struct BackendFactory {
 class StoreConformance : public ::testing::TestWithParam<BackendFactory> {
  protected:
   // A lease that outlives the test, and version 0.
-  Leadership lead(const std::string& holder = "first") {
-    const auto lease = valueOf(store_->acquireLease(holder, 3'600'000));
-    EXPECT_TRUE(lease.held);
-    const Leadership leader(*store_, lease.epoch);
-    EXPECT_TRUE(succeeded(leader.publishInitial(policy(0), state(0))));
-    return leader;
-  }
+  Leadership lead(const std::string& holder = "first") { return test::lead(*store_, holder); }
   void push(const std::string& id) {
     EXPECT_EQ(store_->pushResult(result(id), 100).value(), PushOutcome::kAccepted) << id;
   }

@@ -12,19 +12,24 @@
 
 namespace allot::test {
 
+// Returns a socket that is bound to a free port of this host, which it tells.
+inline int boundSocket(int* port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  *port = ntohs(address.sin_port);
+  return fd;
+}
+
 // Listens on a TCP port of this host and answers the first request of each client with fixed bytes.
 class FakeServer {
  public:
-  explicit FakeServer(std::string answer) : answer_(std::move(answer)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    fd_ = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+  explicit FakeServer(std::string answer) : answer_(std::move(answer)), fd_(boundSocket(&port_)) {
     EXPECT_EQ(listen(fd_, 8), 0);
-    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   ~FakeServer() {
@@ -47,8 +52,8 @@ class FakeServer {
   }
 
   std::string answer_;
-  int fd_ = -1;
   int port_ = 0;
+  int fd_ = -1;
   std::thread thread_;
 };
 

@@ -1,7 +1,5 @@
 #include "tests/store/small_run.h"
 
-#include <gtest/gtest.h>
-
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/policy.h"

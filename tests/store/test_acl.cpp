@@ -1,6 +1,5 @@
 // The accounts of store/redis/acl.h on a real Redis 7: each role can make its calls and nothing
 // else.
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -19,12 +18,6 @@
 
 namespace allot::test {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
 
 // The accounts, and one that may do everything, to look from outside.
 void writeUsers(const std::string& folder) {
@@ -78,6 +71,7 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(Leadership(store, 1).writeState(state(0)));
     ALLOT_NOTE(Leadership(store, 1).publishStatus({}));
     ALLOT_NOTE(Leadership(store, 1).resetTickets(0));
+    repair(log, store, run);
     ALLOT_NOTE(Leadership(store, 1).reissueTicket(0));
     ALLOT_NOTE(Leadership(store, 1).planUnits({unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.readInbox(1, 1));
@@ -124,6 +118,21 @@ class Acl : public ::testing::Test {
     }
     ALLOT_NOTE(Leadership(store, 1).withdrawUnits());
     ALLOT_NOTE(store.releaseLease("a"));
+  }
+  // Breaks a key of each kind that the aggregator mends.
+  void repair(Log& log, Store& store, const std::string& run) {
+    const auto key = [&](const char* name) { return "allot:{" + run + "}:" + name; };
+    const std::string units = key("units"), news = key("news"), beats = key("beats");
+    const std::string workers = key("workers");
+    EXPECT_TRUE(tester_.call({"SET", units, "x"}));
+    EXPECT_TRUE(tester_.call({"DEL", news}));
+    EXPECT_TRUE(
+        tester_.call({"XADD", news, "18446744073709551615-18446744073709551615", "id", "a"}));
+    EXPECT_TRUE(tester_.call({"ZADD", workers, "9e15", "w"}));
+    for (int i = 0; i < 200; ++i)
+      EXPECT_TRUE(tester_.call({"HSET", beats, std::to_string(i), "x"}));
+    ALLOT_NOTE(Leadership(store, 1).repair());
+    EXPECT_TRUE(tester_.call({"ZREM", workers, "w"}));
   }
   void import(Log& log, Store& store, const std::string& run) {
     ALLOT_NOTE(store.beginImport());

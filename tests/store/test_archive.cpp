@@ -1,13 +1,10 @@
 // Runs as files: what export writes and import gives back.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "allot/v1/archive.pb.h"
 #include "core/spec/spec.h"
-#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"
 #include "tests/store/redis_server.h"
@@ -16,7 +13,6 @@ namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 template <typename T>
 std::vector<std::string> bytesOf(const std::vector<T>& messages) {

@@ -1,6 +1,4 @@
 // The files of an archive: exact numbers, hostile content, CSV.
-#include <gmock/gmock.h>
-
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -10,28 +8,21 @@
 #include "allot/v1/archive.pb.h"
 #include "core/evaluation/answers.h"
 #include "store/archive/archive_csv.h"
-#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-
-class Folder : public testing::Test {
- protected:
-  TempFolder temp_;
-  const std::string folder_ = temp_.path();
-};
 
 TEST(ExactJson, EveryDoubleComesBack) {
   v1::PolicySnapshot policy;
+  using Limits = std::numeric_limits<double>;
+  const double third = 1.0 / 3;
   for (const double special : {-0.0,
                                0.0,
-                               1.0 / 3,
-                               -1.0 / 3,
+                               third,
+                               -third,
                                0.1,
                                1e22,
                                1e23,
@@ -40,14 +31,14 @@ TEST(ExactJson, EveryDoubleComesBack) {
                                -5e-324,
                                2.2250738585072011e-308,
                                2.2250738585072014e-308,
-                               std::numeric_limits<double>::max(),
-                               std::numeric_limits<double>::lowest(),
-                               std::numeric_limits<double>::epsilon(),
+                               Limits::max(),
+                               Limits::lowest(),
+                               Limits::epsilon(),
                                9007199254740993.0,
                                -9223372036854775808.0,
                                18446744073709551616.0,
                                123456789012345680.0,
-                               std::numeric_limits<double>::infinity()}) {
+                               Limits::infinity()}) {
     policy.add_logits(special);
   }
   std::mt19937_64 random(7);
@@ -95,7 +86,9 @@ TEST(ExactJson, RefusesWhatIsSomethingElse) {
   }
 }
 
-class HostileArchive : public Folder {
+constexpr const char* kNames[] = {"export.json", "history.jsonl", "evaluations.jsonl"};
+
+class HostileArchive : public testing::Test {
  protected:
   void SetUp() override {
     auto store = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
@@ -105,7 +98,7 @@ class HostileArchive : public Folder {
     run.update(4);
     StoreSource source(store.get(), "01M7YCD2AZVZVPGCPCSFDWQWNZ");
     ASSERT_TRUE(exportRun(&source, folder_ + "/out"));
-    for (const char* name : {"export.json", "history.jsonl", "evaluations.jsonl"}) {
+    for (const char* name : kNames) {
       good_[name] = readFile(path(name));
     }
   }
@@ -133,6 +126,8 @@ class HostileArchive : public Folder {
     return with(name, text.replace(at, from.size(), to));
   }
 
+  const TempFolder temp_;
+  const std::string folder_ = temp_.path();
   std::map<std::string, std::string> good_;
 };
 
@@ -203,7 +198,7 @@ TEST_F(HostileArchive, TheHeadIsChecked) {
 TEST_F(HostileArchive, DeepJsonIsRefusedInEveryFile) {
   const std::string deep =
       "{\"deep\": " + std::string(400'000, '[') + std::string(400'000, ']') + "}";
-  for (const char* name : {"export.json", "history.jsonl", "evaluations.jsonl"}) {
+  for (const char* name : kNames) {
     EXPECT_THAT(with(name, deep + "\n"),
                 AllOf(HasSubstr(name), HasSubstr("\"deep\" is nested deeper than 64 levels")));
   }
@@ -221,24 +216,14 @@ TEST_F(HostileArchive, BytesAtRandomAreNoTrouble) {
   const auto below = [&](size_t bound) { return static_cast<size_t>(random() % bound); };
   size_t refused = 0;
   for (int i = 0; i < 1500; ++i) {
-    const char* name = i % 3 == 0   ? "export.json"
-                       : i % 3 == 1 ? "history.jsonl"
-                                    : "evaluations.jsonl";
+    const char* name = kNames[i % 3];
     std::string text = good_[name];
     const size_t at = below(text.size());
-    switch (below(4)) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text[at] = "0123456789-.eE\"{}[],:\n"[below(22)];
-        break;
-      case 2:
-        text.erase(at, 1 + below(20));
-        break;
-      default:
-        text.insert(at, text.substr(below(text.size()), 1 + below(200)));
-    }
+    const size_t what = below(4);
+    if (what == 0) text[at] = static_cast<char>(random());
+    if (what == 1) text[at] = "0123456789-.eE\"{}[],:\n"[below(22)];
+    if (what == 2) text.erase(at, 1 + below(20));
+    if (what == 3) text.insert(at, text.substr(below(text.size()), 1 + below(200)));
     refused += with(name, text) != "verified";
   }
   EXPECT_GT(refused, 750u);

@@ -1,18 +1,11 @@
 // Results, tickets and workers.
-#include <gmock/gmock.h>
-
 #include <limits>
 
 #include "core/digest.h"
-#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 TEST_P(StoreConformance, PublishesTheFirstPolicyOnce) {
   EXPECT_FALSE(store_->readPolicy().value().has_value());
@@ -267,6 +260,10 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   EXPECT_THAT(store_->takeTickets({.count = 2, .from = 2}).value(), ElementsAre(5));
   EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(6, 7, 8, 9));
 
+  // One that was never handed out is none to hand out again.
+  ASSERT_TRUE(succeeded(leader.reissueTicket(1000)));
+  EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(10));
+
   ASSERT_TRUE(succeeded(leader.reissueTicket(1)));
   ASSERT_TRUE(succeeded(leader.resetTickets(4)));
   EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(4));
@@ -279,11 +276,7 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
 // What many episodes have in common should not all go to whoever asks first.
 TEST_P(StoreConformance, TicketsAreSharedAmongLiveWorkers) {
   EXPECT_THAT(store_->takeTickets({.count = 3, .shared = 3}).value(), SizeIs(3));  // nobody beats
-  v1::WorkerBeat beat;
-  for (const char* name : {"a", "b", "c"}) {
-    beat.set_worker(name);
-    ASSERT_TRUE(succeeded(store_->beat({.beat = beat, .ttl_ms = 3'600'000})));
-  }
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(succeeded(beat(name, 3'600'000)));
   EXPECT_THAT(store_->takeTickets({.count = 9, .shared = 7}).value(), ElementsAre(3, 4, 5));
   EXPECT_THAT(store_->takeTickets({.count = 2, .shared = 7}).value(), ElementsAre(6, 7));
   EXPECT_THAT(store_->takeTickets({.count = 9, .shared = 1}).value(), ElementsAre(8));
@@ -295,9 +288,7 @@ TEST_P(StoreConformance, TicketsAreSharedAmongLiveWorkers) {
 TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
   v1::WorkerBeat a;
   a.set_worker("a");
-  v1::WorkerBeat b;
-  b.set_worker("b");
-  ASSERT_TRUE(succeeded(store_->beat({.beat = b, .ttl_ms = 3'600'000})));
+  ASSERT_TRUE(succeeded(beat("b", 3'600'000)));
   ASSERT_TRUE(succeeded(store_->beat({.beat = a, .ttl_ms = 40})));
   a.set_episodes(3);
   ASSERT_TRUE(succeeded(store_->beat({.beat = a, .ttl_ms = 40})));

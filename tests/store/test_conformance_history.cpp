@@ -1,16 +1,10 @@
 // The suite that every Store must pass, part three: what an update leaves behind for those that
 // follow, and what is bounded whoever wrote it.
-#include <gmock/gmock.h>
-
 #include "store/checks.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 std::vector<uint64_t> versionsOf(const Result<std::vector<v1::PolicySnapshot>>& policies) {
   EXPECT_TRUE(succeeded(policies));

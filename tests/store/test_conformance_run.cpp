@@ -1,18 +1,11 @@
 // The run itself: its record, who leads, what people change, and its import.
-#include <gmock/gmock.h>
-
 #include <limits>
 
 #include "core/digest.h"
-#include "tests/results.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 TEST_P(StoreConformance, CreatesARunOnceAndRefusesAnotherExperiment) {
   EXPECT_EQ(store_->readSpec().value(), std::nullopt);
@@ -30,9 +23,8 @@ TEST_P(StoreConformance, CreatesARunOnceAndRefusesAnotherExperiment) {
 
 TEST_P(StoreConformance, TheFirstModelFactsStand) {
   EXPECT_FALSE(store_->readModel().value().has_value());
-  v1::ModelFacts first;
+  v1::ModelFacts first, second;
   first.set_layers(4);
-  v1::ModelFacts second;
   second.set_layers(5);
   EXPECT_EQ(store_->agreeOnModel(first)->layers(), 4u);
   EXPECT_EQ(backend_->open()->agreeOnModel(second)->layers(), 4u);
@@ -215,8 +207,7 @@ TEST_P(StoreConformance, ARunOfADevelopmentBuildIsRefused) {
   ASSERT_TRUE(succeeded(store_->createRun(old)));
   const auto refused = backend_->open()->readSpec();
   ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
-  EXPECT_THAT(refused.error().message,
-              ::testing::HasSubstr("a development build before 0.1.0, allot 0.0,"));
+  EXPECT_THAT(refused.error().message, HasSubstr("a development build before 0.1.0, allot 0.0,"));
 }
 
 TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
@@ -224,9 +215,8 @@ TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
   newer.schema = kNextSchema;
   newer.build = "allot 9";
   ASSERT_TRUE(succeeded(store_->createRun(newer)));
-  const auto refused = backend_->open()->readSpec();
-  ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
-  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("newer build, allot 9"));
+  EXPECT_THAT(backend_->open()->readSpec(),
+              isError(ErrorCode::kUsage, HasSubstr("newer build, allot 9")));
 }
 
 TEST_P(StoreConformance, AnyoneSeesWhoLeads) {
@@ -314,13 +304,10 @@ TEST_P(StoreConformance, AClockSetBackAnHourDoesNotMakeALeaseLonger) {
 }
 
 TEST_P(StoreConformance, AClockSetBackAnHourDoesNotKeepDeadWorkersAlive) {
-  v1::WorkerBeat dead, alive;
-  dead.set_worker("dead");
-  alive.set_worker("alive");
-  ASSERT_TRUE(succeeded(store_->beat({.beat = dead, .ttl_ms = 30'000})));
-  ASSERT_TRUE(succeeded(store_->beat({.beat = alive, .ttl_ms = 30'000})));
+  ASSERT_TRUE(succeeded(beat("dead", 30'000)));
+  ASSERT_TRUE(succeeded(beat("alive", 30'000)));
   backend_->turnBack(3'600'000);
-  ASSERT_TRUE(succeeded(store_->beat({.beat = alive, .ttl_ms = 30'000})));
+  ASSERT_TRUE(succeeded(beat("alive", 30'000)));
   const auto workers = store_->listWorkers().value();
   ASSERT_EQ(workers.size(), 1u);
   EXPECT_EQ(workers[0].worker(), "alive");

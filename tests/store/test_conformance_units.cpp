@@ -1,15 +1,9 @@
 // Evaluation units, and the news that wakes who waits for them.
-#include <gmock/gmock.h>
-
 #include "core/evaluation/answers.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {
   const Leadership leader = lead();

@@ -1,7 +1,6 @@
 // A run of 28 layers that is committed as files: it holds today's arithmetic to its bits. ctest
 // verifies it a second time with the variants of libm that a processor without FMA would take.
 #include "core/learning/exact_math.h"
-#include "tests/results.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {

@@ -1,6 +1,4 @@
 // Addresses, and servers that do not speak as Redis does.
-#include <gtest/gtest.h>
-
 #include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "tests/results.h"
@@ -29,39 +27,28 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   EXPECT_EQ(socket.password_file, "/p");
   EXPECT_EQ(socket.shown, "unix:/s");
   EXPECT_EQ(parseRedisUrl("redis://h:1?password-file=/p")->user, "");  // the default user
-  const std::vector<std::string> bad = {"",
-                                        "unix:",
-                                        "redis://",
-                                        "redis://host",
-                                        "redis://:6379",
-                                        "http://h:1",
-                                        "redis://h:0",
-                                        "redis://h:65536",
-                                        "redis://h:6379x",
-                                        "redis://h:-1",
-                                        "redis://h:",
-                                        "redis://h:1/2",
-                                        "redis://u:p@h:6379",
-                                        "redis://u@h:6379",
-                                        "redis://@h:6379?password-file=/p",
-                                        "redis://a b@h:6379?password-file=/p",
-                                        "redis://h:1?user=u&password-file=/p",
-                                        "redis://h:1?ca=/p",
-                                        "redis://h:1?password-file",
-                                        "redis://h:1?password-file=",
-                                        "redis://h:1?password-file=/a&password-file=/b",
-                                        "redis://h:1?password-file=/a%20b",
-                                        "unix://host/run/redis.sock",
-                                        "unix:/s?user=u",
-                                        "unix:/s?user=a{b&password-file=/p",
-                                        "unix:/s?ca=/p",
-                                        "redis://::1:6379",
-                                        "redis://[]:1",
-                                        "redis://h:99999999999999999999",
-                                        "unix:" + std::string(200, 'x'),
-                                        std::string("unix:/a\0b", 9)};
-  for (const std::string& url : bad)
-    EXPECT_TRUE(failsWith(parseRedisUrl(url), ErrorCode::kUsage)) << url;
+  const auto refused = [](const std::string& url) {
+    return failsWith(parseRedisUrl(url), ErrorCode::kUsage);
+  };
+  for (const char* url :
+       {"", "unix:", "redis://", "redis://host", "redis://:6379", "http://h:1", "redis://h:0",
+        "redis://h:65536", "redis://h:6379x", "redis://h:-1", "redis://h:", "redis://h:1/2",
+        "redis://::1:6379", "redis://[]:1", "redis://u@h:6379", "redis://u:p@h:6379"}) {
+    EXPECT_TRUE(refused(url)) << url;
+  }
+  for (const char* options :
+       {"redis://@h:6379?password-file=/p", "redis://a b@h:6379?password-file=/p",
+        "redis://h:1?user=u&password-file=/p", "redis://h:1?ca=/p", "redis://h:1?password-file",
+        "redis://h:1?password-file=", "redis://h:1?password-file=/a&password-file=/b",
+        "redis://h:1?password-file=/a%20b", "unix:/s?user=u", "unix:/s?user=a{b&password-file=/p",
+        "unix:/s?ca=/p"}) {
+    EXPECT_TRUE(refused(options)) << options;
+  }
+  for (const std::string& url :
+       {std::string("unix://host/run/redis.sock"), std::string("redis://h:99999999999999999999"),
+        "unix:" + std::string(200, 'x'), std::string("unix:/a\0b", 9)}) {
+    EXPECT_TRUE(refused(url)) << url;
+  }
 }
 
 TEST(RedisAddress, APasswordInsideIsRefusedAndNotRepeated) {
@@ -109,7 +96,10 @@ TEST(RedisConnection, ConditionsOfTheServerAreUnavailableOtherErrorsAreFaults) {
       EXPECT_NE(policy.error().message.find(server.url()), std::string::npos) << answer;
     }
     store = std::move(*openRedisStore(server.url(), "run", 2000));  // the server has hung up
-    EXPECT_TRUE(failsWith(store->takeTickets({1, 1}), code)) << answer;
+    // The aggregator mends a key that a worker's script cannot use.
+    const bool mended = answer.starts_with("-WRONGTYPE");
+    EXPECT_TRUE(failsWith(store->takeTickets({1, 1}), mended ? ErrorCode::kUnavailable : code))
+        << answer;
   }
 }
 

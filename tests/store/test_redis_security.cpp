@@ -1,5 +1,4 @@
 // Passwords and TLS: who we are to the server, and who it is to us.
-#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -14,9 +13,6 @@
 
 namespace allot::test {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 void writeText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -34,7 +30,7 @@ TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
   writeText(file, "second\r\n");
   server.setMore({"--requirepass", "second"});
   server.start();
-  EXPECT_THAT(store->takeTickets({1, 10}).value(), ::testing::ElementsAre(1));
+  EXPECT_THAT(store->takeTickets({1, 10}).value(), ElementsAre(1));
 
   RedisConnection raw(*parseRedisUrl(url), 1000);
   ASSERT_TRUE(raw.call({"ACL", "SETUSER", "someone", "on", ">pw", "~*", "+@all"}));
@@ -134,15 +130,9 @@ TEST(RedisPassword, IsNeverInAMessage) {
 #if ALLOT_REDIS_TLS
 
 int freePort() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
+  int port = 0;
+  close(boundSocket(&port));
+  return port;
 }
 
 // A throw-away authority, and certificates for the server ("localhost") and for us.
@@ -186,15 +176,14 @@ TEST_F(RedisTls, EachSideShowsItsCertificate) {
   signal(SIGPIPE, SIG_DFL);
   const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
   auto store = std::move(*openRedisStore(good, "run", 2000));
-  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
+  const Leadership leader = lead(*store);
   auto large = result("large");
   large.set_worker(std::string(200'000, 'x'));
   ASSERT_TRUE(succeeded(store->pushResult(large, 10)));
   const auto entries = store->readInbox(10, 0).value();
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].payload, large.SerializeAsString());
-  EXPECT_TRUE(succeeded(Leadership(*store, epoch).commit(commitOf(0, entries))));
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
   EXPECT_TRUE(succeeded(store->readInbox(1, 50)));
 
   const auto strangers = take(url("localhost", ""));  // no authority of the system signed this
@@ -239,7 +228,7 @@ TEST(RedisTls, IsMissingFromThisBuild) {
   EXPECT_TRUE(failsWith(address, ErrorCode::kUsage));
   EXPECT_THAT(messageOf(address), HasSubstr("hiredis_ssl"));
   GTEST_SKIP()
-      << "no TLS round trip: this build's hiredis has no hiredis_ssl (hiredis 1.0 or newer)";
+      << "a TLS round trip needs hiredis_ssl (hiredis 1.0 or newer), which this build lacks";
 }
 
 #endif

@@ -1,6 +1,4 @@
 // What a worker with nothing or much to do asks of a real Redis.
-#include <gmock/gmock.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -17,8 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class CountedRequests final : public StoreObserver {
  public:
@@ -47,11 +43,6 @@ class RedisWorker : public ::testing::Test {
  protected:
   std::unique_ptr<Store> open(StoreObserver* observer = nullptr) {
     return std::move(*openRedisStore(server_.url(), "run", 5000, observer));
-  }
-  uint64_t lead(Store& store) {
-    const uint64_t epoch = store.acquireLease("a", 3'600'000)->epoch;
-    EXPECT_TRUE(succeeded(Leadership(store, epoch).publishInitial(policy(0), state(0))));
-    return epoch;
   }
   static std::vector<std::string> claim(Store& store) {
     std::vector<std::string> ids;
@@ -84,7 +75,7 @@ TEST_F(RedisWorker, WithoutWorkItAsksForNothingAndIsWoken) {
   const auto store = open();
   RunSpec run = runSpec("aa");
   ASSERT_TRUE(succeeded(store->createRun(run)));
-  const uint64_t epoch = lead(*store);
+  const Leadership leader = lead(*store);
   CountedRequests requests;
   const auto its_store = open(&requests);
   IdleEngine engine;
@@ -102,7 +93,7 @@ TEST_F(RedisWorker, WithoutWorkItAsksForNothingAndIsWoken) {
   std::this_thread::sleep_for(milliseconds(2'000));
   EXPECT_EQ(requests.count, before);
   auto start = steady_clock::now();
-  EXPECT_TRUE(succeeded(Leadership(*store, epoch).planUnits({unit(0, 0, "a")})));
+  EXPECT_TRUE(succeeded(leader.planUnits({unit(0, 0, "a")})));
   EXPECT_TRUE(becomes([&] { return engine.evaluated == 1; }));
   EXPECT_LT(steady_clock::now() - start, milliseconds(10'000));  // it looks by itself after 20 s
   RecordProperty("woken_ms", static_cast<int>((steady_clock::now() - start) / milliseconds(1)));
@@ -139,7 +130,7 @@ TEST_F(RedisWorker, ABeatHasNoMorePatienceThanItIsGiven) {
 TEST_F(RedisWorker, WhatIsListedAsFreeAndIsNotIsNotClaimed) {
   const auto store = open();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
-  ASSERT_TRUE(succeeded(Leadership(*store, lead(*store)).planUnits({a, b})));
+  ASSERT_TRUE(succeeded(lead(*store).planUnits({a, b})));
   const std::string later = std::to_string(
       std::chrono::duration_cast<milliseconds>(
           (std::chrono::system_clock::now() + std::chrono::minutes(5)).time_since_epoch())

@@ -33,7 +33,17 @@ class Classes {
     const auto reply = redis_.call({"COMMAND", "INFO", command});
     EXPECT_TRUE(reply) << command;
     if (!reply) return '?';
-    const RedisView flags = reply->view()[0][2];
+    const RedisView command_info = reply->view()[0];
+    if (const char own = classOf(command_info[2]); own != '?') return own;
+    // XINFO has its flags with its subcommands; HELP, one of them, has none of these.
+    for (size_t i = 0; i < command_info[9].size(); ++i) {
+      if (const char of = classOf(command_info[9][i][2]); of != '?') return of;
+    }
+    return '?';
+  }
+
+ private:
+  static char classOf(const RedisView& flags) {
     for (size_t i = 0; i < flags.size(); ++i) {
       if (flags[i].text() == "write") return 'w';
       if (flags[i].text() == "readonly") return 'r';
@@ -41,7 +51,6 @@ class Classes {
     return '?';
   }
 
- private:
   RedisServer server_;
   RedisConnection redis_{*parseRedisUrl(server_.url()), 5000};
 };
@@ -53,7 +62,7 @@ std::vector<std::string> accessOf(const RedisScript& script, Classes& classes) {
   std::vector<std::set<char>> seen(script.keys.size());
   std::smatch loop;
   std::regex_search(text, loop, std::regex("for i = ([0-9]+), #KEYS"));
-  const std::regex call(R"(redis\.p?call\('([A-Z]+)'((?:,\s*KEYS\[\w+\])*))");
+  const std::regex call(R"(redis\.p?call\('([A-Z]+)'(?:, 'STREAM')?((?:,\s*KEYS\[\w+\])*))");
   const std::regex key(R"(KEYS\[(\w+)\])");
   size_t named = 0;
   for (std::sregex_iterator it(text.begin(), text.end(), call), end; it != end; ++it) {

@@ -1,7 +1,4 @@
 // What the store tells of its requests, with a redis-server that works, refuses and is away.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "store/store_probe.h"
@@ -11,9 +8,6 @@
 
 namespace allot::test {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 class StoreProbeTest : public testing::Test {
  protected:

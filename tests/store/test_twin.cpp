@@ -292,6 +292,12 @@ Call withdrawUnits(Scene& scene) {
     return text(Leadership(s, epoch).withdrawUnits());
   };
 }
+Call repair(Scene& scene) {
+  return [epoch = scene.epoch()](Store& s, Side&) {
+    const auto mended = Leadership(s, epoch).repair();
+    return mended ? std::to_string(mended->size()) : text(Status(tl::unexpected(mended.error())));
+  };
+}
 Call takeTickets(Scene& scene) {
   const TicketRequest request{
       .count = scene.below(4), .limit = scene.below(30), .shared = scene.below(6)};
@@ -429,6 +435,7 @@ const std::vector<Kind> kCalls = {
     {"resetTickets", 1, resetTickets},
     {"planUnits", 4, planUnits},
     {"withdrawUnits", 1, withdrawUnits},
+    {"repair", 1, repair},
     {"openUnits", 1, plain(&Store::openUnits)},
     {"listUnits", 1, plain(&Store::listUnits)},
     {"fill", 1, plain(&Store::fill)},

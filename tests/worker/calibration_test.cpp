@@ -1,22 +1,20 @@
 // Calibration on the real model: thresholds that hold what they promise, whenever the process was
 // killed, and a run that reads its prompts by them.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "cli/child_process.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
-#include "tests/worker/recall_experiment.h"
-#include "worker/engine/engine.h"
+#include "tests/worker/engine_fixture.h"
 #include "worker/engine/sale_calibration.h"
 
 namespace allot {
@@ -34,15 +32,11 @@ v1::Experiment prefillExperiment(const std::vector<std::string>& set) {
   return experiment(set, "recall-prefill");
 }
 
-std::unique_ptr<Engine> load(const v1::Experiment& of) {
-  return valueOf(Engine::load(of, {.model_folder = kRecall7m, .kv_bytes = size_t{128} << 20}));
-}
-
 // A profile with these thresholds in every layer and head but one.
 PrefillProfile profileOf(double tau, double other = 0, int64_t layer = -1, int64_t head = -1) {
   PrefillProfile profile{kDigest, {}};
   profile.tau.assign(kLayers, std::vector<double>(kHeads, tau));
-  if (layer >= 0) profile.tau[static_cast<size_t>(layer)][static_cast<size_t>(head)] = other;
+  if (layer >= 0) profile.tau[layer][head] = other;
   return profile;
 }
 
@@ -50,7 +44,8 @@ class Calibration : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     engine_ = load(prefillExperiment({"spec.task.contextTokens=448", "spec.task.trainQuestions=2",
-                                      "spec.task.heldOutQuestions=8"}))
+                                      "spec.task.heldOutQuestions=8"}),
+                   128)
                   .release();
   }
   static void TearDownTestSuite() { delete engine_; }
@@ -70,7 +65,7 @@ class Calibration : public testing::Test {
     kernels::PrefillWorkspace space;
     const PromptReading reading{.observer = [&](const kernels::PagedKv& kv,
                                                 const kernels::PrefillInputs& in, int64_t layer) {
-      const auto& own = taus[static_cast<size_t>(layer)];
+      const auto& own = taus[layer];
       const std::vector<float> tau(own.begin(), own.end());
       kernels::BlockLists lists;
       EXPECT_FALSE(
@@ -82,7 +77,7 @@ class Calibration : public testing::Test {
       EXPECT_FALSE(kernels::attendBlocks(kv, in, nullptr, &space, {.out = dense.data()}));
       for (size_t i = 0; i < dense.size(); ++i) {
         const size_t head = i / static_cast<size_t>(kv.head_dim) % kHeads;
-        sums[static_cast<size_t>(layer)][head] +=
+        sums[layer][head] +=
             std::fabs(double{dense[i]} - double{sparse[i]}) / static_cast<double>(ids.size());
       }
       return Status();
@@ -102,9 +97,8 @@ class Calibration : public testing::Test {
     return profileFile(*calibration, options, {.build = "b", .weights_sha256 = kDigest});
   }
 
-  static Engine* engine_;
+  static inline Engine* engine_ = nullptr;
 };
-Engine* Calibration::engine_ = nullptr;
 
 TEST_F(Calibration, EachHeadsErrorIsBelowThetaAndAtTwiceItsThresholdIsNot) {
   const SaleCalibrationOptions options{.theta = 0.6, .first_tau = 0.5};
@@ -248,7 +242,7 @@ TEST_F(Calibration, EachHeadOfEachLayerIsReadByItsOwnThreshold) {
       const uint64_t own = read(profileOf(0, 0.5, layer, h));
       sum += own;
       each.insert(own);
-      together.tau[static_cast<size_t>(layer)][static_cast<size_t>(h)] = 0.5;
+      together.tau[layer][h] = 0.5;
     }
     EXPECT_EQ(read(together), sum);
     EXPECT_GE(each.size(), 3u) << "heads differ";
@@ -280,21 +274,13 @@ v1::EvaluationResult measured(Engine* engine, const std::string& prefill) {
   unit.set_prefill(prefill);
   unit.set_question_count(4);
   unit.set_chunk(1);
-  auto result = engine->evaluate(unit);
-  EXPECT_TRUE(result) << result.error().message;
-  if (!result) return {};
-  result->clear_unit();
-  result->clear_seconds();
-  result->mutable_counts()->clear_prefill_seconds();
-  result->mutable_counts()->clear_decode_seconds();
-  result->mutable_prefill()->clear_seconds();
-  result->mutable_prefill()->clear_selection_seconds();
-  return *result;
+  auto result = timeless(valueOf(engine->evaluate(unit)));
+  result.clear_unit();
+  return result;
 }
 
 TEST(CalibrationWorker, AProfileIsReadAndAnotherRunsPromptsAreItsOwn) {
-  const auto engine = load(reading(profileOf(0.25)));
-  ASSERT_NE(engine, nullptr);
+  const auto engine = load(reading(profileOf(0.25)), 128);
   const auto one = measured(engine.get(), "sale tau=0.25 denseKeys=0");
   const auto profiled = measured(engine.get(), "sale tau=profile denseKeys=0");
   EXPECT_LT(profiled.prefill().blocks(), profiled.prefill().dense_blocks());
@@ -413,27 +399,12 @@ TEST_F(CalibrateCommand, ARunIsRefusedAProfileOfAnotherModelBeforeAnythingIsWrit
 }
 
 TEST_F(CalibrateCommand, SampleAttentionsGridIsMeasuredOnceAndChosenFrom) {
-  const std::vector<std::string> arguments = {"calibrate",
-                                              "sample-attention",
-                                              "--tokens",
-                                              "192,256",
-                                              "--alpha-columns",
-                                              "0.3,0.9",
-                                              "--alpha-slashes",
-                                              "0.9",
-                                              "--chunks",
-                                              "1,2",
-                                              kExperiment,
-                                              "--block",
-                                              "16",
-                                              "--questions",
-                                              "4",
-                                              "--workers",
-                                              "2",
-                                              "--kv-memory",
-                                              "64",
-                                              "--output",
-                                              at("s.json")};
+  std::istringstream text(
+      "calibrate sample-attention --tokens 192,256 --alpha-columns 0.3,0.9 --alpha-slashes 0.9 "
+      "--chunks 1,2 EXPERIMENT --block 16 --questions 4 --workers 2 --kv-memory 64 --output");
+  std::vector<std::string> arguments(std::istream_iterator<std::string>(text), {});
+  arguments[10] = kExperiment;
+  arguments.push_back(at("s.json"));
   const Output first = allot(arguments);
   ASSERT_EQ(first.status, 0) << first.err << first.out;
   const auto outcome = nlohmann::json::parse(readFile(at("s.json")), nullptr, false);

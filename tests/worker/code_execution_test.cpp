@@ -1,6 +1,5 @@
 // The engine and answers that are graded by running them (worker/tasks/python_tests.h).
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cstdlib>
 

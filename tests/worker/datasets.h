@@ -1,5 +1,7 @@
 #pragma once
 // The tokenizer of recall-7m, and what the tests of tasks read out of a text with it.
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
 #include <vector>
@@ -26,6 +28,18 @@ inline v1::Task generatedTask(const std::string& suite, const std::vector<std::s
   task.set_held_out_questions(held_out);
   task.set_max_new_tokens(max_new_tokens);
   return task;
+}
+
+// Returns `count` lines of JSON, each made of its number.
+inline std::string jsonLines(int count, const std::function<nlohmann::json(int)>& line) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += line(i).dump() + "\n";
+  return text;
+}
+
+// Returns the last number of a message, which it advises.
+inline uint32_t advised(const std::string& message) {
+  return static_cast<uint32_t>(std::stoul(message.substr(message.rfind(' ') + 1)));
 }
 
 // Returns the first group of each match of `pattern` in the text.

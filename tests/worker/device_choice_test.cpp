@@ -2,7 +2,6 @@
 #include "worker/engine/engine_settings.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "tests/results.h"
 #include "worker/engine/engine.h"
@@ -70,7 +69,7 @@ TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
 
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
   const auto why = cudaUnavailable();
-  if (!why) GTEST_SKIP() << "there is a GPU here";
+  if (!why) GTEST_SKIP() << "needs a machine without a usable GPU";
   EXPECT_EQ(valueOf(chooseDevice(specOf("auto"), shape(8, 2, 64))), Device::kCpu);
   EXPECT_THAT(chooseDevice(specOf("cuda"), shape(8, 2, 64)),
               isError(ErrorCode::kUsage,
@@ -79,7 +78,7 @@ TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
 }
 
 TEST(DeviceChoice, AnEngineIsRefusedBeforeItsWeightsAreRead) {
-  if (!cudaUnavailable()) GTEST_SKIP() << "there is a GPU here";
+  if (!cudaUnavailable()) GTEST_SKIP() << "needs a machine without a usable GPU";
   v1::Experiment experiment;
   *experiment.mutable_spec() = specOf("cuda");
   EXPECT_THAT(Engine::load(experiment, {.model_folder = std::string(ALLOT_SOURCE_DIR) +

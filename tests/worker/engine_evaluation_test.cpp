@@ -1,6 +1,5 @@
 // Evaluation units on recall-7m: accuracy, and results that depend on nothing but the unit.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
@@ -41,11 +40,11 @@ TEST(Engine, DenseAccuracyAt512TokensIsThatOfTheModel) {
 // Where prompts or answers are drawn, the same questions are answered by other draws; what draws
 // nothing answers alike. The first of them is what a unit without repeats is.
 TEST(Engine, ARepeatHasDrawsOfItsOwn) {
-  const std::vector<std::string> set = {
-      "spec.task.contextTokens=192", "spec.task.trainQuestions=32", "spec.task.heldOutQuestions=16",
+  const std::string evaluation =
       "spec.evaluation={repeats: 3, prefills: [dense, s2anta-sys], methods: [dense, s2anta-sys, "
-      "top-k]}"};
-  const auto e = experiment(set);
+      "top-k]}";
+  const std::string on_cpu = "spec.model.device=cpu";  // top-k is for the CPU alone
+  const auto e = experiment(small(32, 16, {evaluation, on_cpu}));
   const auto engine = load(e, 256);
   const auto repeated = [&](Engine* by, v1::EvaluationUnit unit, uint32_t repeat,
                             const char* prefill = "") {
@@ -67,11 +66,10 @@ TEST(Engine, ARepeatHasDrawsOfItsOwn) {
   }
   EXPECT_EQ(draws.size(), 3u);
   EXPECT_EQ(prompts.size(), 3u);
-  const auto once = load(experiment({set[0], set[1], set[2]}), 256);
+  const auto once = load(experiment(small(32, 16, {on_cpu})), 256);
   EXPECT_EQ(repeated(once.get(), sampled, 0), repeated(engine.get(), sampled, 0));
   // Tokens that are sampled are others in each repeat, whatever the method.
-  const auto warm =
-      load(experiment({set[0], set[1], set[2], "spec.generation.temperature=1.5"}), 256);
+  const auto warm = load(experiment(small(32, 16, {"spec.generation.temperature=1.5"})), 256);
   std::set<std::string> tokens;
   for (const uint32_t repeat : {0u, 1u, 2u}) {
     tokens.insert(repeated(warm.get(), unitOf("dense", std::nullopt, 16), repeat));
@@ -83,8 +81,7 @@ TEST(Engine, ARepeatHasDrawsOfItsOwn) {
 }
 
 TEST(Engine, WithTheLeastMemoryEveryQuestionIsAnswered) {
-  const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                             "spec.task.heldOutQuestions=40"});
+  const auto e = experiment(small(32, 40));
   const size_t least = load(e, 64)->leastKvBytes();
   const auto policy = initialState(e, 8).policy();
   const auto cramped = valueOf(Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = least}));
@@ -92,9 +89,8 @@ TEST(Engine, WithTheLeastMemoryEveryQuestionIsAnswered) {
   const auto less = valueOf(Engine::load(e, {.model_folder = kRecall7m, .kv_bytes = least / 2}));
   EXPECT_FALSE(less->rollOut(policy, "x", {0, 1}));
   // Fidelity compares a chunk of questions side by side.
-  auto f = experimentOf({"dense", "s2anta-sys"},
-                        {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                         "spec.task.heldOutQuestions=40", "spec.evaluation.measures=[fidelity]"});
+  auto f =
+      experimentOf({"dense", "s2anta-sys"}, small(32, 40, {"spec.evaluation.measures=[fidelity]"}));
   const size_t more = load(f, 64)->leastKvBytes();
   EXPECT_GT(more, 16 * least);
   const auto enough = valueOf(Engine::load(f, {.model_folder = kRecall7m, .kv_bytes = more}));
@@ -109,9 +105,7 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
     // Bernoulli's scores are estimates whatever the budget.
     if (name != "bernoulli") methods.emplace_back(name);
   }
-  const auto e =
-      experimentOf(methods, {"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
-                             "spec.task.heldOutQuestions=16"});
+  const auto e = experimentOf(methods, small(16, 16));
   const auto engine = load(e, 256);
   const auto dense = valueOf(engine->evaluate(unitOf("dense", std::nullopt, 16)));
   EXPECT_EQ(dense.counts().key_bytes() + dense.counts().value_bytes(),
@@ -128,10 +122,7 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
     const auto all =
         engine->evaluate(unitOf(method, budgeted ? std::optional(100000) : std::nullopt, 16));
     ASSERT_TRUE(all) << method << ": " << all.error().message;
-    ASSERT_EQ(all->scores_size(), 16);
-    for (int i = 0; i < 16; ++i) {
-      EXPECT_EQ(all->scores(i).SerializeAsString(), dense.scores(i).SerializeAsString()) << method;
-    }
+    EXPECT_EQ(scoresOf(*all), scoresOf(dense)) << method;
     EXPECT_EQ(all->counts().unique_rows(), dense.counts().unique_rows()) << method;
   }
 }
@@ -139,9 +130,9 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
 TEST(Engine, UnitsAreTheSameAloneAndTogether) {
   const auto e =
       experimentOf({"dense", "s2anta-sys"},
-                   {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                    "spec.task.heldOutQuestions=16", "spec.evaluation.prefills=[dense, s2anta-sys]",
-                    "spec.evaluation.repeats=2", "spec.generation.temperature=0.7"});
+                   small(32, 16,
+                         {"spec.evaluation.prefills=[dense, s2anta-sys]",
+                          "spec.evaluation.repeats=2", "spec.generation.temperature=0.7"}));
   const auto roomy = load(e, 256), cramped = load(e, 12);
   for (const char* const prefill : {"dense", "s2anta-sys"}) {
     std::vector<v1::EvaluationUnit> units;
@@ -174,13 +165,12 @@ TEST(Engine, UnitsAreTheSameAloneAndTogether) {
 }
 
 TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
-  const auto e = experimentOf({"dense", "s2anta-sys"},
-                              {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                               "spec.task.heldOutQuestions=16",
-                               "spec.evaluation.prefills=[dense, sample-attention alphaColumn=0.3 "
-                               "alphaSlash=0.3 block=16, s2anta-sys]"});
+  const std::string text = "sample-attention alphaColumn=0.3 alphaSlash=0.3 block=16";
+  const auto e =
+      experimentOf({"dense", "s2anta-sys"},
+                   small(32, 16, {"spec.evaluation.prefills=[dense, " + text + ", s2anta-sys]"}));
   const auto roomy = load(e, 256), cramped = load(e, 12);
-  const auto measured = [](Engine* engine, v1::EvaluationUnit unit, const char* prefill,
+  const auto measured = [](Engine* engine, v1::EvaluationUnit unit, const std::string& prefill,
                            uint32_t chunk) {
     unit.set_prefill(prefill);
     unit.set_chunk(chunk);
@@ -191,8 +181,7 @@ TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
   for (Engine* engine : {cramped.get(), roomy.get()}) {
     for (const uint32_t chunk : {0u, 1u}) {
       const auto plain = measured(engine, dense, "", chunk);
-      const auto sparse = measured(
-          engine, dense, "sample-attention alphaColumn=0.3 alphaSlash=0.3 block=16", chunk);
+      const auto sparse = measured(engine, dense, text, chunk);
       const auto drawn = measured(engine, sampled, "s2anta-sys", chunk);
       EXPECT_EQ(plain.prefill().prompts(), 8u);
       EXPECT_EQ(plain.prefill().blocks(), plain.prefill().dense_blocks());
@@ -201,12 +190,7 @@ TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
       EXPECT_GT(drawn.prefill().dense_rows(), 0u);
       EXPECT_LT(drawn.prefill().unique_rows() * 4, drawn.prefill().dense_rows());
       // Two draws a layer in both phases are far too few.
-      const auto sum = [](const v1::EvaluationResult& result) {
-        double sum = 0;
-        for (const auto& score : result.scores()) sum += score.score();
-        return sum;
-      };
-      EXPECT_LT(sum(drawn), sum(plain) - 2);
+      EXPECT_LT(sumOfScores(drawn), sumOfScores(plain) - 2);
       // Once more, now that others have been in memory.
       EXPECT_EQ(measured(engine, dense, "", chunk).SerializeAsString(), plain.SerializeAsString());
       const auto again = measured(roomy.get(), sampled, "s2anta-sys", chunk);
@@ -256,8 +240,7 @@ TEST(Engine, EveryMethodAnswersAsWellAsItDidWhenMeasured) {
     const auto result = engine->evaluate(unitOf(
         measured.method, measured.budget ? std::optional(measured.budget) : std::nullopt, 32));
     ASSERT_TRUE(result) << measured.method << ": " << result.error().message;
-    double right = 0;
-    for (const auto& score : result->scores()) right += score.score();
+    const double right = sumOfScores(*result);
     // Another machine may round otherwise: as wide as 32 other questions could be in 1 of 2000
     // cases, and half a question.
     const double p = measured.accuracy;
@@ -270,9 +253,7 @@ TEST(Engine, EveryMethodAnswersAsWellAsItDidWhenMeasured) {
 
 TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
   const std::vector<std::string> methods = {"s2anta-q4", "quest", "vattention epsilon=0.3"};
-  const auto e =
-      experimentOf(methods, {"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
-                             "spec.task.heldOutQuestions=16"});
+  const auto e = experimentOf(methods, small(64, 16));
   const auto used = load(e, 256), cramped = load(e, 40);  // holds one unit's prompts and no more
   std::vector<v1::EvaluationUnit> units;
   for (const auto& method : methods) {
@@ -283,8 +264,7 @@ TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
     }
   }
   const auto resultOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
-    auto result = valueOf(engine->evaluate(unit));
-    return timeless(result).SerializeAsString();
+    return timeless(valueOf(engine->evaluate(unit))).SerializeAsString();
   };
   for (const auto& unit : units) {
     const std::string fresh = resultOf(load(e, 256).get(), unit);
@@ -297,9 +277,7 @@ TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
 }
 
 TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
-  const auto e =
-      experimentOf({"s2anta-sys"}, {"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
-                                    "spec.task.heldOutQuestions=8"});
+  const auto e = experimentOf({"s2anta-sys"}, small(16, 8));
   const auto engine = load(e, 128);
   v1::EvaluationUnit unit = unitOf("s2anta-sys", 16, 8);
   unit.set_measure("fidelity");
@@ -324,12 +302,9 @@ TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
 }
 
 TEST(Engine, ComparesAsTheExperimentSays) {
-  const std::vector<std::string> few = {
-      "spec.task.contextTokens=192", "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8"};
-  const auto with = [&](const std::string& evaluation) {
-    auto set = few;
-    set.push_back("spec.evaluation={methods: [dense, s2anta-sys], " + evaluation + "}");
-    return experiment(set);
+  const auto with = [](const std::string& evaluation) {
+    return experiment(
+        small(16, 8, {"spec.evaluation={methods: [dense, s2anta-sys], " + evaluation + "}"}));
   };
   const auto last = with("measures: [fidelity tile=256 agreement=last-layer]");
   const auto engine = load(last, 128);
@@ -363,12 +338,8 @@ TEST(Engine, ComparesAsTheExperimentSays) {
 }
 
 TEST(Engine, AnswersAreKeptAsAskedFor) {
-  const std::vector<std::string> few = {
-      "spec.task.contextTokens=192", "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8"};
-  const auto with = [&](const std::string& answers) {
-    auto set = few;
-    set.push_back("spec.evaluation.answers=" + answers);
-    return experiment(set);
+  const auto with = [](const std::string& answers) {
+    return experiment(small(16, 8, {"spec.evaluation.answers=" + answers}));
   };
   const auto engine = load(with("all"), 256);
   v1::EvaluationUnit unit = unitOf("s2anta-sys", 8, 8);
@@ -414,8 +385,7 @@ TEST(Engine, AnswersAreKeptAsAskedFor) {
 }
 
 TEST(Engine, RefusesUnitsThatDoNotFit) {
-  const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
-                             "spec.task.heldOutQuestions=8"});
+  const auto e = experiment(small(16, 8));
   const auto engine = load(e, 128);
   v1::EvaluationUnit unit;
   unit.set_method("s2anta-sys");

@@ -18,6 +18,31 @@ inline std::unique_ptr<Engine> load(const v1::Experiment& e, size_t kv_mib) {
 }
 
 // All of a result but the clock.
+// Settings of a task whose prompts have 192 tokens, before `more`.
+inline std::vector<std::string> small(uint32_t train, uint32_t held_out,
+                                      const std::vector<std::string>& more = {}) {
+  std::vector<std::string> set = {"spec.task.contextTokens=192",
+                                  "spec.task.trainQuestions=" + std::to_string(train),
+                                  "spec.task.heldOutQuestions=" + std::to_string(held_out)};
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
+}
+
+// Adds up the scores of a result.
+template <typename Scored>
+double sumOfScores(const Scored& result) {
+  double sum = 0;
+  for (const auto& score : result.scores()) sum += score.score();
+  return sum;
+}
+// Returns the bytes of each of its scores.
+template <typename Scored>
+std::vector<std::string> scoresOf(const Scored& result) {
+  std::vector<std::string> scores;
+  for (const auto& score : result.scores()) scores.push_back(score.SerializeAsString());
+  return scores;
+}
+
 inline v1::EvaluationResult timeless(v1::EvaluationResult result) {
   result.clear_seconds();
   result.mutable_counts()->clear_prefill_seconds();

@@ -1,11 +1,11 @@
 #include "worker/engine/engine.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/learning/learning_checks.h"
@@ -30,9 +30,7 @@ class EngineByKvDtype : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(EngineByKvDtype, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
-  const auto e =
-      experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
-                  "spec.task.heldOutQuestions=8", std::string("spec.model.kvDtype=") + GetParam()});
+  const auto e = experiment(small(64, 8, {std::string("spec.model.kvDtype=") + GetParam()}));
   const auto roomy = load(e, 512);
   const auto cramped = load(e, mib(60));   // holds two episodes' prompts and no more
   const auto wretched = load(e, mib(12));  // not even one's: its questions are asked in parts
@@ -45,9 +43,7 @@ TEST_P(EngineByKvDtype, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) 
       EXPECT_EQ(a.reward(), b.reward());
       EXPECT_EQ(a.counts().draws(), b.counts().draws());
       EXPECT_EQ(a.counts().unique_rows(), b.counts().unique_rows());
-      for (int i = 0; i < a.scores_size(); ++i) {
-        EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
-      }
+      EXPECT_EQ(scoresOf(a), scoresOf(b));
       v1::EpisodeResult named = a;
       named.set_result_id("r");
       named.set_policy_sha256(policyDigest(policy));
@@ -64,9 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Of, EngineByKvDtype, testing::Values("bfloat16", "float
 // A schedule whose heads have the same is the layers' schedule; and one that is learned by heads
 // has an entry for each.
 TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
-  const std::vector<std::string> small{"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
-                                       "spec.task.heldOutQuestions=8"};
-  const auto e = experiment(small);
+  const auto e = experiment(small(64, 8));
   const auto engine = load(e, 256);
   const SampleSchedule layers{0, 2, 1, 0, 3, 0, 1, 1};
   SampleSchedule heads, kv_heads;
@@ -84,10 +78,10 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
   }
   EXPECT_FALSE(engine->answerUnder({{5, SampleSchedule(9, 1), questions}}));
 
-  auto set = small;
-  set.insert(set.end(), {"spec.policy.granularity=head", "spec.update={learner: additive}",
-                         "spec.policy.zeroReads=mean-value"});
-  const auto learning = experiment(set);
+  const auto learning =
+      experiment(small(64, 8,
+                       {"spec.policy.granularity=head", "spec.update={learner: additive}",
+                        "spec.policy.zeroReads=mean-value"}));
   const auto other = load(learning, 256);
   const auto state = initialState(learning, shapeOf(other->facts()));
   const auto results =
@@ -111,9 +105,7 @@ TEST(Engine, ALayerWithoutReadsGivesWhatZeroReadsSays) {
   const SampleSchedule schedule{0, 0, 0, 0, 4, 4, 0, 0};
   std::map<std::string, v1::EpisodeResult> by;
   for (const char* zero : {"off", "mean-value", "window"}) {
-    const auto e =
-        experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
-                    "spec.task.heldOutQuestions=8", std::string("spec.policy.zeroReads=") + zero});
+    const auto e = experiment(small(64, 8, {std::string("spec.policy.zeroReads=") + zero}));
     const auto engine = load(e, 256);
     const auto answered =
         valueOf(engine->answerUnder({{5, schedule, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}}));
@@ -147,14 +139,18 @@ TEST(Engine, WhatShowsWithoutTheWeightsIsToldBeforeTheyAreRead) {
   EXPECT_THAT(why({ruler + "path: " + folder.path() + "}"}), StartsWith("spec.task.path: "));
   folder.write("chat_template.jinja", "{{ messages[0].content | no_filter }}");
   EXPECT_THAT(why({ruler + "contextTokens: 1024}"}), StartsWith("spec.model.chatTemplate: "));
+  std::filesystem::remove(folder.path() + "/chat_template.jinja");
+  auto config = nlohmann::json::parse(readFile(folder.path() + "/config.json"));
+  config["vocab_size"] = 40;
+  folder.write("config.json", config.dump());
+  EXPECT_THAT(why({}), HasSubstr("embedding for the first 40 only"));
   std::filesystem::remove(folder.path() + "/config.json");
   EXPECT_THAT(why({}), StartsWith("spec.model.path: "));
 }
 
 // At a temperature, too, a question's answer depends on the episode and the question alone.
 TEST(Engine, ATemperatureDrawsTheSameAnswersInAnyBatch) {
-  std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                               "spec.task.heldOutQuestions=8", "spec.generation.temperature=8"};
+  auto set = small(32, 8, {"spec.generation.temperature=8"});
   const auto hot = load(experiment(set), 256);
   const auto cramped = load(experiment(set), 12);
   set.push_back("spec.generation.topK=1");
@@ -176,62 +172,45 @@ TEST(Engine, ATemperatureDrawsTheSameAnswersInAnyBatch) {
 
 // The answers stand in the prompts: who may hardly repeat these answers little.
 TEST(Engine, ARepetitionPenaltyIsTheExperiments) {
-  const std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
-                                     "spec.task.heldOutQuestions=16"};
-  auto penalised = set;
-  penalised.emplace_back("spec.generation.repetitionPenalty=10");
-  const auto engine = load(experiment(set), 256);
+  const auto engine = load(experiment(small(16, 16)), 256);
   const auto right = [&] {
-    const auto result = valueOf(engine->evaluate(unitOf("dense", std::nullopt, 16)));
-    double sum = 0;
-    for (const auto& score : result.scores()) sum += score.score();
-    return sum;
+    return sumOfScores(valueOf(engine->evaluate(unitOf("dense", std::nullopt, 16))));
   };
   EXPECT_GT(right(), 12);
-  ASSERT_TRUE(engine->switchTo(experiment(penalised)));
+  ASSERT_TRUE(
+      engine->switchTo(experiment(small(16, 16, {"spec.generation.repetitionPenalty=10"}))));
   EXPECT_LT(right(), 4);
 }
 
 TEST(Engine, ARepetitionAsksTheSameQuestionsAndDrawsAnew) {
-  const std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                                     "spec.task.heldOutQuestions=32"};
-  auto again = set;
-  again.emplace_back("spec.repetition=5");
-  const auto first = load(experiment(set), 256);
+  const auto again = small(32, 32, {"spec.repetition=5"});
+  const auto first = load(experiment(small(32, 32)), 256);
   const auto repeated = load(experiment(again), 256);
   EXPECT_EQ(first->facts().dataset_sha256(), repeated->facts().dataset_sha256());
-  const auto scoresOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
+  const auto answered = [](Engine* engine, const v1::EvaluationUnit& unit) {
     const auto result = valueOf(engine->evaluate(unit));
-    std::string scores = std::to_string(result.counts().unique_rows());
-    for (const auto& score : result.scores()) scores += score.SerializeAsString();
-    return scores;
+    return std::pair(result.counts().unique_rows(), scoresOf(result));
   };
   const auto dense = unitOf("dense", std::nullopt, 32), sampled = unitOf("s2anta-sys", 1, 32);
-  EXPECT_EQ(scoresOf(first.get(), dense), scoresOf(repeated.get(), dense));
-  EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(first.get(), sampled));
-  EXPECT_NE(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
+  EXPECT_EQ(answered(first.get(), dense), answered(repeated.get(), dense));
+  EXPECT_EQ(answered(first.get(), sampled), answered(first.get(), sampled));
+  EXPECT_NE(answered(first.get(), sampled), answered(repeated.get(), sampled));
   // No reason to load anything again.
   ASSERT_TRUE(first->switchTo(experiment(again)));
-  EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
+  EXPECT_EQ(answered(first.get(), sampled), answered(repeated.get(), sampled));
 }
 
 TEST(Engine, EpisodesReadTheirPromptsAsTheExperimentSays) {
-  const std::vector<std::string> set = {
-      "spec.task.contextTokens=192", "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8",
-      "spec.attention.prefill=s2anta-sys"};
-  const auto e = experiment(set);
+  const auto e = experiment(small(64, 8, {"spec.attention.prefill=s2anta-sys"}));
   const auto roomy = load(e, 512), cramped = load(e, 12);
   const auto policy = initialState(e, 8).policy();
   const auto together = roomy->rollOut(policy, "x", {0, 1});
-  const auto densely = load(experiment({set[0], set[1], set[2]}), 512)->rollOut(policy, "x", {1});
+  const auto densely = load(experiment(small(64, 8)), 512)->rollOut(policy, "x", {1});
   ASSERT_TRUE(together && densely);
   for (Engine* engine : {roomy.get(), cramped.get()}) {
     const auto alone = valueOf(engine->rollOut(policy, "x", {1}));
     const v1::EpisodeResult &a = alone.front(), &b = (*together)[1];
-    ASSERT_EQ(a.scores_size(), b.scores_size());
-    for (int i = 0; i < a.scores_size(); ++i) {
-      EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
-    }
+    EXPECT_EQ(scoresOf(a), scoresOf(b));
     // The schedule is the same; what is read under it in the prefill is not.
     EXPECT_EQ(a.schedule_size(), densely->front().schedule_size());
     EXPECT_NE(a.counts().unique_rows(), densely->front().counts().unique_rows());
@@ -241,8 +220,7 @@ TEST(Engine, EpisodesReadTheirPromptsAsTheExperimentSays) {
 // Keys and values are kept as the key says, whatever a worker has loaded before.
 TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
   const auto of = [](const std::string& dtype) {
-    auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                         "spec.task.heldOutQuestions=8"});
+    auto e = experiment(small(32, 8));
     e.mutable_spec()->mutable_model()->set_kv_dtype(dtype);
     return e;
   };
@@ -279,9 +257,8 @@ TEST(Engine, TooLittleMemoryIsSaidNotDied) {
 
 // Asked between prompts and between decode steps; what is in memory by then stays good.
 TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
-  const auto e = experimentOf(
-      {"s2anta-sys"}, {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
-                       "spec.task.heldOutQuestions=8", "spec.evaluation.measures=[fidelity]"});
+  const auto e =
+      experimentOf({"s2anta-sys"}, small(32, 8, {"spec.evaluation.measures=[fidelity]"}));
   const auto engine = load(e, 128);
   const auto policy = initialState(e, 8).policy();
   v1::EvaluationUnit fidelity = unitOf("s2anta-sys", 4, 8);
@@ -323,11 +300,8 @@ TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
 }
 
 TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
-  const std::vector<std::string> set = {
-      "spec.task.contextTokens=192", "spec.task.trainQuestions=32", "spec.task.heldOutQuestions=8"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), set.begin(), set.end());
-    return experimentOf({"s2anta-sys"}, more);
+  const auto with = [](const std::vector<std::string>& more) {
+    return experimentOf({"s2anta-sys"}, small(32, 8, more));
   };
   const auto engine = load(with({}), 128);
   const auto other = with({"spec.policy.totalBudget=16", "spec.attention.decode=santa",

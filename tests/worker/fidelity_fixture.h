@@ -3,35 +3,42 @@
 // states.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/learning/questions.h"
+#include "tests/model/recall_7m.h"
 #include "tests/results.h"
+#include "tests/worker/datasets.h"
 #include "worker/engine/fidelity.h"
-#include "worker/tasks/task.h"
 
 namespace allot {
 
-inline const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-
 using ByLayer = std::vector<double>;  // [layers]
+
+// The mean of some numbers and its standard error.
+struct Estimate {
+  double mean = 0, error = 0;
+};
+inline Estimate estimateOf(const std::vector<double>& numbers) {
+  double sum = 0, squares = 0;
+  for (const double x : numbers) sum += x, squares += x * x;
+  const auto n = static_cast<double>(numbers.size());
+  const double mean = sum / n;
+  return {mean, std::sqrt((squares / n - mean * mean) / (n - 1))};
+}
 
 class FidelityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto decoder = valueOf(
-        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true}));
+    auto decoder = valueOf(Decoder::load(
+        kRecall7m, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true}));
     decoder_ = decoder.release();
-    tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kModel + "/tokenizer.json")));
-    v1::Task task;
-    task.set_suite("recall");
-    for (const char* name : {"niah", "multi", "track", "freq"}) task.add_tasks(name);
-    task.set_context_tokens(192);
-    task.set_train_questions(8);
-    task.set_held_out_questions(8);
-    task.set_max_new_tokens(24);
+    tokenizer_ = new Tokenizer(valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json")));
+    const v1::Task task =
+        generatedTask("recall", {"niah", "multi", "track", "freq"}, 192, 8, 8, 24);
     auto dataset = valueOf(
         makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)}));
     prompts_ = new std::vector<Prompt>;
@@ -59,14 +66,7 @@ class FidelityTest : public testing::Test {
     return rows;
   }
   static GenerationOptions options(const std::string& text, uint64_t seed) {
-    kernels::MethodOptions method;
-    EXPECT_FALSE(kernels::parseMethod(text, &method)) << text;
-    return {.method = method,
-            .seed = seed,
-            .max_new_tokens = 24,
-            .is_complete = [](const std::string& answer) {
-              return answer.find('\n') != std::string::npos;
-            }};
+    return {.method = methodOf(text), .seed = seed, .max_new_tokens = 24, .is_complete = endsALine};
   }
   static Fidelity measure(const std::string& method, uint32_t budget, uint64_t seed = 3) {
     return valueOf(

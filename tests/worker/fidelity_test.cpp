@@ -2,8 +2,6 @@
 // the sampling methods they are what the closed form says; and the method in one layer alone.
 #include "worker/engine/fidelity.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -125,7 +123,7 @@ void addVariance(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, By
         const double a = std::exp(in.scale * score);
         mass += a;
         square += a * norm;
-        for (int i = 0; i < d; ++i) mean[static_cast<size_t>(i)] += a * values[at + i];
+        for (int i = 0; i < d; ++i) mean[i] += a * values[at + i];
       }
       double o = 0;
       for (const double m : mean) o += (m / mass) * (m / mass);
@@ -134,26 +132,17 @@ void addVariance(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, By
   }
 }
 
-struct Estimate {
-  double mean = 0;
-  double error = 0;  // standard error
-};
-
 // Measured squared error over the closed form at S draws, averaged over the layers, from many
 // seeds.
 Estimate ratioToClosedForm(const std::vector<Fidelity>& replicates, const ByLayer& variance,
                            double samples) {
-  double sum = 0, squares = 0;
+  std::vector<double> ratios;
   for (const Fidelity& replicate : replicates) {
     const ByLayer errors = squaredErrors(replicate);
-    double ratio = 0;
-    for (size_t l = 0; l < 8; ++l) ratio += errors[l] * samples / variance[l] / 8;
-    sum += ratio;
-    squares += ratio * ratio;
+    ratios.push_back(0);
+    for (size_t l = 0; l < 8; ++l) ratios.back() += errors[l] * samples / variance[l] / 8;
   }
-  const auto n = static_cast<double>(replicates.size());
-  const double mean = sum / n;
-  return {mean, std::sqrt((squares / n - mean * mean) / (n - 1))};
+  return estimateOf(ratios);
 }
 
 TEST_F(FidelityTest, SquaredErrorsFollowTheClosedForm) {
@@ -213,7 +202,7 @@ Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
                     const std::vector<GenerationRow>& rows, const std::vector<uint32_t>& tasks,
                     const GenerationOptions& method, int layer, uint32_t budget) {
   SampleSchedule schedule(8, layer < 0 ? budget : UINT32_MAX);
-  if (layer >= 0) schedule[static_cast<size_t>(layer)] = budget;
+  if (layer >= 0) schedule[layer] = budget;
   const auto pages = decoder->pool().allocate(rows.size()).value();
   std::vector<std::vector<int32_t>> guesses(rows.size());
   GenerationOptions dense = method;
@@ -324,17 +313,14 @@ TEST_F(FidelityTest, LayersWithoutTheMethodAreDenseWhateverTheMethodReads) {
 // States by layer and support bucket, from the keys as the pool has them.
 TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
   auto decoder = valueOf(Decoder::load(
-      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
-  const auto tokenizer = valueOf(Tokenizer::load(kModel + "/tokenizer.json"));
+      kRecall7m, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
+  const auto tokenizer = valueOf(Tokenizer::load(kRecall7m + "/tokenizer.json"));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 400; ++i) ids.push_back(3 + (i * i * 7 + i) % 1000);
   auto prompt = valueOf(decoder->prefill(ids));
   const std::vector<GenerationRow> rows{{&prompt, SampleSchedule(8, UINT32_MAX), 1}};
-  GenerationOptions options;
-  options.method.method = kernels::Method::kDense;
-  options.seed = 3;
-  options.max_new_tokens = 12;
-  options.is_complete = [](const std::string&) { return false; };
+  GenerationOptions options{
+      .method = {}, .seed = 3, .max_new_tokens = 12, .is_complete = neverComplete};
   std::map<std::pair<uint32_t, uint32_t>, double> expected, measured;
   options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
     const auto* keys = static_cast<const uint16_t*>(kv.keys);
@@ -397,7 +383,7 @@ TEST(Support, CountsTheHeaviestTiles) {
   EXPECT_EQ(tilesOfSupport(flat, 1 << 20), 1);
   const std::vector<uint32_t> buckets = {1, 2, 3, 3, 5, 5, 5, 5, 9, 9};
   for (int tiles = 1; tiles <= 10; ++tiles) {
-    EXPECT_EQ(supportBucket(tiles), buckets[static_cast<size_t>(tiles - 1)]);
+    EXPECT_EQ(supportBucket(tiles), buckets[tiles - 1]);
   }
 }
 

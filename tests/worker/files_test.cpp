@@ -1,7 +1,6 @@
 // Questions from files: the prompts that are made of them, the split, and what is said of files
 // that are not what they should be.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -40,11 +39,7 @@ Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
   return makeDataset(task, seed, tokenizer(), {.bos_token = 0});
 }
 
-std::string refusal(const v1::Task& task) {
-  const auto made = make(task);
-  EXPECT_FALSE(made);
-  return made ? std::string() : made.error().message;
-}
+std::string refusal(const v1::Task& task) { return messageOf(make(task)); }
 
 class Files : public testing::Test {
  protected:
@@ -57,14 +52,10 @@ class Files : public testing::Test {
 
   // `count` lines of suite jsonl.
   std::string writeQuestions(const std::string& name, int count, int first = 0) {
-    std::string text;
-    for (int i = first; i < first + count; ++i) {
-      text += json({{"prompt", "Question number " + std::to_string(i) + ": why?"},
-                    {"answers", std::to_string(i)}})
-                  .dump() +
-              "\n";
-    }
-    return write(name, text);
+    return write(name, jsonLines(count, [&](int i) {
+                   const std::string n = std::to_string(first + i);
+                   return json({{"prompt", "Question number " + n + ": why?"}, {"answers", n}});
+                 }));
   }
 
   TempFolder folder_;
@@ -118,19 +109,11 @@ TEST_F(Files, HumanevalIsCompletedAsItStands) {
   }
 }
 
-// The one question of a dataset with one on a side, whichever side it fell to.
-const Question& some(const Dataset& dataset) {
-  return dataset.train.empty() ? dataset.held_out[0] : dataset.train[0];
-}
-
 TEST_F(Files, Gsm8kPromptsAreThoseOfAppendixO) {
-  std::string text;
-  for (int i = 0; i < 20; ++i) {
-    text += json({{"question", "What is " + std::to_string(i) + " and 1?"},
-                  {"answer", "Add <<1>> one.\n#### 1," + std::to_string(100 + i)}})
-                .dump() +
-            "\n";
-  }
+  const std::string text = jsonLines(20, [](int i) {
+    return json({{"question", "What is " + std::to_string(i) + " and 1?"},
+                 {"answer", "Add <<1>> one.\n#### 1," + std::to_string(100 + i)}});
+  });
   v1::Task task = spec("gsm8k", write("train.jsonl", text));
   const Dataset llama = make(task).value();
   EXPECT_THAT(llama.train[0].prompt,
@@ -403,18 +386,11 @@ TEST_F(Files, AnswersAreTextsNumbersOrLists) {
                                                               {" a ", {"a"}},
                                                               {{"a", "b"}, {"a", "b"}},
                                                               {{1, "b"}, {"1", "b"}}}) {
-    v1::Task task = spec("jsonl", write("q.jsonl", json({{"q", "why?"}, {"a", answers}}).dump()));
+    const std::string path = write("q.jsonl", json({{"q", "why?"}, {"a", answers}}).dump());
+    v1::Task task = spec("jsonl", path, 0);
     task.set_prompt_field("q");
     task.set_answers_field("a");
-    task.set_train_questions(0);
-    auto made = make(task);
-    if (!made) {
-      task.set_train_questions(1);
-      task.set_held_out_questions(0);
-      made = make(task);
-    }
-    ASSERT_TRUE(made) << made.error().message;
-    EXPECT_EQ(some(*made).answers, expected);
+    EXPECT_EQ(valueOf(make(task)).held_out[0].answers, expected);
   }
 }
 
@@ -513,7 +489,23 @@ TEST_F(Files, WhatIsOnlyUnusualIsRead) {
     if (i < 19) text += "\r\n";  // the last line does not end
   }
   const auto made = valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4)));
-  EXPECT_THAT(some(made).prompt, testing::Not(HasSubstr("\r")));
+  EXPECT_THAT(made.train[0].prompt, testing::Not(HasSubstr("\r")));
+}
+
+// As a double it would be 1.2345678901234568e+22.
+TEST_F(Files, ANumberKeepsItsDigits) {
+  const std::map<std::string, std::vector<std::string>> cases = {
+      {"12345678901234567890123", {"12345678901234567890123"}},
+      {"[-7, 0.50, 1e3, 123456789012345678]", {"-7", "0.50", "1e3", "123456789012345678"}},
+      {R"(["a\\", "0.50\"0.50"])", {"a\\", "0.50\"0.50"}}};
+  for (const auto& [written, answers] : cases) {
+    std::string text;
+    for (int i = 0; i < 20; ++i)
+      text += R"({"prompt": "p)" + std::to_string(i) + R"(", "answers": )" + written + "}\n";
+    EXPECT_EQ(valueOf(make(spec("jsonl", write("q.jsonl", text), 4, 4))).train[0].answers, answers);
+  }
+  EXPECT_THAT(refusal(spec("jsonl", write("q.jsonl", R"({"prompt": 0.50, "answers": 1})"))),
+              HasSubstr("field \"prompt\" is not a string"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // RULER, generated: every prompt is read back by a solver that knows the task's text alone, and is
 // as long as it may be. And that the catalogue lists what the worker can do.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
@@ -196,11 +195,6 @@ TEST(Ruler, IsAFunctionOfSpecAndSeedOnEveryMachine) {
   const Dataset less = make(task).value();
   EXPECT_TRUE(std::equal(less.train.begin(), less.train.end(), more.train.begin(),
                          [](const auto& a, const auto& b) { return a.prompt == b.prompt; }));
-}
-
-// The number that a message advises.
-uint32_t advised(const std::string& message) {
-  return static_cast<uint32_t>(std::stoul(message.substr(message.rfind(' ') + 1)));
 }
 
 TEST(Ruler, WhatDoesNotFitIsRefusedWithALengthThatDoes) {

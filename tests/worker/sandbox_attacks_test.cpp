@@ -1,5 +1,4 @@
 // Programs that are up to no good: each is graded 0, in time, and leaves nothing behind.
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <chrono>

@@ -3,7 +3,6 @@
 #include "worker/engine/schedule_answers.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,10 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/spec/spec.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
-#include "worker/engine/engine.h"
+#include "tests/worker/engine_fixture.h"
 
 namespace allot {
 namespace {
@@ -26,18 +22,10 @@ using Ids = std::vector<int32_t>;
 class ScheduleAnswers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const std::string path =
-        std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
-    auto parsed =
-        valueOf(parseExperiment(readFile(path), path,
-                                {"spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8",
-                                 "spec.task.contextTokens=256"}));
-    experiment_ = new v1::Experiment(parsed);
-    auto loaded =
-        valueOf(Engine::load(*experiment_, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
-                                                            "/experiments/models/recall-7m",
-                                            .kv_bytes = size_t{64} << 20}));
-    engine_ = loaded.release();
+    experiment_ = new v1::Experiment(
+        experiment({"spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8",
+                    "spec.task.contextTokens=256"}));
+    engine_ = load(*experiment_, 64).release();
   }
   static void TearDownTestSuite() {
     delete engine_;
@@ -56,11 +44,9 @@ class ScheduleAnswers : public testing::Test {
     return json::parse(last);
   }
 
-  static v1::Experiment* experiment_;
-  static Engine* engine_;
+  static inline v1::Experiment* experiment_ = nullptr;
+  static inline Engine* engine_ = nullptr;
 };
-v1::Experiment* ScheduleAnswers::experiment_ = nullptr;
-Engine* ScheduleAnswers::engine_ = nullptr;
 
 TEST_F(ScheduleAnswers, AnswersThatCannotBeWrittenEndIt) {
   std::istringstream in(R"({"spell": [5], "method": "dense"})");

@@ -4,8 +4,6 @@
 //
 // ALLOT_WRITE_GOLDEN=1 OPENBLAS_CORETYPE=Haswell smollm2_draws_test writes it anew. Without the
 // model, which `./run smollm2` fetches, the test is skipped.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "core/learning/questions.h"
 #include "core/spec/spec.h"
 #include "tests/model/drawn_rows.h"
+#include "tests/model/recall_7m.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "worker/model/chat_template.h"
@@ -55,7 +54,7 @@ std::vector<Question> heldOut(const v1::Spec& spec, const Tokenizer& tokenizer) 
 SampleSchedule scheduleOf(int64_t layers) {
   SampleSchedule schedule;
   for (int64_t layer = 0; layer < layers; ++layer) {
-    schedule.push_back(std::vector<uint32_t>{7, 3, 0, 5, 2, 4}[static_cast<size_t>(layer % 6)]);
+    schedule.push_back(std::vector<uint32_t>{7, 3, 0, 5, 2, 4}[layer % 6]);
   }
   return schedule;
 }
@@ -77,11 +76,10 @@ json answerOf(Decoder* decoder, const Tokenizer& tokenizer, const Question& ques
   const auto layers = static_cast<uint32_t>(decoder->config().layers);
   const uint32_t sequence = evaluationSequence(number);
   json steps = json::array(), queries = json::array();
-  GenerationOptions options;
-  EXPECT_FALSE(kernels::parseMethod(method, &options.method));
-  options.seed = seed;
-  options.max_new_tokens = kTokens;
-  options.is_complete = [](const std::string&) { return false; };
+  GenerationOptions options{.method = methodOf(method),
+                            .seed = seed,
+                            .max_new_tokens = kTokens,
+                            .is_complete = neverComplete};
   options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
     std::vector<float> out;
     const json rows = rowsOf(options.method, kv, in, &out).keys();
@@ -125,7 +123,7 @@ json made() {
 
 TEST(SmolLm2Draws, AreWhatTheFileSays) {
   if (!std::filesystem::exists(kModel)) {
-    GTEST_SKIP() << "SmolLM2 is not here: ./run smollm2 fetches it";
+    GTEST_SKIP() << "needs SmolLM2: ./run smollm2 fetches it";
   }
   // ctest sets it (CMakeLists.txt says why); OpenBLAS reads it when it is loaded.
   const char* const kernels = std::getenv("OPENBLAS_CORETYPE");

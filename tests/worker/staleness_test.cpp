@@ -4,19 +4,14 @@
 // where they lead to shows only later.
 //
 // By hand for other sizes: ALLOT_STALE_LAG, _UPDATES, _EPISODES (an update), _SEEDS.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
 
 #include "aggregator/learner/aggregator.h"
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/schedule.h"
-#include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
-#include "tests/results.h"
-#include "tests/temp_folder.h"
-#include "worker/engine/engine.h"
+#include "tests/worker/engine_fixture.h"
 
 namespace allot {
 namespace {
@@ -35,14 +30,11 @@ struct Learned {
 
 class Staleness : public testing::Test {
  protected:
-  static v1::Experiment experiment(const std::string& mode, uint64_t seed, uint64_t episodes) {
-    const std::string path = ALLOT_SOURCE_DIR "/experiments/recall-layer-budget/experiment.yaml";
-    return valueOf(
-        parseExperiment(readFile(path), path,
-                        {"spec.seed=" + std::to_string(seed), "spec.staleness.mode=" + mode,
-                         "spec.update.episodesPerUpdate=" + std::to_string(episodes),
-                         "spec.task.trainQuestions=128", "spec.task.heldOutQuestions=240",
-                         "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"}));
+  static v1::Experiment staleExperiment(const std::string& mode, uint64_t seed, uint64_t episodes) {
+    return experiment({"spec.seed=" + std::to_string(seed), "spec.staleness.mode=" + mode,
+                       "spec.update.episodesPerUpdate=" + std::to_string(episodes),
+                       "spec.task.trainQuestions=128", "spec.task.heldOutQuestions=240",
+                       "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[dense]"});
   }
 
   // Learns for so many updates; each consumes episodes of the policy `lag` updates before it.
@@ -98,7 +90,7 @@ class Staleness : public testing::Test {
     for (uint32_t first = 0; first < 240; first += 40) {
       unit.set_first_question(first);
       const auto result = valueOf(engine->evaluate(unit));
-      for (const auto& score : result.scores()) learned.correct += score.score();
+      learned.correct += sumOfScores(result);
       learned.questions += result.scores_size();
     }
     return learned;
@@ -113,13 +105,10 @@ TEST_F(Staleness, CorrectingStaleResultsDoesNotFallBehindTakingThemAsFresh) {
   double difference = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     std::map<std::string, Learned> by_mode;
-    auto engine =
-        valueOf(Engine::load(experiment("none", seed, episodes),
-                             {.model_folder = ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
-                              .kv_bytes = size_t{4} << 30}));
+    auto engine = load(staleExperiment("none", seed, episodes), 4096);
     for (const char* mode : {"none", "truncated-is"}) {
       const Learned& learned = by_mode[mode] =
-          learn(engine.get(), experiment(mode, seed, episodes), lag, updates);
+          learn(engine.get(), staleExperiment(mode, seed, episodes), lag, updates);
       const Interval interval = wilson95(learned.correct, learned.questions);
       std::printf(
           "seed %llu, lag %llu, %llu updates, %-12s held-out %.3f [%.3f, %.3f], last quarter's "

@@ -6,7 +6,6 @@
 #include "tests/worker/datasets.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
@@ -171,11 +170,6 @@ TEST(Dataset, NoBosTokenAndEmptySplits) {
   EXPECT_EQ(dataset.held_out[0].prompt_ids, tokenizer().encode(dataset.held_out[0].prompt));
 }
 
-// The number that a message advises.
-uint32_t advised(const std::string& message) {
-  return static_cast<uint32_t>(std::stoul(message.substr(message.rfind(' ') + 1)));
-}
-
 TEST(DatasetErrors, TooShortAContextNamesOneThatWillDo) {
   const Result<Dataset> refused = make(spec({"niah"}, 16, 4, 4));
   ASSERT_FALSE(refused);
@@ -219,11 +213,7 @@ TEST(DatasetErrors, TooFewNewTokensNamesAsManyAsWillDo) {
 }
 
 TEST(DatasetErrors, SpecsThatNoOneCanMeet) {
-  const auto refusal = [](const v1::Task& task) {
-    const Result<Dataset> made = make(task);
-    EXPECT_FALSE(made);
-    return made ? std::string() : made.error().message;
-  };
+  const auto refusal = [](const v1::Task& task) { return messageOf(make(task)); };
   v1::Task other = spec({"niah"}, 256, 1, 1);
   other.set_suite("rular");
   EXPECT_EQ(refusal(other),

@@ -2,8 +2,6 @@
 // other on the real model.
 #include "worker/engine/variance.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -15,7 +13,16 @@
 namespace allot {
 namespace {
 
-using VarianceTest = FidelityTest;
+class VarianceTest : public FidelityTest {
+ protected:
+  static Fidelity measured(const std::vector<GenerationRow>& rows, const GenerationOptions& options,
+                           uint32_t replicates, Decoder* decoder = decoder_) {
+    std::vector<int32_t> last;
+    for (const auto& prompt : ids_) last.push_back(prompt.back());
+    return valueOf(
+        measureVariance(decoder, rows, last, tasks_, options, {.replicates = replicates}));
+  }
+};
 
 // Over all outcomes of three draws of two outputs, the expectation is the variance of one.
 TEST(Spread, IsUnbiasedOverAllOutcomes) {
@@ -45,12 +52,10 @@ TEST(Spread, EqualOutputsHaveNone) {
 // What the closed form says of keys with these masses (sums of one) and values of one channel.
 std::optional<double> closedForm(const std::string& text, const std::vector<double>& masses,
                                  const std::vector<float>& values, uint32_t budget) {
-  kernels::MethodOptions method;
-  EXPECT_FALSE(kernels::parseMethod(text, &method)) << text;
   std::vector<float> scores;
   for (const double mass : masses) scores.push_back(static_cast<float>(std::log(mass)) + 5);
   return closedFormVariance(
-      method, scores, [&](size_t key) { return &values[key]; }, 1, budget);
+      methodOf(text), scores, [&](size_t key) { return &values[key]; }, 1, budget);
 }
 
 TEST(ClosedForm, IsThatOfSmallCasesByHand) {
@@ -102,14 +107,6 @@ TEST(ClosedForm, StratifiedIsNeverAboveIndependentAndLosesNoStratum) {
   }
 }
 
-Fidelity measured(Decoder* decoder, const std::vector<GenerationRow>& rows,
-                  const std::vector<std::vector<int32_t>>& ids, const std::vector<uint32_t>& tasks,
-                  const GenerationOptions& options, uint32_t replicates) {
-  std::vector<int32_t> last;
-  for (const auto& prompt : ids) last.push_back(prompt.back());
-  return valueOf(measureVariance(decoder, rows, last, tasks, options, {.replicates = replicates}));
-}
-
 v1::FidelityCell totalOf(const Fidelity& fidelity) {
   v1::FidelityCell sum;
   for (const auto& cell : fidelity.cells) {
@@ -130,7 +127,7 @@ TEST_F(VarianceTest, WhatDrawsNothingHasNone) {
   const std::vector<std::pair<const char*, uint32_t>> exact = {
       {"top-k", 20}, {"quest", 40}, {"santa", 0}, {"santa", 100000}, {"s2anta-sys", 100000}};
   for (const auto& [method, budget] : exact) {
-    const auto sum = totalOf(measured(decoder_, rows(budget), ids_, tasks_, options(method, 3), 3));
+    const auto sum = totalOf(measured(rows(budget), options(method, 3), 3));
     EXPECT_EQ(sum.positions(), 8u * 8 * 8) << method;
     EXPECT_EQ(sum.states(), 3 * sum.positions()) << method;
     EXPECT_EQ(sum.variance(), 0) << method << " " << budget;
@@ -143,12 +140,11 @@ TEST_F(VarianceTest, WhatDrawsNothingHasNone) {
 // The state is that of the last prompt token: its query, with all of the prompt's keys. The
 // prefill's own, which sums in another order, says what independent draws should have.
 TEST_F(VarianceTest, TheStateIsThatOfThePromptsLastPosition) {
-  const auto sum = measured(decoder_, rows(4), ids_, tasks_, options("santa", 3), 2);
+  const auto sum = measured(rows(4), options("santa", 3), 2);
   std::map<uint32_t, double> by_layer, expected;
   uint64_t keys = 0;
   for (const auto& cell : sum.cells) by_layer[cell.layer()] += cell.closed_form();
-  kernels::MethodOptions santa;
-  ASSERT_FALSE(kernels::parseMethod("santa", &santa));
+  const kernels::MethodOptions santa = methodOf("santa");
   for (const auto& ids : ids_) {
     PromptReading reading;
     reading.observer = [&](const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
@@ -191,14 +187,14 @@ TEST_F(VarianceTest, TheStateIsThatOfThePromptsLastPosition) {
 // Of keys and values in bfloat16 the closed form is that of the stored numbers, which are near.
 TEST_F(VarianceTest, OfACacheInBFloat16IsThatOfItsNumbers) {
   auto decoder = valueOf(Decoder::load(
-      kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
+      kRecall7m, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16}));
   std::vector<Prompt> prompts;
   std::vector<GenerationRow> halves = rows(4);
   for (const auto& ids : ids_) prompts.push_back(*decoder->prefill(ids));
   for (size_t i = 0; i < prompts.size(); ++i) halves[i].prompt = &prompts[i];
   const GenerationOptions at = options("santa", 3);
-  const auto half = totalOf(measured(decoder.get(), halves, ids_, tasks_, at, 16));
-  const auto full = totalOf(measured(decoder_, rows(4), ids_, tasks_, at, 16));
+  const auto half = totalOf(measured(halves, at, 16, decoder.get()));
+  const auto full = totalOf(measured(rows(4), at, 16));
   EXPECT_NEAR(half.closed_form() / full.closed_form(), 1, 0.01);
   EXPECT_NEAR(half.variance() / half.closed_form(), 1, 0.1);
   for (Prompt& prompt : prompts) decoder->release(&prompt);
@@ -209,8 +205,7 @@ TEST_F(VarianceTest, EachHeadHasTheClosedFormOfItsOwnDraws) {
   const auto closed = [](const SampleSchedule& schedule) {
     std::vector<GenerationRow> by_heads = rows(0);
     for (GenerationRow& row : by_heads) row.schedule = schedule;
-    return totalOf(measured(decoder_, by_heads, ids_, tasks_, options("santa", 3), 2))
-        .closed_form();
+    return totalOf(measured(by_heads, options("santa", 3), 2)).closed_form();
   };
   SampleSchedule evens(64), odds(64);
   for (size_t head = 0; head < 64; ++head) {
@@ -224,14 +219,9 @@ TEST_F(VarianceTest, EachHeadHasTheClosedFormOfItsOwnDraws) {
   EXPECT_GT(closed(evens), four);
 }
 
-struct Ratio {
-  double mean = 0;
-  double error = 0;  // standard error
-};
-
 // Of variance by replicates to the closed form, averaged over layers, from many seeds.
-Ratio ratioOf(const std::vector<Fidelity>& seeds, double factor = 1) {
-  double sum = 0, squares = 0;
+Estimate ratioOf(const std::vector<Fidelity>& seeds, double factor = 1) {
+  std::vector<double> ratios;
   for (const Fidelity& seed : seeds) {
     std::map<uint32_t, std::pair<double, double>> layers;
     for (const auto& cell : seed.cells) {
@@ -239,14 +229,10 @@ Ratio ratioOf(const std::vector<Fidelity>& seeds, double factor = 1) {
       layers[cell.layer()].first += cell.variance();
       layers[cell.layer()].second += cell.closed_form();
     }
-    double ratio = 0;
-    for (const auto& [layer, sums] : layers) ratio += factor * sums.first / sums.second / 8;
-    sum += ratio;
-    squares += ratio * ratio;
+    ratios.push_back(0);
+    for (const auto& [layer, sums] : layers) ratios.back() += factor * sums.first / sums.second / 8;
   }
-  const auto n = static_cast<double>(seeds.size());
-  const double mean = sum / n;
-  return {mean, std::sqrt((squares / n - mean * mean) / (n - 1))};
+  return estimateOf(ratios);
 }
 
 TEST_F(VarianceTest, ReplicatesFollowTheClosedForms) {
@@ -258,15 +244,14 @@ TEST_F(VarianceTest, ReplicatesFollowTheClosedForms) {
     for (const uint32_t budget : {2u, 16u}) {
       std::vector<Fidelity> seeds;
       for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-        seeds.push_back(
-            measured(decoder_, rows(budget), ids_, tasks_, options(method, seed), kReplicates));
+        seeds.push_back(measured(rows(budget), options(method, seed), kReplicates));
       }
-      const Ratio ratio = ratioOf(seeds);
+      const Estimate ratio = ratioOf(seeds);
       std::printf("%-12s S = %2u: variance over the closed form %.4f +- %.4f\n", method, budget,
                   ratio.mean, ratio.error);
       EXPECT_LT(std::abs(ratio.mean - 1), kBound * ratio.error) << method << " " << budget;
       // The test of the test: R in place of R - 1 must be refuted.
-      const Ratio planted = ratioOf(seeds, (kReplicates - 1.0) / kReplicates);
+      const Estimate planted = ratioOf(seeds, (kReplicates - 1.0) / kReplicates);
       EXPECT_GT(1 - planted.mean, kBound * planted.error) << method << " " << budget;
     }
   }
@@ -274,7 +259,7 @@ TEST_F(VarianceTest, ReplicatesFollowTheClosedForms) {
 
 TEST_F(VarianceTest, ReplicatesAreIndependentAndSystematicOnesReadMoreRows) {
   const auto one = [](const char* method, uint64_t seed) {
-    return measured(decoder_, rows(16), ids_, tasks_, options(method, seed), 8);
+    return measured(rows(16), options(method, seed), 8);
   };
   EXPECT_EQ(totalOf(one("s2anta-sys", 1)).variance(), totalOf(one("s2anta-sys", 1)).variance());
   EXPECT_NE(totalOf(one("s2anta-sys", 1)).variance(), totalOf(one("s2anta-sys", 2)).variance());

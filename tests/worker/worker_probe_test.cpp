@@ -2,7 +2,6 @@
 #include "worker/worker_probe.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
@@ -99,7 +98,7 @@ apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: e}
 spec:
-  model: {path: none}
+  model: {path: none, device: cpu}
   task: {suite: recall, tasks: [niah], contextTokens: 192, trainQuestions: 4, heldOutQuestions: 4}
   attention: {decode: s2anta-flash tileSize=64}
   policy: {totalBudget: 8}

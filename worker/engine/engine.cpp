@@ -228,14 +228,21 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Meth
   return placed;
 }
 
+Result<std::vector<Grades>> Engine::gradesOf(std::span<const Row> rows,
+                                             const std::vector<Generated>& generated) const {
+  std::vector<Completion> completions;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    completions.push_back({&question(rows[i].held_out, rows[i].question), &generated[i].text});
+  }
+  return gradeAll(experiment_.spec().task(), completions, [this] { return checkInterrupted(); });
+}
+
 Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered) {
   ALLOT_TRY(mayRunCode(experiment_.spec().task(), allow_code_execution_));
   const double prompts_before = secondsForPrompts();
   ALLOT_ASSIGN(const auto batch, prompted(rows, methods, 0));
   answered->prefill_seconds += secondsForPrompts() - prompts_before;
-  for (const GenerationRow& row : batch) {
-    addCounts(*row.prompt, &answered->prompts.emplace_back());
-  }
+  for (const GenerationRow& row : batch) answered->prompts.push_back(countsOf(*row.prompt));
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
                generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
@@ -243,14 +250,9 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
   answered->decode_seconds += seconds;
   times_.generation += seconds;
   const auto grading = Clock::now();
-  std::vector<Completion> completions;
+  ALLOT_ASSIGN(const auto graded, gradesOf(rows, generated));
   for (size_t i = 0; i < rows.size(); ++i) {
-    completions.push_back({&question(rows[i].held_out, rows[i].question), &generated[i].text});
-  }
-  ALLOT_ASSIGN(const auto graded, gradeAll(experiment_.spec().task(), completions,
-                                           [this] { return checkInterrupted(); }));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Question& asked = *completions[i].question;
+    const Question& asked = question(rows[i].held_out, rows[i].question);
     const Grades& grades = graded[i];
     v1::QuestionScore score;
     score.set_question(rows[i].question);
@@ -368,14 +370,9 @@ Result<std::vector<Engine::Spelled>> Engine::spell(const std::vector<uint32_t>& 
     ALLOT_ASSIGN(const auto batch, prompted(part, methods, 0));
     ALLOT_ASSIGN(auto generated,
                  generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
-    std::vector<Completion> completions;
+    ALLOT_ASSIGN(const auto graded, gradesOf(part, generated));
     for (size_t i = 0; i < part.size(); ++i) {
-      completions.push_back({&question(true, part[i].question), &generated[i].text});
-    }
-    ALLOT_ASSIGN(const auto graded, gradeAll(experiment_.spec().task(), completions,
-                                             [this] { return checkInterrupted(); }));
-    for (size_t i = 0; i < part.size(); ++i) {
-      answers.push_back({part[i].question, completions[i].question->prompt_ids,
+      answers.push_back({part[i].question, question(true, part[i].question).prompt_ids,
                          std::move(generated[i].tokens), graded[i].score});
     }
     left = left.subspan(part.size());

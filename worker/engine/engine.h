@@ -1,9 +1,9 @@
 #pragma once
 // Engine: runs episodes and evaluation units on one model. It knows neither the store nor the run.
 //
-// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. A
-// result is a function of (experiment, policy, ticket) or (experiment, unit), never of earlier
-// work. One thread.
+// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. Apart
+// from its times, a result is a function of (experiment, policy, ticket) or (experiment, unit),
+// never of earlier work. One thread.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -38,7 +38,7 @@ struct EngineOptions {
   // Bytes of device memory for keys and values; 0: a share of the free memory (KvPoolOptions).
   size_t kv_bytes = 0;
   // Bytes of host memory for copies of prompts that do not fit into a GPU's memory; nothing: a
-  // share of the free memory.
+  // quarter of the free memory, and on the CPU 0.
   std::optional<size_t> host_bytes = {};
   uint32_t rows_at_once = 0;          // EpisodeEngine::rowsAtOnce; 0: by device
   bool allow_code_execution = false;  // graders may run programs that the model writes
@@ -51,8 +51,8 @@ class Engine final : public EpisodeEngine {
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
-  // Switches to another experiment, which must use the loaded model, questions and prompts.
-  // kFenced, without any change, if it needs others: only a new process can work for it.
+  // Switches to another experiment. kFenced if it needs another model, other questions, other data
+  // of the pool or another device: only a new process can work for it. An error changes nothing.
   Status switchTo(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
@@ -60,8 +60,6 @@ class Engine final : public EpisodeEngine {
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
 
-  // Runs the episodes of all tickets as one batch under `policy`. The caller sets result ids,
-  // worker and build.
   Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                  const std::string& policy_sha256,
                                                  const std::vector<uint64_t>& tickets) override;
@@ -69,11 +67,12 @@ class Engine final : public EpisodeEngine {
   // A schedule, and the training questions to answer under it. The ticket seeds its draws.
   struct Episode {
     uint64_t ticket = 0;
-    SampleSchedule schedule;  // [layers]
+    SampleSchedule schedule;  // in the form of a ScheduleView
     std::vector<uint32_t> questions;
   };
   // Runs episodes under given schedules instead of a policy's. The results name no policy. kData if
   // an episode does not fit the model or the questions.
+  // Requires: each episode has a question.
   Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
 
   // A held-out question's tokens, and the tokens of its answer, the one that ended it included.
@@ -83,17 +82,15 @@ class Engine final : public EpisodeEngine {
     double score = 0;
   };
   // Answers held-out questions by `method` after dense prompts and returns all tokens, so that
-  // another implementation can be compared. Empty schedule: all layers read everything. kUsage if
-  // an argument does not fit the experiment or the model.
+  // another implementation can be compared. Empty schedule: the budget of each layer is UINT32_MAX.
+  // kUsage if an argument does not fit the experiment or the model.
   Result<std::vector<Spelled>> spell(const std::vector<uint32_t>& questions,
                                      const std::string& method, SampleSchedule schedule);
 
-  // Evaluates one unit. kData if the unit does not fit this experiment.
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
   Result<std::vector<v1::EvaluationResult>> evaluateTogether(
       const std::vector<v1::EvaluationUnit>& units) override;
 
-  // Returns the evaluation chunks whose first prompt is in memory: they are cheaper here.
   std::vector<uint32_t> warmChunks() const override;
 
   uint32_t rowsAtOnce() const override { return rows_at_once_; }
@@ -103,7 +100,7 @@ class Engine final : public EpisodeEngine {
     return device_ == Device::kCpu ? cpuArithmetic() : deviceName();
   }
   // Returns the bytes that keys and values of the longest question and its answer take. With
-  // fidelity: of the questions that are measured together. With less memory no run ends.
+  // fidelity or variance: at least those of the questions of a chunk, which are measured together.
   size_t leastKvBytes() const;
   // Returns bytes; 0 on the CPU.
   size_t freeGpuMemory() const { return device_ == Device::kCuda ? freeMemory(device_) : 0; }
@@ -150,7 +147,7 @@ class Engine final : public EpisodeEngine {
     std::optional<uint64_t> ticket;  // of the first expected episode
     uint32_t first = 0, count = 0;   // held-out questions of a unit, by one method after another
   };
-  // Returns a rank for each prompt that will be needed after `row`: the lower, the sooner.
+  // Returns a rank for prompts that are expected after `row`: the lower, the sooner.
   std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
                                                           const Methods& methods) const;
   // Returns the rows with their prompts in memory, and `spare` pages a row beyond generation's.
@@ -167,10 +164,12 @@ class Engine final : public EpisodeEngine {
   }
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
+  Result<std::vector<Grades>> gradesOf(std::span<const Row> rows,
+                                       const std::vector<Generated>& generated) const;
   // Answers rows that fit the pool together, and appends to `answered`.
   Status answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered);
   // Measures the accuracy of units with equal methods. `rows` has the units' questions in order.
-  // Fills everything except the seconds.
+  // The caller fills unit, seconds, device and arithmetic of a result.
   // Requires: the units fit the experiment.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          std::vector<v1::EvaluationResult>* results);
@@ -178,7 +177,7 @@ class Engine final : public EpisodeEngine {
   // experiment.
   Result<Methods> methodsOf(const v1::EvaluationUnit& unit) const;
   Result<std::vector<Row>> rowsOf(const v1::EvaluationUnit& unit, const Methods& methods) const;
-  // Measures fidelity or variance. Fills everything except the unit and the seconds.
+  // Measures fidelity or variance. The caller fills unit, seconds, device and arithmetic.
   Status compareOutputs(const std::vector<Row>& rows, const Methods& methods, Measure measure,
                         v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
@@ -207,8 +206,9 @@ class Engine final : public EpisodeEngine {
   Times times_;
 };
 
-// Finds the folder or GGUF file of spec.model.path: at the path itself, or below the nearest parent
-// of `experiment_file`'s folder that contains it. kUsage if it is nowhere.
+// Finds the folder or GGUF file of spec.model.path: at the path itself, or, if the path is
+// relative, below `experiment_file`'s folder or the nearest parent that contains it. kUsage if it
+// is nowhere.
 Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file);
 
 }  // namespace allot

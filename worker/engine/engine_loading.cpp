@@ -18,14 +18,31 @@
 namespace allot {
 namespace {
 
-// Weights are read once a step for all its rows. On a CPU a row of 64 takes 0.6 of the time of a
-// row of 16, and larger steps gain little. A GPU's products of 256 rows take as long as reading
-// weights.
+// Weights are read once a step for all its rows. On a CPU a row in a step of 64 takes 0.6 of the
+// time of a row in a step of 16, and larger steps gain little. A GPU's products of 256 rows take as
+// long as reading the weights.
 constexpr uint32_t kRowsOfCpuStep = 64;
 constexpr uint32_t kRowsOfGpuStep = 256;
-// Answers that wait for the place of an ended one, for each place. GSM8K's longest answer takes
-// several times as long as the mean.
+// Answers for each row of a GPU's step: one waits until the other has ended. GSM8K's longest answer
+// takes several times as long as the mean.
 constexpr uint32_t kAnswersOfGpuPlace = 2;
+
+// Checks that the model has an embedding for every token of every prompt.
+Status checkTokens(const Dataset& dataset, const ModelConfig& config) {
+  for (const auto* split : {&dataset.train, &dataset.held_out}) {
+    for (size_t i = 0; i < split->size(); ++i) {
+      for (const int32_t id : (*split)[i].prompt_ids) {
+        if (id < config.vocab_size) continue;
+        return badInput(
+            "the prompt of " + std::string(split == &dataset.train ? "training" : "held-out") +
+            " question " + std::to_string(i) + " has token " + std::to_string(id) +
+            ", and the model has an embedding for the first " + std::to_string(config.vocab_size) +
+            " only: the tokenizer does not belong to this model");
+      }
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -84,7 +101,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));
   }
-  // Last: a large model takes minutes, and all other errors have been reported by now.
+  ALLOT_TRY(checkTokens(dataset, config));
+  // Last: a large model takes minutes, and errors of other files have been reported by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
   auto engine =

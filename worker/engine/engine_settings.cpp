@@ -54,27 +54,9 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   pool->bounds |= kernels::readsBounds(method);
 }
 
-// The element type of keys and values on a CPU; on a GPU it is bfloat16.
-kernels::Element elementOf(KvDtype dtype) {
-  switch (dtype) {
-    case KvDtype::kBFloat16:
-      return kernels::Element::kBFloat16;
-    case KvDtype::kFloat32:
-      return kernels::Element::kFloat32;
-  }
-  return kernels::Element::kFloat32;
-}
-
-ZeroReads zeroReadsFor(const v1::Spec& spec) {
-  switch (zeroReadsOf(spec.policy())) {
-    case ZeroReadsChoice::kOff:
-      return ZeroReads::kOff;
-    case ZeroReadsChoice::kMeanValue:
-      return ZeroReads::kMeanValue;
-    case ZeroReadsChoice::kWindow:
-      return ZeroReads::kWindow;
-  }
-  return ZeroReads::kOff;
+ZeroReads zeroReadsFor(ZeroReadsChoice choice) {
+  if (choice == ZeroReadsChoice::kMeanValue) return ZeroReads::kMeanValue;
+  return choice == ZeroReadsChoice::kWindow ? ZeroReads::kWindow : ZeroReads::kOff;
 }
 
 }  // namespace
@@ -111,36 +93,30 @@ void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCoun
   counts->set_dense_bytes(counts->dense_bytes() + row.dense_bytes);
 }
 
-void addCounts(const Prompt& prompt, v1::PrefillCounts* counts) {
+v1::PrefillCounts countsOf(const Prompt& prompt) {
   const PromptStatistics& read = prompt.statistics;
-  counts->set_prompts(counts->prompts() + 1);
-  counts->set_tokens(counts->tokens() + static_cast<uint64_t>(prompt.length));
-  counts->set_blocks(counts->blocks() + read.blocks.blocks);
-  counts->set_dense_blocks(counts->dense_blocks() + read.blocks.dense_blocks);
-  counts->set_skipped_blocks(counts->skipped_blocks() + read.blocks.skipped_blocks);
-  counts->set_unique_rows(counts->unique_rows() + read.rows.unique_rows);
-  counts->set_dense_rows(counts->dense_rows() + read.rows.dense_rows);
-  counts->set_key_bytes(counts->key_bytes() + read.blocks.key_bytes + read.rows.key_bytes);
-  counts->set_value_bytes(counts->value_bytes() + read.blocks.value_bytes + read.rows.value_bytes);
-  counts->set_dense_bytes(counts->dense_bytes() + read.blocks.dense_bytes + read.rows.dense_bytes);
-  counts->set_seconds(counts->seconds() + read.seconds);
-  counts->set_selection_seconds(counts->selection_seconds() + read.selection_seconds);
-  if (read.kept_queries == 0) return;
-  counts->set_least_kept_mass(counts->kept_queries() > 0
-                                  ? std::min(counts->least_kept_mass(), read.least_kept_mass)
-                                  : read.least_kept_mass);
-  counts->set_kept_queries(counts->kept_queries() + read.kept_queries);
-  counts->set_kept_mass(counts->kept_mass() + read.kept_mass);
+  v1::PrefillCounts counts;
+  counts.set_prompts(1);
+  counts.set_tokens(static_cast<uint64_t>(prompt.length));
+  counts.set_blocks(read.blocks.blocks);
+  counts.set_dense_blocks(read.blocks.dense_blocks);
+  counts.set_skipped_blocks(read.blocks.skipped_blocks);
+  counts.set_unique_rows(read.rows.unique_rows);
+  counts.set_dense_rows(read.rows.dense_rows);
+  counts.set_key_bytes(read.blocks.key_bytes + read.rows.key_bytes);
+  counts.set_value_bytes(read.blocks.value_bytes + read.rows.value_bytes);
+  counts.set_dense_bytes(read.blocks.dense_bytes + read.rows.dense_bytes);
+  counts.set_seconds(read.seconds);
+  counts.set_selection_seconds(read.selection_seconds);
+  if (read.kept_queries == 0) return counts;
+  counts.set_least_kept_mass(read.least_kept_mass);
+  counts.set_kept_queries(read.kept_queries);
+  counts.set_kept_mass(read.kept_mass);
+  return counts;
 }
 
 WeightType weightTypeOf(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return WeightType::kFloat32;
-    case Dtype::kBFloat16:
-      return WeightType::kBFloat16;
-  }
-  return WeightType::kFloat32;
+  return dtype == Dtype::kBFloat16 ? WeightType::kBFloat16 : WeightType::kFloat32;
 }
 
 ModelShape shapeOf(const ModelConfig& config) {
@@ -163,8 +139,10 @@ Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std
 
 Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
   KvPoolOptions pool{.page_size = 16,
-                     .element = elementOf(kvDtypeOf(spec.model())),
-                     .zero_reads = zeroReadsFor(spec)};
+                     .element = kvDtypeOf(spec.model()) == KvDtype::kBFloat16
+                                    ? kernels::Element::kBFloat16
+                                    : kernels::Element::kFloat32,
+                     .zero_reads = zeroReadsFor(zeroReadsOf(spec.policy()))};
   ALLOT_ASSIGN(const auto rollout, methodOf("spec.attention.decode", spec.attention().decode()));
   askFor(rollout, &pool);
   for (const std::string& text : spec.evaluation().methods()) {

@@ -1,7 +1,7 @@
 #pragma once
 // Translates an experiment into the decoder's settings: device, methods, number formats, and what
 // the pool keeps beside keys and values. Adds up what prompts and decode steps read, for results.
-// Pure functions, any thread.
+// Any thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ WeightType weightTypeOf(Dtype dtype);
 
 ModelShape shapeOf(const ModelConfig& config);
 
-// Parses `text` as a method, with the experiment's defaults. kUsage names `key`.
+// Parses `text` as a method. kUsage names `key`.
 Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text,
                                         kernels::Phase phase = kernels::Phase::kDecode);
 // Parses a prefill method. Empty text means dense.
@@ -32,17 +32,18 @@ Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std
 
 bool holds(const std::vector<int>& numbers, int number);
 
-// Returns the pool's options: it keeps exactly the extra data that the experiment's methods read.
+// Returns the pool's options, without kv_bytes: it keeps exactly the shadows and bounds that the
+// experiment's methods read. kUsage if a method cannot be parsed.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec);
 
-// Returns the device for spec.model.device. `cpu` and `cuda` are taken literally. `auto` is a GPU
-// if one is usable and it decodes this model with all methods and measures of the experiment, else
-// the CPU. kUsage, with the remedy, if cuda is asked for and is not possible.
+// Returns the device for spec.model.device. `auto` is a GPU if one is usable and supports this
+// model and experiment, else the CPU; the reason is logged. kUsage, with the remedy, if the device
+// or spec.model.dtype needs a GPU and none can be used, or for bfloat16 with `cpu`.
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
 
 // Adds the reads of `steps` decode steps of a row.
 void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts);
-// Adds the reads of one prompt.
-void addCounts(const Prompt& prompt, v1::PrefillCounts* counts);
+// Returns the reads of one prompt.
+v1::PrefillCounts countsOf(const Prompt& prompt);
 
 }  // namespace allot

@@ -38,17 +38,11 @@ Difference compare(const float* out, const float* dense, int width) {
 
 // The layers that use the method, one after another; nothing: all of them at once.
 std::vector<std::optional<uint32_t>> layersAsked(AgreementLayers agreement, int64_t layers) {
-  const auto last = static_cast<uint32_t>(layers - 1);
-  switch (agreement) {
-    case AgreementLayers::kAll:
-      return {std::nullopt};
-    case AgreementLayers::kLast:
-      return {last};
-    case AgreementLayers::kEach:
-      break;
-  }
+  if (agreement == AgreementLayers::kAll) return {std::nullopt};
+  const auto count = static_cast<uint32_t>(layers);
+  if (agreement == AgreementLayers::kLast) return {count - 1};
   std::vector<std::optional<uint32_t>> each;
-  for (uint32_t l = 0; l <= last; ++l) each.emplace_back(l);
+  for (uint32_t l = 0; l < count; ++l) each.emplace_back(l);
   return each;
 }
 

@@ -2,10 +2,11 @@
 // Fidelity: measures how close a method's attention is to dense attention in the same state
 // (SANTA paper, Appendix U). One thread: the decoder's.
 //
-// Every row is decoded greedily and densely. Two questions are asked at each of its steps:
+// Every row is decoded greedily and densely, after a whole prompt. Two questions are asked at each
+// of its steps:
 //  - Error: in every layer the method gets the queries, keys and values of dense attention. Its
-//    output is compared with the dense one, head by head. All states count: a budget of 0 has an
-//    error of 1 and a cosine of 0, a budget of n or more an error of 0.
+//    output is compared with the dense one, head by head. A head whose dense output is zero is left
+//    out. An output of zeros has an error of 1 and a cosine of 0.
 //  - Agreement: the whole step is run again with the method, from the same dense past. Is the next
 //    token the same?
 // The paper runs the method in the final layer only, for the error and for the agreement ("a full
@@ -44,7 +45,8 @@ struct FidelityProtocol {
 constexpr size_t kFidelityPages = 1;
 
 // Measures error and agreement. `rows` has the method's schedules and `options` the method, as
-// generate() takes them. tasks[i] is the task of rows[i]. Errors are generate()'s.
+// generate() takes them. tasks[i] is the task of rows[i]. kUsage if the pool has no kFidelityPages
+// for each row, kData if the method refuses a layer, and the errors of generate().
 Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
                                  const std::vector<GenerationRow>& rows,
                                  const std::vector<uint32_t>& tasks,
@@ -52,22 +54,21 @@ Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
                                  const FidelityProtocol& protocol = {});
 
 // Measures the variance of outputs at the last position of each prompt. last_tokens[i] is the last
-// token of rows[i]'s prompt. It is read again, densely, to get its queries. Prompts are read one by
-// one, so that no state has a generated token. Replicate r of a row draws like its decode step r.
-// Errors are measureFidelity's.
+// token of rows[i]'s prompt. It is read again, densely, to get its queries. Replicate r of a row
+// draws like its decode step r. Errors are measureFidelity's.
 Result<Fidelity> measureVariance(Decoder* decoder, const std::vector<GenerationRow>& rows,
                                  const std::vector<int32_t>& last_tokens,
                                  const std::vector<uint32_t>& tasks,
                                  const GenerationOptions& options,
                                  const FidelityProtocol& protocol = {});
 
-// Returns how many tiles of `tile` keys, heaviest first, hold 90 % of the softmax weight of one
-// query head. scores: [n].
-// Requires: n > 0, tile > 0.
+// Returns how many tiles of `tile` keys, heaviest first, hold at least 90 % of the softmax weight
+// of one query head. scores: [n]. Requires: n > 0, tile > 0.
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile);
 // Returns the same number from the softmax weight of each tile.
 int tilesOfSupport(std::vector<double> masses);
 // Returns the bucket of a FidelityCell: 1, 2, 3 (3..4), 5 (5..8) or 9 (9 and more).
+// Requires: tiles > 0.
 uint32_t supportBucket(int tiles);
 
 }  // namespace allot

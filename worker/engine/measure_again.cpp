@@ -61,9 +61,12 @@ bool together(const Asked& a, const Asked& b) {
 template <typename Results>
 Status write(const Results& results, std::ostream* out) {
   for (const auto& result : results) {
-    json scores = json::array();
-    for (const v1::QuestionScore& score : result.scores()) scores.push_back(score.score());
-    *out << json{{"scores", std::move(scores)}}.dump() << '\n';
+    json scores = json::array(), tokens = json::array();
+    for (const v1::QuestionScore& score : result.scores()) {
+      scores.push_back(score.score());
+      tokens.push_back(score.tokens());
+    }
+    *out << json{{"scores", std::move(scores)}, {"tokens", std::move(tokens)}}.dump() << '\n';
   }
   // Flushed: the caller shows the progress.
   if (out->flush()) return {};

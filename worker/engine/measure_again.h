@@ -8,7 +8,7 @@
 // The output has a line for each line of the input, in the same order:
 //   {"facts": {...}, "build": "...", "arithmetic": "..."}   for the experiment; facts:
 //   v1.ModelFacts
-//   {"scores": [1, 0, 0.5]}                                 of the questions, in order
+//   {"scores": [1, 0, 0.5], "tokens": [9, 9, 12]}           of the questions, in order
 #include <ostream>
 #include <string>
 
@@ -22,8 +22,8 @@ namespace allot {
 Result<v1::Experiment> readAskedExperiment(LineReader* in);
 
 // Answers the lines after the first until the input ends. Neighbouring episodes, and neighbouring
-// units of the same questions and methods, are answered together as a worker does. kData names the
-// line and its fault, kIo if the output cannot be written.
+// units of the same questions and methods, are answered together as a worker does. kData names a
+// line that cannot be read, kIo if the output cannot be written, and the engine's errors.
 Status measureAgain(Engine* engine, const std::string& build, LineReader* in, std::ostream* out);
 
 }  // namespace allot

@@ -67,7 +67,7 @@ std::string grid(const Rows& rows, const Number& number) {
   return text + "\n  ]";
 }
 
-// Returns means over heads.
+// Returns the mean output over all heads.
 double meanOutput(const SaleCalibration& calibration) {
   double sum = 0;
   size_t count = 0;
@@ -155,7 +155,7 @@ Status SaleCalibration::measure(const kernels::PagedKv& kv, const kernels::Prefi
     if (own[h]) taus[h] = static_cast<float>(tau(levels_[first + h]));
   }
   kernels::BlockLists chosen;
-  // No keys are exempt from selection: a prompt that is too short for a test shows that.
+  // No keys are exempt from selection, so that short prompts test the thresholds, too.
   auto why = kernels::selectSale(
       kv, in, {.tau = taus.data(), .exact = options_.exact, .dense_keys = 0}, &space_, &chosen);
   const auto attend = [&](bool all, std::vector<float>* out, std::vector<uint64_t>* counts) {

@@ -9,8 +9,8 @@
 // A tau of at most 0.0001 becomes 0, which keeps every block. If one prompt lowers a threshold, the
 // prompts before it are measured again. The result satisfies, for each head:
 //   Err < theta on every prompt. If tau is not first_tau, one prompt had Err >= theta one halving
-//   before. A tau of 0 has Err = 0 and is not measured.
-// A pair of head and prompt is settled if it was measured at the head's present tau.
+//   before. The Err of a tau of 0 counts as 0.
+// A pair of head and prompt is settled if its Err at the head's present tau is below theta.
 // The state after each step is one JSON value; a killed calibration resumes from it, with the same
 // result.
 // Owns the prompts and a workspace; uses the decoder only during step(). One thread calls it;

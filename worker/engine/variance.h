@@ -1,6 +1,6 @@
 #pragma once
 // Computes the variance of an attention output as in the SANTA paper's Appendix N: from replicates,
-// and from the closed forms of independent and of stratified draws. Pure functions, any thread.
+// and from the closed forms of independent and of stratified draws. No shared state: any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,6 +41,7 @@ bool hasClosedForm(const kernels::MethodOptions& method);
 //    the softmax's distribution function, keys in their order.
 // Returns 0 if nothing is drawn: at a budget of 0, or of all keys and more if that is exact
 // attention (kernels::exactFromAllKeys). Returns nothing for other methods.
+// Requires: scores is not empty.
 std::optional<double> closedFormVariance(const kernels::MethodOptions& method,
                                          std::span<const float> scores, const ValueOf& value,
                                          size_t width, uint32_t budget);

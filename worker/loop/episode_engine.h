@@ -26,8 +26,9 @@ class EpisodeEngine {
  public:
   virtual ~EpisodeEngine() = default;
 
-  // Runs the episodes of all tickets as one batch under `policy`. The caller sets result ids,
-  // worker and build.
+  // Runs the episodes of all tickets together under `policy`. The caller sets result ids, worker,
+  // build and the time of the end. kData if the policy does not fit the model.
+  // Requires: there is a ticket.
   virtual Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                          const std::string& policy_sha256,
                                                          const std::vector<uint64_t>& tickets) = 0;
@@ -35,7 +36,7 @@ class EpisodeEngine {
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
   // Evaluates several units and returns their results in order. An engine may share decode steps
   // among the units; only the times of a result differ from a separate evaluation.
-  // Requires: answeredTogether() for each pair of units.
+  // Requires: there is a unit, and answeredTogether() for each pair of units.
   virtual Result<std::vector<v1::EvaluationResult>> evaluateTogether(
       const std::vector<v1::EvaluationUnit>& units) {
     std::vector<v1::EvaluationResult> results;
@@ -45,19 +46,19 @@ class EpisodeEngine {
     }
     return results;
   }
-  // Returns the evaluation chunks whose first prompt is in memory: they are cheaper here.
+  // Returns the chunks of evaluated units whose first prompt is still in memory: they are cheaper
+  // here.
   virtual std::vector<uint32_t> warmChunks() const = 0;
-  // Returns how many questions are worth answering at once: a decode step of that number of rows
-  // takes hardly more time than a step of one. If lengths of answers vary, the number includes rows
-  // that replace ended ones.
+  // Returns how many questions to answer at once to use the device well. The number may include
+  // rows that wait for the place of an ended one.
   virtual uint32_t rowsAtOnce() const { return 1; }
   // Returns "cpu" or the name of the GPU.
   virtual std::string deviceName() const { return "cpu"; }
-  // Returns the code that computes, for the results: equal texts and builds give equal bits.
+  // Returns the name of the code that computes. Results of equal names and builds have equal bits.
   virtual std::string arithmetic() const { return ""; }
 
-  // Sets a callback that is called before each decode step and each prompt. If it returns true, the
-  // current call is given up: it returns an error and leaves nothing behind.
+  // Sets a callback that is called before each decode step and each prefill, and while programs
+  // are graded. If it returns true, the current call returns kUnavailable and no results.
   void interruptWhen(std::function<bool()> asked) { interrupted_ = std::move(asked); }
 
  protected:

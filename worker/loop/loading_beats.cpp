@@ -12,7 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTtlMs = 45'000;  // the same as in worker_loop.cpp
 constexpr size_t kLongestReason = 1000;
 
 uint64_t mappedBytes() {
@@ -53,7 +52,7 @@ void LoadingBeats::send() {
   beat_.set_loaded_bytes(bytes.loaded);
   beat_.set_total_bytes(bytes.total);
   beat_.set_seen_unix_ms(unix_now_());
-  (void)store_->beat({.beat = beat_, .ttl_ms = kTtlMs});
+  (void)store_->beat({.beat = beat_, .ttl_ms = kBeatTtlMs});
 }
 
 WeightFiles::WeightFiles(const std::string& model) : before_(mappedBytes()) {

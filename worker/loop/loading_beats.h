@@ -23,8 +23,8 @@ struct LoadedBytes {
 
 class LoadingBeats {
  public:
-  // beat: has everything except state, bytes and time. loaded: is called on the thread of the
-  // beats.
+  // beat: has everything except state, bytes and time. loaded and unix_now are called on the thread
+  // of the beats. unix_now returns milliseconds.
   LoadingBeats(std::unique_ptr<WorkSource> store, v1::WorkerBeat beat,
                std::function<LoadedBytes()> loaded, std::function<uint64_t()> unix_now,
                std::chrono::milliseconds every = std::chrono::seconds(2));
@@ -39,8 +39,8 @@ class LoadingBeats {
   std::jthread thread_;  // is stopped and joined before the other members are destroyed
 };
 
-// Counts the bytes of a model's weight files that this process has read since the object was made.
-// It counts mapped pages that are in memory. Any thread.
+// Estimates the bytes of a model's weight files that this process has read since the object was
+// made: the growth of its mapped file pages in memory, at most the size of the files. Any thread.
 class WeightFiles {
  public:
   explicit WeightFiles(const std::string& model);
@@ -51,8 +51,8 @@ class WeightFiles {
   uint64_t before_ = 0;
 };
 
-// Sends the last beat of a worker that ends with an error. It is kept for kFailureKeptMs. Best
-// effort.
+// Sends the last beat of a worker that ends with an error. The store keeps the beat for at most
+// kFailureKeptMs, with the first 1000 bytes of `why`. Errors of the store are ignored.
 void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
                  uint64_t unix_now_ms);
 

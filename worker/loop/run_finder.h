@@ -39,10 +39,12 @@ class RunFinder {
   // Waits for the run, and for the store if it is away. Returns nothing once draining. Errors are
   // those that do not pass by waiting.
   Result<std::optional<FoundRun>> find();
-  // Returns true if the experiment's newest run is not the one that find() returned last.
+  // Returns true if the experiment's newest run is not the one that find() returned last. Returns
+  // false for a named run, and if the store does not answer or has no such run.
   bool moved() const;
 
-  // Repeats a store call until the store answers. Gives up only once draining.
+  // Repeats a store call every 500 ms while it returns kUnavailable. Once draining, returns that
+  // error.
   template <typename Call>
   auto patiently(const Call& call) const -> decltype(call()) {
     bool told = false;

@@ -1,6 +1,6 @@
 #pragma once
 // WorkerEvents: the interface through which WorkerLoop and Engine report to metrics and health.
-// Called on the loop's thread, between two steps of the work. Each call must be short.
+// Called on the loop's thread. Each call must be short.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,12 +11,12 @@ namespace allot {
 
 enum class WorkOutcome {
   kPushed,   // the store has it
-  kAborted,  // given up on SIGTERM: no part of it was pushed
-  kFailed,   // the engine failed, or the result could not be pushed before the worker left
+  kAborted,  // given up on SIGTERM, or released because another unit failed: it has no result
+  kFailed,   // an error ended the work, or the result was not pushed before the worker left
 };
 
 struct WorkerNow {
-  uint64_t policy_version = 0;  // last used
+  uint64_t policy_version = 0;  // last read for episodes; 0 before
   size_t held_results = 0;      // made and not yet pushed
   bool draining = false;
 };
@@ -24,15 +24,15 @@ struct WorkerNow {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // Reports the end of an episode or unit that was begun. result: as pushed; null otherwise.
+  // Reports the end of an episode or unit that was taken. result: as pushed; null otherwise.
   virtual void episode(WorkOutcome /*outcome*/, const v1::EpisodeResult* /*result*/) {}
   virtual void unit(WorkOutcome /*outcome*/, const v1::EvaluationResult* /*result*/) {}
-  // Reports progress: a round of the loop, a decode step, a prefilled prompt, or waiting for the
-  // store. A watchdog acts on its absence.
+  // Reports progress: after a round of the loop; before each prefill and decode step; while
+  // programs are graded; while the loop rests. A watchdog acts on its absence.
   virtual void progress(const WorkerNow& /*now*/) {}
 
   // Events of the engine.
-  // A prompt of `tokens` tokens is about to be prefilled.
+  // The prefilled part of a prompt, of `tokens` tokens, is about to be read.
   virtual void prefill(size_t /*tokens*/) {}
   // A decode step was made. method: its name without parameters. Same-state comparisons are not
   // reported.

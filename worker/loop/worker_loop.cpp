@@ -14,23 +14,22 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kBeatTtlMs = 45'000;
 constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
 // During work: often enough to renew a claim several times, while a store that hangs costs about 1
 // % of the time.
 constexpr uint64_t kBeatWhileBusyMs = 4'000;
 constexpr uint64_t kPatienceMs = 300;
-constexpr uint64_t kSilentMs = 20'000;  // the store is not asked again for this time
-// A worker claims units for about a minute of work. Others may then claim them, unless a beat
-// renews the claim; every beat names all claimed units.
+constexpr uint64_t kSilentMs = 20'000;  // without beats and pushes, after one without an answer
+// A worker claims units for about kClaimedWorkMs. Others may claim them kClaimMs after the last
+// beat: every beat names all claimed units.
 constexpr uint64_t kClaimMs = 60'000;
 constexpr uint64_t kClaimedWorkMs = 60'000;
 constexpr uint64_t kMostClaimed = 64;
 constexpr uint64_t kAskMovedMs = 10'000;
 constexpr uint64_t kMostBad = 5;  // results in a row that every aggregator would refuse
 // The longest wait without work. News ends it earlier, but the end of a dead worker's claim is no
-// news. Half of a heartbeat's lifetime.
+// news. Less than half of a heartbeat's lifetime.
 constexpr auto kIdle = milliseconds(20'000);
 constexpr auto kFull = milliseconds(250);  // draining, with results while the inbox is full
 constexpr auto kSlice = milliseconds(100);
@@ -240,7 +239,7 @@ Status WorkerLoop::pushEvaluations() {
 }
 
 // Moves claimed units that may be answered together with the first one behind it. Returns how many
-// of them to evaluate next, so that their rows fill a decode step of the device.
+// of these to evaluate next: at least one, and otherwise at most rowsAtOnce() questions.
 size_t WorkerLoop::gatherUnits() {
   const v1::EvaluationUnit first = claimed_.front();
   const auto others = std::stable_partition(
@@ -307,7 +306,7 @@ Result<bool> WorkerLoop::evaluateUnits() {
   const Result<size_t> done = evaluateClaimed();
   if (done && *done > 0) unit_ms_ = std::max<uint64_t>(1, (options_.now() - start) / *done);
   if (!claimed_.empty()) {
-    // Lets other workers claim them before the claim runs out. If this fails, they wait for that.
+    // Other workers may then claim them at once. If the release fails, the claims run out.
     (void)work_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
     for (size_t i = 0; i < claimed_.size(); ++i) {
       events_.unit(i == 0 && !done ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
@@ -389,14 +388,14 @@ void WorkerLoop::hold(v1::EpisodeResult result) {
   held_.push_back(std::move(result));
 }
 
-// Returns true if the store recently failed to answer during work. No request of that time is
-// needed by the work, so the store is not asked for a while.
+// Returns true if the store failed to answer during work less than kSilentMs ago. The work goes on
+// without beats and pushes then.
 bool WorkerLoop::storeWasSilent() const {
   return silent_ms_ && options_.now() - *silent_ms_ < kSilentMs;
 }
 
-// Sends a beat, best effort: a lost beat neither drops the tickets or units in hand nor delays the
-// engine.
+// Sends a beat if one is due. A store that is away is no error. patience_ms: the longest wait for
+// the answer; 0: the store's own.
 Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
   const uint64_t now = options_.now();
   state_ = state;

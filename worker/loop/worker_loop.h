@@ -1,8 +1,8 @@
 #pragma once
 // WorkerLoop: pulls work from the store, lets the engine do it, and pushes the results.
 //
-// Keeps no state outside the store: a kill costs at most the episodes and units in flight. If the
-// store is away, the loop waits and keeps finished results. One thread; a signal handler may set
+// A kill costs at most the episodes and units in hand and the results that were not yet pushed. If
+// the store is away, the loop waits and keeps these results. One thread; a signal handler may set
 // `draining`. Time comes only from the options, so that a simulation can run many loops in one
 // thread.
 #include <atomic>
@@ -29,7 +29,8 @@ struct WorkerOptions {
   uint64_t jitter_seed = 0;
   bool stay = false;           // at the run's end: rest, and work again when the run goes on
   uint64_t grace_ms = 15'000;  // time for the work in hand once draining; then it is given up
-  // With stay: returns true if there is another run to work for. Called between rounds, every 5 s.
+  // With stay: returns true if there is another run to work for. Called between rounds and during
+  // rests, at most every 10 s.
   std::function<bool()> moved = {};
   std::function<uint64_t()> now;  // monotonic milliseconds
   std::function<uint64_t()> unix_now;
@@ -46,20 +47,20 @@ class WorkerLoop {
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
 
-  // Works until the run ends, there is another run or experiment to work for, or draining is set.
-  // Once draining, the work in hand is finished if the grace period is long enough, else dropped
-  // whole: of an episode all results or none are pushed. Errors are those that do not pass by
-  // waiting, and:
+  // Works until the run ends (without `stay`), there is another run or experiment to work for, or
+  // draining is set. Once draining, the work in hand is finished if the grace period is long
+  // enough, else dropped. Errors are those that do not pass by waiting, and:
   //  - kData if five results in a row are ones that an aggregator refuses (checkResult,
   //    whyImpossible);
   //  - kUnavailable if the grace period ended before the store accepted the held results.
   Status run();
 
-  // Runs one round: pushes held results, then does a few units or one episode. Returns how long to
-  // rest before the next round; nothing once the work is over. A store that is away is no error.
+  // Runs one round: pushes held results, then does the units of one claim or the episodes of one
+  // pull. Returns how long to rest before the next round; nothing once the work is over. A store
+  // that is away is no error until the grace period is over.
   Result<std::optional<std::chrono::milliseconds>> step();
-  // Waits for `time`, or until the store has news for an idle worker. Ends soon after draining is
-  // set.
+  // Waits for `time`, or until the store has news for an idle worker. Ends sooner if the store
+  // fails, and soon after draining is set or another run begins.
   void rest(std::chrono::milliseconds time);
 
   // Returns the number of episode results that were made and not yet pushed.
@@ -105,7 +106,7 @@ class WorkerLoop {
   std::deque<v1::EpisodeResult> held_;  // made, not yet pushed
   std::deque<v1::EvaluationResult> held_evaluations_;
   std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first ones are in hand
-  uint64_t unit_ms_ = 0;                    // duration of recent units; 0: not known
+  uint64_t unit_ms_ = 0;                    // mean of the last claim; 0: not known
   uint64_t answering_ms_ = 0;               // a unit's share of the last answers, without prompts
   uint64_t episode_ms_ = 0;                 // mean of the last pull
   uint64_t results_ = 0;

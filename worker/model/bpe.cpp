@@ -40,8 +40,7 @@ const Alphabet& alphabet() {
   return kAlphabet;
 }
 
-// Variants of BPE that a byte-level tokenizer does not use. They are refused: ignored, they would
-// give other ids than the model was trained with.
+// Refuses variants of BPE: if they were ignored, ids would not be those of the model's training.
 Status refuseVariants(const nlohmann::json& model, const std::string& file) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const nlohmann::json* value = member(model, key);
@@ -134,7 +133,7 @@ Status Bpe::readVocab(const nlohmann::json& model, const std::string& file) {
   return readBytes(model, file);
 }
 
-// The token of each byte. Trained byte-level vocabularies may lack bytes that no text had
+// Sets the token of each byte. Trained byte-level vocabularies may lack bytes that no text had
 // (SmolLM2's does); these become unk_token, or nothing, as Hugging Face has it.
 Status Bpe::readBytes(const nlohmann::json& model, const std::string& file) {
   ALLOT_ASSIGN(fuse_unknown_, boolMember(model, "fuse_unk", false, file + ": model"));
@@ -199,7 +198,7 @@ Status Bpe::addMerge(const std::string& left, const std::string& right, const st
   return {};
 }
 
-// What merges begin from.
+// Returns the symbols that merges begin from.
 std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
   std::vector<Symbol> symbols;
   symbols.reserve(piece.size());

@@ -42,8 +42,8 @@ class Bpe {
   // Reads the "model" member of tokenizer.json. `file` names it in errors (kUsage).
   static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
 
-  // Appends the ids of a piece of any bytes. Bytes that the vocabulary lacks are left out. Takes
-  // O(n log n) in the length of the piece.
+  // Appends the ids of a piece of any bytes. Bytes that the vocabulary lacks become unk_token, or
+  // are left out if there is none. Takes O(n log n) in the length of the piece.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
   // Excludes this token as the id of a whole piece (ignore_merges). Called only while loading.

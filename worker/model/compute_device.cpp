@@ -13,11 +13,11 @@
 namespace allot {
 namespace {
 
-// The shapes that kernels/cuda supports (cuda_decode.h).
+// The most query heads a KV head of kernels/cuda (cuda_decode.h).
 constexpr int64_t kLargestGroup = 16;
 
-// Returns the number behind `key` in a file of "key number" lines or, without a key, its first
-// word. 0 if it is missing or not a number ("max").
+// Returns the number behind `key` in a file of "key number" lines or, without a key, in its first
+// line. Returns 0 if it is missing or not a number ("max").
 size_t numberIn(const char* path, const std::string& key = "") {
   std::ifstream file(path);
   std::string line;
@@ -30,8 +30,8 @@ size_t numberIn(const char* path, const std::string& key = "") {
 
 size_t availableMemory() { return numberIn("/proc/meminfo", "MemAvailable:") << 10; }
 
-// Returns the rest of a container's memory limit, for control groups of version 2; 0: no limit.
-// Cached files that are not in use do not count as used.
+// Returns the rest of a container's memory limit, at least 1, for control groups of version 2; 0:
+// no limit. Files that are cached and inactive do not count as used.
 size_t leftOfGroup() {
   const size_t limit = numberIn("/sys/fs/cgroup/memory.max");
   if (limit == 0) return 0;
@@ -78,7 +78,7 @@ size_t weightBytes(const ModelConfig& config, Device device, WeightType type) {
   const int64_t layer = config.hidden_size *
                         ((heads + config.heads) * config.head_dim + 3 * config.intermediate_size);
   const int64_t tables = config.vocab_size * config.hidden_size;
-  // On the CPU matrices lie in two layouts (weights.h); tied embeddings are one's rows.
+  // On the CPU matrices lie in two layouts (weights.h); tied embeddings are the rows of the head.
   const int64_t copies = device == Device::kCuda ? 1 : 2;
   const int64_t numbers =
       copies * config.layers * layer + tables * (config.tied_embeddings ? copies : copies + 1);

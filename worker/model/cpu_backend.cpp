@@ -19,8 +19,8 @@ namespace {
 
 // Settings of the whole process, the same for every decoder in it.
 void prepareProcess() {
-  // One process uses one core: workers are the unit of scaling, and a fixed number of threads keeps
-  // the order of every sum.
+  // One core a process: workers are the unit of scaling, and a fixed number of threads keeps the
+  // order of every sum.
   at::set_num_threads(1);
   if (openblas_set_num_threads) openblas_set_num_threads(1);
   // A prefill's activations are blocks of some MiB that malloc would request and return each time.
@@ -64,6 +64,9 @@ class CpuBackend final : public DecoderBackend {
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) override {
     ALLOT_ASSIGN(const std::span<const float> logits, step(batch, statistics));
+    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
+      return fail(ErrorCode::kData, "decode: the logits are not finite");
+    }
     const auto vocabulary = static_cast<size_t>(config_.vocab_size);
     chosen_.clear();
     for (size_t r = 0; r < places.size(); ++r) {
@@ -120,8 +123,8 @@ class CpuBackend final : public DecoderBackend {
     newest_.resize(rows);
   }
 
-  // qkv_ [rows, (heads + 2 kv_heads) * d] -> queries_, keys_ (both normalised where the model does
-  // so, and rotated) and values_.
+  // Splits qkv_ [rows, (heads + 2 kv_heads) * d] into queries_, keys_ and values_, with norms of
+  // heads (if any) and rotations.
   void split(const StepBatch& batch, const LayerWeights& w, int rows) {
     const int d = static_cast<int>(config_.head_dim);
     const int q = static_cast<int>(config_.heads) * d, kv = static_cast<int>(config_.kv_heads) * d;

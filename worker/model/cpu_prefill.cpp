@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kChunk = 4096;
 constexpr int64_t kMlpPiece = 2048;
 
-// Positions that a table of angles has at least.
+// The least positions of a table of angles, if the model has as many.
 constexpr int64_t kFewestAngles = 1024;
 
 at::Tensor view(const float* data, at::IntArrayRef shape) {
@@ -87,7 +87,7 @@ Error refused(int64_t layer, const std::string& why) {
   return {ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + why};
 }
 
-// Writes [count, kv_heads, d] each to the sequence's pages, positions from `first` on.
+// Writes keys and values, [count, kv_heads, d] each, to the pages, at positions from `first` on.
 Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
              const std::vector<int32_t>& pages, int64_t first, int64_t layer) {
   const at::Tensor k = keys.contiguous(), v = values.contiguous();
@@ -104,7 +104,7 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
 }
 
 // Adds the share of each query's exact attention on its blocks: the quotient of two normalisers.
-// kept: [count, heads].
+// kept: [count, heads], the logarithms of those over the blocks.
 std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                                        const std::vector<float>& kept,
                                        kernels::PrefillWorkspace* space,
@@ -126,8 +126,8 @@ std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels
   return std::nullopt;
 }
 
-// Computes attention by chosen blocks of the queries `in`, for those from `first` on; out begins
-// with that one. tau: [heads], SALE's.
+// Chooses blocks for the queries `in` and attends with those from position `first` on; out begins
+// with that query. tau: [heads], SALE's.
 std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::PagedKv& kv,
                                         kernels::PrefillInputs in, int first,
                                         const std::vector<float>& tau, float* out) {
@@ -177,7 +177,7 @@ std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::
   return addKeptMass(kv, wanted, kept, space, task.statistics);
 }
 
-// The queries `q` [count, heads, d], at positions from `first` on.
+// Returns the inputs for queries q [count, heads, d], at positions from `first` on.
 kernels::PrefillInputs inputsOf(const ModelConfig& config, const at::Tensor& q,
                                 const std::vector<int32_t>& pages, int64_t first) {
   return {.queries = q.data_ptr<float>(),
@@ -250,7 +250,7 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
   return out;
 }
 
-// Returns the frequency of the channels i and i + head_dim / 2 by RopeScaling.
+// Returns the scaled frequency of the channels i and i + head_dim / 2.
 double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
   if (!scaling.factors.empty()) return frequency / scaling.factors[static_cast<size_t>(i)];
   if (scaling.factor == 1) return frequency;

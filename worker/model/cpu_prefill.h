@@ -1,7 +1,6 @@
 #pragma once
-// Prefill on the CPU, with LibTorch's matrix products. It is the only unit of the CPU path that
-// includes LibTorch, whose headers take 25 s a translation unit. Private to worker/model/. One
-// thread, and LibTorch's.
+// Prefill on the CPU, with LibTorch's matrix products. On the CPU's path only this unit includes
+// at::Tensor, whose headers take 25 s a translation unit. Private to worker/model/. One thread.
 #include <cstdint>
 #include <vector>
 
@@ -14,12 +13,12 @@
 
 namespace allot {
 
-// Cosines and sines of the rotary angles, [positions, head_dim / 2] each. Covers the positions that
-// a sequence has reached: those that a config.json allows may be millions.
+// Cosines and sines of the rotary angles, [positions, head_dim / 2] each. The table grows with the
+// longest sequence: a config.json may allow millions of positions.
 struct RopeTable {
   std::vector<float> cosines;
   std::vector<float> sines;
-  // Extends the table to positions below `positions` and some more. Returns true if it grew.
+  // Extends the table to at least `positions`. Returns true if it grew.
   // Requires: positions <= config.max_positions.
   bool cover(const ModelConfig& config, int64_t positions);
 };
@@ -32,7 +31,7 @@ void normaliseHeads(const LayerWeights& layer, const ModelConfig& config, float*
 // Work memory of attention.
 struct PrefillSpaces {
   kernels::PrefillWorkspace blocks;
-  kernels::DecodeWorkspace queries;  // if each query is attended to separately
+  kernels::DecodeWorkspace queries;  // for methods that attend query by query
 };
 
 struct PrefillTask {
@@ -43,14 +42,16 @@ struct PrefillTask {
   const PromptReading& reading;
   PrefillSpaces* spaces;
   PromptStatistics* statistics;    // is added to
-  bool zero_budget_means = false;  // ZeroReads, in the form of kernels::QueryDraws
+  bool zero_budget_means = false;  // ZeroReads, as in kernels::QueryDraws
   int zero_budget_window = 0;
 };
 
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, and returns the
 // logits after its last token, [vocab]. Attention reads keys and values from the pool, so that each
-// query sees what later steps see, bfloat16 included. kData if a number is not finite, as with
-// damaged weights; the error names the layer and the tensor.
+// query sees what later steps see, bfloat16 included. kData names the layer, except for logits: a
+// number is not finite, as with damaged weights, or the pool lacks data that the method reads.
+// Errors of PromptReading's saleTau() and observer.
+// Requires: task.rope covers the prompt.
 Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector<int32_t>& ids,
                                       const std::vector<int32_t>& pages);
 

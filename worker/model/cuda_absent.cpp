@@ -1,5 +1,5 @@
-// Replaces the GPU's half of worker/model/ in a build without nvcc or with a LibTorch for CPUs:
-// every function reports that.
+// Replaces the GPU's half of worker/model/ in a build without nvcc or CUDA in LibTorch: there is no
+// GPU.
 #include "worker/model/compute_device.h"
 #include "worker/model/decoder_backend.h"
 

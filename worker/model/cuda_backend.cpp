@@ -46,9 +46,9 @@ int64_t queriesAtOnce(const ModelConfig& config, int64_t positions) {
   return queries;
 }
 
-// Computes the causal attention of a dense prefill, for cases that LibTorch's own does not support,
-// within the model's sliding window, for queries from `first` on. q: [n,
-// heads, d], k and v: [n, kv_heads, d], float32. Returns [n - first, heads * d].
+// Computes the causal attention of a dense prefill in float32, within the model's sliding window,
+// for queries from `first` on. q: [n, heads, d], k and v: [n, kv_heads, d]. Returns [n - first,
+// heads * d].
 at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, int64_t first) {
   const int64_t n = q.size(0), d = config.head_dim;
@@ -205,16 +205,17 @@ class CudaBackend final : public DecoderBackend {
                                              const std::vector<int32_t>& pages,
                                              const PromptReading& reading,
                                              PromptStatistics* statistics);
-  // Queries, keys and values of qkv; keys and values go into the cache.
+  // Splits and rotates qkv, and writes keys and values to the cache.
   struct Attended {
-    at::Tensor queries, keys, values;  // [n, heads, head_dim]
+    at::Tensor queries, keys, values;  // [n, heads or kv_heads, head_dim]
   };
   Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, int64_t start,
                                int64_t layer);
-  // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
-  // weights' type. `first` is 0 or the last.
+  // Returns dense causal attention from position `first` on, [n - first, heads * head_dim] of the
+  // weights' type.
+  // Requires: `first` is 0 or n - 1.
   at::Tensor attendPrompt(Attended made, int64_t first) const;
-  // Returns the output of the MLP for x [n, hidden] plus `more`.
+  // Computes x += more, [n, hidden]. Returns the output of the MLP for x.
   at::Tensor mlp(const CudaLayer& layer, const at::Tensor& x, const at::Tensor& more) const;
   // Computes x += more (undefined: nothing). Returns the RMS norm of x, in the weights' type.
   at::Tensor normalised(const at::Tensor& x, const at::Tensor& more,
@@ -228,10 +229,11 @@ class CudaBackend final : public DecoderBackend {
   // one part after another: rows are independent.
   template <typename Step>
   Status inParts(const StepBatch& batch, const Step& step);
-  // Runs a step, from its arrays to its statistics, which are added to the rows from `first` on.
-  // The stream is empty afterwards.
+  // Copies the arrays of a step and makes room for it. Sets no_room_ if that fails.
   Status prepared(const StepBatch& batch, bool statistics, std::span<const uint32_t> places);
+  // Returns the error of an enqueued step, once the stream is empty.
   Status begun(const std::optional<std::string>& why);
+  // Waits for the step and adds its statistics to the rows from `first` on.
   Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
 
   const std::unique_ptr<CudaModel> model_;
@@ -240,8 +242,8 @@ class CudaBackend final : public DecoderBackend {
   const std::string name_;
   at::Tensor host_logits_;  // pinned
   std::vector<int32_t> chosen_;
-  size_t most_rows_ = SIZE_MAX;  // of a step: a larger one exceeded the memory
-  bool no_room_ = false;         // for the last step
+  size_t most_rows_ = SIZE_MAX;  // of a step: more exceeded the memory
+  bool no_room_ = false;         // for the last part
 };
 
 // Returns the batch of rows first .. first + count - 1, with the same method, layer and seed.
@@ -344,7 +346,7 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
 }
 
-// Reads a prompt as readPrompt() does on the CPU, layer by layer; a dense one all at once.
+// Reads a prompt as readPrompt() does on the CPU; a dense prompt is one chunk.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
                                                         const std::vector<int32_t>& pages,
                                                         const PromptReading& reading,

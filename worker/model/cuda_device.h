@@ -10,11 +10,11 @@
 
 namespace allot {
 
-// Returns the name, like "NVIDIA H200".
+// Returns the name, like "NVIDIA H200"; "NVIDIA GPU" if the driver does not say.
 std::string cudaDeviceName();
 
-// Returns the GPU's memory as a place for pages. Pages are copied on `stream`. If a copy cannot be
-// started, `refusal` is set, unless it already is.
+// Returns the GPU's memory as a place for pages, which are copied on `stream`. If
+// KvPlace::copy_pages cannot start a copy, `refusal` is set, unless it already is.
 KvPlace cudaPlace(kernels::cuda::Stream stream,
                   std::shared_ptr<std::optional<std::string>> refusal);
 

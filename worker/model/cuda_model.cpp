@@ -26,7 +26,7 @@ namespace {
 // Plans grow in steps, so that the workspace is not replaced with every token of a sequence.
 constexpr int kPlannedKeys = 1024;
 
-// Unused rows of a small batch cost nothing while reading the weights takes longest.
+// Rounds up to whole tiles. Unused rows cost nothing as long as reading weights takes longest.
 int64_t wholeTiles(int64_t rows) {
   constexpr int64_t kTile = CudaProducts::kRowTile;
   return (rows + kTile - 1) / kTile * kTile;
@@ -44,7 +44,7 @@ at::Tensor pinned(int64_t count, at::ScalarType type) {
   return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
 }
 
-// cuBLAS uses float32 sums, whatever the environment says.
+// Makes cuBLAS sum in float32, whatever the environment says.
 void prepareProcess() {
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
@@ -172,7 +172,7 @@ void CudaModel::coverPositions(int64_t positions) {
   const int64_t half = config_.head_dim / 2;
   const auto made = static_cast<int64_t>(rope_.cosines.size()) / half;
   if (cosines_.defined() && cosines_.size(0) == made) return;
-  // Both or neither: if there is no memory, tables are uploaded for the next prompt.
+  // Both tables or neither are replaced: if memory runs out, the next call uploads both again.
   at::Tensor cosines = upload(rope_.cosines, {made, half});
   at::Tensor sines = upload(rope_.sines, {made, half});
   // Uploaded on the current stream.
@@ -236,7 +236,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
              .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
              .max_budget = std::bit_ceil(most),
              .statistics = statistics};
-  // The page table grows in steps like the plan, so that the step's name changes rarely.
+  // The page table's rows grow in steps like the plan, so that nameOfStep() changes rarely.
   const int step = std::max(1, kPlannedKeys / pool_.pageSize());
   max_pages_ =
       std::max((batch.max_pages + step - 1) / step * step, bounds_.max_length / pool_.pageSize());
@@ -254,7 +254,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
 void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
   if (!arrays_.defined() || arrays_.numel() < entries) {
-    // Both or neither.
+    // Replaces both arrays or neither, if memory runs out.
     at::Tensor arrays = at::empty({2 * entries}, onGpu(at::kInt));
     host_arrays_ = pinned(2 * entries, at::kInt);
     arrays_ = std::move(arrays);
@@ -431,7 +431,8 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
                   hidden, x_.data_ptr<float>(), stream);
-  // Adds the output of the previous block to x, and normalises it for the next.
+  // Adds the output of the previous attention or MLP to x, if `add`, and writes the norm of x for
+  // the next.
   const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
     cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,
                          weight.data_ptr<float>(), rows_, hidden, config_.rms_norm_eps,

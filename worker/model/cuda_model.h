@@ -1,9 +1,9 @@
 #pragma once
 // CudaModel: a Llama-architecture model on a GPU, and the stream operations of one decode step.
 //
-// Owns weights, pool, the kernels' workspace and the activations of a step. LibTorch multiplies
-// matrices, cuda_ops.h does the element-wise operations between them, kernels/ the attention. Used
-// by the decoder (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all
+// Owns weights, pool, the kernels' workspace and the activations of a step. cuda_products.h
+// multiplies a step's matrices, cuda_ops.h does the element-wise operations between them, kernels/
+// the attention. One thread. Private to the decoder (cuda_backend.cpp) and allot-bench, like all
 // units that include at::Tensor.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
@@ -48,14 +48,14 @@ struct CudaWeights {
   at::Tensor embeddings;  // [vocab, hidden]
   std::vector<CudaLayer> layers;
   at::Tensor final_norm;
-  at::Tensor head;
+  at::Tensor head;  // [hidden, vocab]
 
-  // Reads the checkpoint at `path`, layer by layer. `read` gets the number of parameters and the
-  // digest. In float32 a run differs from a CPU run with a bfloat16 cache only by its sums, and
-  // small models do not wait for their weights. Large models need bfloat16.
+  // Reads the checkpoint at `path`, layer by layer, onto the GPU. `read` gets the tensors outside
+  // the layers. Errors: those of Weights::loadByLayer(). In float32 a run differs from a CPU run
+  // with a bfloat16 cache only by its sums. Large models need bfloat16.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
-  // Makes normal bfloat16 weights of a size that keeps activations near 1, for measuring time.
+  // Makes random bfloat16 weights of a size that keeps activations near 1, for measuring time.
   static CudaWeights random(const ModelConfig& config, uint64_t seed);
 
   size_t bytes() const;
@@ -64,11 +64,12 @@ struct CudaWeights {
 
 class CudaModel {
  public:
-  // Larger budgets are reduced to this number, which the plan refuses (exactAbove=never).
+  // Larger budgets are reduced to this number, which plans refuse with exactAbove=never.
   static constexpr uint32_t kTooManyDraws = 1u << 25;
 
   // Creates the model with keys and values in bfloat16, whatever the options say: half the bytes of
-  // float32, and the type that the kernels read. kUsage if the GPU's memory is too small.
+  // float32, and the type that the kernels read. kUsage if the GPU's memory is too small, if the
+  // kernels lack the model's shapes, and for ZeroReads::kWindow.
   static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,
                                                    const KvPoolOptions& options);
 
@@ -78,24 +79,24 @@ class CudaModel {
   const at::Tensor& sines() const { return sines_; }
   KvPool& pool() { return pool_; }
   kernels::cuda::Workspace& workspace() { return workspace_; }
-  // Returns Workspace::failure() of the step's kernels.
+  // Waits for the stream and returns Workspace::failure() of the last step or prompt.
   [[nodiscard]] std::optional<std::string> failure();
   // Returns the stream of all operations. Callers make it the current one.
   c10::cuda::CUDAStream stream() const { return stream_; }
 
-  // Makes room for keys of one sequence of `positions`. A refusal is a sentence.
+  // Makes room for a prompt of `positions`: workspace and angles. A refusal is a sentence.
   [[nodiscard]] std::optional<std::string> planPrompt(int positions);
 
-  // Copies a step's arrays and makes room for it. If the sizes are those of the step before, no
-  // memory moves, and a graph captured of that step does this one as well. places: [rows], as
-  // Decoder has them, if tokens are to be chosen.
+  // Makes room for a step and copies its arrays to pinned memory. If no memory moves, a graph of an
+  // earlier step with equal nameOfStep() does this one as well. places: [rows], as Decoder has
+  // them, if tokens are to be chosen.
   // Requires: the step before is done.
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
 
   // Puts the prepared step on the current stream: one upload, the kernels, and the copy of the
-  // statistics to the host if there are any. Allocates nothing and waits for nothing, so that it
-  // can be captured. attention = false leaves attention out, for measuring.
+  // statistics to the host if there are any. Does not wait, so that a graph can capture it.
+  // attention = false leaves attention out, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
   // Is called by enqueue() after a layer's attention, if set. Such a step may wait, and cannot be
   // captured as a graph.
@@ -109,15 +110,14 @@ class CudaModel {
   // Computes the logits of a row as a step does. normed: [1, hidden] after the last norm, in the
   // weights' number type. logits: [vocab], float32, on the device. Runs on the current stream.
   [[nodiscard]] std::optional<std::string> logitsOf(const at::Tensor& normed, at::Tensor* logits);
-  // Arrays of the last layer whose attention was enqueued: [at least rows, heads or KV heads *
-  // head_dim]. zeroBudgetValues() is undefined if no means of values are kept.
+  // Arrays of the last layer whose attention was enqueued: [at least rows, heads * head_dim].
+  // zeroBudgetValues() is of KV heads, and undefined if no means of values are kept.
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
   const at::Tensor& zeroBudgetValues() const { return zero_budget_values_; }
-  // [rows] on the host, valid once the step is done.
+  // [rows] on the host, once the step is done; valid if prepare() got statistics, or places.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
-  // Returns the number of steps so far that were one graph launch.
   uint64_t graphsLaunched() const { return graphs_.launched(); }
 
  private:
@@ -127,7 +127,8 @@ class CudaModel {
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
   // Makes sure that cosines_ and sines_ have the positions below `positions`.
   void coverPositions(int64_t positions);
-  // Plans the workspace. Before it refuses, it frees the memory that LibTorch caches.
+  // Plans the workspace. Before a refusal, drops the graphs, frees what LibTorch caches, and
+  // retries.
   [[nodiscard]] std::optional<std::string> plan(const kernels::MethodOptions& method,
                                                 const kernels::cuda::StepBounds& bounds);
   void fill(const StepBatch& batch, std::span<const uint32_t> places);
@@ -142,7 +143,7 @@ class CudaModel {
   void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out);
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
   bool hasMethod(int64_t layer) const { return !only_layer_ || *only_layer_ == layer; }
-  // Returns a text of all values that the step's kernels get as arguments.
+  // Returns a text of all arguments of the step's kernels, except pointers (moves_).
   std::string nameOfStep(const TokenChoice& choice) const;
 
   ModelConfig config_;
@@ -165,7 +166,7 @@ class CudaModel {
   kernels::cuda::StepBounds bounds_;
   uint64_t seed_ = 0;
   int rows_ = 0;
-  int max_pages_ = 0;  // entries of a row in the page table: the batch's, or those of the plan
+  int max_pages_ = 0;              // entries of a row in the page table, at least the batch's
   int64_t budgets_a_row_ = 1;      // entries a row and layer: 1, or one a head
   std::vector<uint32_t> budgets_;  // of one layer
   bool with_statistics_ = false;

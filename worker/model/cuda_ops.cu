@@ -7,7 +7,7 @@
 namespace allot::cuda_ops {
 namespace {
 
-// Of every block: sums are in the same order whatever the number of rows.
+// Threads of every block: a constant, so that the number of rows does not change the order of sums.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
@@ -16,27 +16,26 @@ __device__ float load(const __nv_bfloat16* from) { return __bfloat162float(*from
 __device__ void store(float value, float* to) { *to = value; }
 __device__ void store(float value, __nv_bfloat16* to) { *to = __float2bfloat16(value); }
 
-// For kernels that are launched while the one before still works (launchEarly): from here on that
-// one has ended.
+// Waits until the kernel before has ended, in a kernel that launchEarly() has launched.
 __device__ void waitForKernelBefore() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-// The kernel behind this one may be brought in, if it waits.
+// Lets the next kernel start before this one has ended, if launchEarly() launches it.
 __device__ void letNextKernelIn() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// Code that was compiled for older architectures does not wait, whatever the GPU.
+// Launches a kernel that may start before the kernel in front of it has ended. Code for
+// architectures before 9.0 starts afterwards, since it cannot wait.
 template <auto Kernel, typename... Arguments>
 void launchEarly(dim3 grid, Stream stream, Arguments... arguments) {
   static const bool waits = [] {
-    // As the products beside it have it: a multiprocessor that divides its memory in another way
-    // has to be empty first.
+    // As for products: a multiprocessor must be empty before it divides its memory in another way.
     cudaFuncSetAttribute(Kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     cudaFuncAttributes loaded{};
@@ -55,7 +54,7 @@ void launchEarly(dim3 grid, Stream stream, Arguments... arguments) {
   cudaLaunchKernelEx(&config, Kernel, arguments...);
 }
 
-// Four at once, at a multiple of four.
+// Load and store four numbers at once, at a multiple of four.
 __device__ float4 load4(const float* from) { return *reinterpret_cast<const float4*>(from); }
 __device__ float4 load4(const __nv_bfloat16* from) {
   const uint2 words = *reinterpret_cast<const uint2*>(from);
@@ -72,7 +71,7 @@ __device__ void store4(const float4& value, __nv_bfloat16* to) {
   *reinterpret_cast<uint2*>(to) = words;
 }
 
-// The block's sum, in all its threads.
+// Returns the block's sum to all its threads.
 __device__ float blockSum(float value) {
   __shared__ float sums[kWarps];
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
@@ -101,8 +100,8 @@ __device__ float4 scaled(const float4& x, float scale, const float4& weight) {
           x.w * scale * weight.w};
 }
 
-// kHeld: fours of a thread that stay in registers, so that all of a row is on its way at once; what
-// is beyond them is read one by one, and again.
+// kHeld: how many fours a thread holds in registers. They are loaded at once; those beyond them are
+// loaded one by one, and a second time for the output.
 template <typename T, int kHeld>
 __global__ void addRmsNormKernel(float* x, const T* more, const float* weight, int width, float eps,
                                  T* out) {
@@ -155,7 +154,7 @@ __global__ void addRmsNormKernel(float* x, const T* more, const float* weight, i
 
 __device__ float gatedSiluOf(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
-// kFours: a thread has four, for widths that are a multiple of that.
+// kFours: a thread computes four numbers. The width must be a multiple of four.
 template <typename T, bool kFours>
 __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
   waitForKernelBefore();
@@ -173,8 +172,8 @@ __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
   }
 }
 
-// 1 / sqrt(mean(x^2) + eps) of one head, biases in, to all lanes of a warp that is within the head.
-// Two warps of a wide head both read all of it: it is in the cache, and they need not meet.
+// Returns 1 / sqrt(mean(x^2) + eps) of one head, biases added, to all lanes of a warp within the
+// head. If two warps have one head, each reads all of it from the cache, without a barrier.
 template <typename T>
 __device__ float headScale(const T* head, const float* bias, int head_dim, float eps) {
   float squares = 0;
@@ -186,7 +185,7 @@ __device__ float headScale(const T* head, const float* bias, int head_dim, float
   return 1.0f / sqrtf(squares / static_cast<float>(head_dim) + eps);
 }
 
-// A thread has a pair of channels of one head, and a warp is within a head.
+// A thread computes a pair of channels of one head, and a warp is within a head.
 template <typename T>
 __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms,
                                 const int32_t* positions, const float* cosines, const float* sines,
@@ -257,7 +256,7 @@ __device__ void copyBytes(const uint8_t* from, size_t bytes, uint8_t* to) {
   }
 }
 
-// One part of one page a block.
+// A block copies one part of one page.
 __global__ void movePagesKernel(const PagePart* parts, const int32_t* pages, uint8_t* const* host,
                                 bool to_host) {
   const PagePart part = parts[blockIdx.y];

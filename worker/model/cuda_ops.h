@@ -1,10 +1,10 @@
 #pragma once
 // The element-wise operations of a model on a GPU, as dense_ops.h has them for the CPU.
 //
-// Activations between layers are float32; matrices, and inputs and outputs of their products, are
-// of one `Number`. For all functions: pointers are device memory. Kernels are launched on `stream`;
-// nothing is waited for, allocated or copied. An error stays for cudaGetLastError(). The result of
-// a row does not depend on other rows. One thread a stream. Free of LibTorch. Private to
+// Activations between layers are float32; matrices, inputs of products and outputs except logits
+// are of one `Number`. For all functions: pointers are device memory. Kernels are launched on
+// `stream`; nothing is waited for or allocated. An error stays for cudaGetLastError(). The result
+// of a row does not depend on other rows. One thread a stream. Free of LibTorch. Private to
 // worker/model/.
 // Requires: the preceding kernel on the stream does not write norm weights, positions or angles. A
 // kernel may read these before its predecessor has ended.
@@ -31,7 +31,8 @@ void embed(Number number, const void* table, const int32_t* tokens, int rows, in
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream);
 
-// Computes out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]. Both are of `number`.
+// Computes out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]. gate_up: [rows, 2 * width],
+// out: [rows, width], of `number`.
 // Requires: both pointers are aligned to 16 bytes.
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream);
 
@@ -61,9 +62,9 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
                const int32_t* positions, const float* cosines, const float* sines, int rows,
                const Heads& heads, const SplitOutputs& out, Stream stream);
 
-// Copies each of pages[i] to host[i], or back, part by part.
-// Requires: the GPU can read all pointers, those in the arrays included; copies begin at multiples
-// of 16 bytes.
+// Copies each page pages[i] to host[i], or back, part by part.
+// Requires: the GPU can use all pointers, those in arrays, too; copies begin at multiples of 4
+// bytes.
 void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,
                int page_count, bool to_host, Stream stream);
 
@@ -72,9 +73,9 @@ void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint
 void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
                int page_count, Stream stream);
 
-// Sets tokens[r] to chooseToken(logits[r], choice, seed, sequences[r], steps[r]), or to -1 if a
-// logit is not finite. Logits stay on the GPU: logits [rows, vocabulary] of `number`, sequences,
-// steps and tokens [rows].
+// Sets tokens[r] to chooseToken(logits[r], choice, seed, sequences[r], steps[r]), except for
+// rounding (Decoder::stepAndChoose), or to -1 if a logit is not finite. logits: [rows, vocabulary]
+// of `number`; sequences, steps and tokens: [rows].
 void chooseTokens(Number number, const void* logits, int rows, int vocabulary,
                   const TokenChoice& choice, uint64_t seed, const uint32_t* sequences,
                   const uint32_t* steps, int32_t* tokens, Stream stream);

@@ -113,7 +113,7 @@ std::optional<std::string> CudaProbe::attendAgain(const kernels::MethodOptions& 
   // In steps, so that a sequence that grows does not make the workspace grow with every token.
   bounds.max_length = (bounds.max_length + 1023) / 1024 * 1024;
   if (workspace_.plan(method, kv, bounds)) {
-    // What LibTorch keeps for later prompts.
+    // Frees the memory that LibTorch keeps for later prompts, and tries again.
     c10::cuda::CUDACachingAllocator::emptyCache();
     if (auto why = workspace_.plan(method, kv, bounds)) return why;
   }
@@ -162,7 +162,7 @@ std::optional<std::string> CudaProbe::tileSums(const kernels::PagedKv& kv,
   std::vector<kernels::cuda::TileSum> read(heads * static_cast<size_t>(stride));
   const at::Tensor made = bytesOnGpu(read.size() * sizeof(read[0]));
   std::vector<at::Tensor> held;
-  // Tiles of more keys than there are: one.
+  // A tile larger than any row is the whole row.
   const auto keys = static_cast<int>(std::min<uint32_t>(tile, std::numeric_limits<int>::max()));
   if (auto why = kernels::cuda::tileSums(
           kv, onDevice(kv, in, &held), keys, stride,

@@ -1,6 +1,6 @@
 #pragma once
-// CudaProbe: calls a probe for one layer of a step on a GPU, and answers its questions (Decoder).
-// It has a workspace separate from the step's. One thread. Private to the backend.
+// CudaProbe: calls an AttentionProbe for one layer of a step on a GPU, and answers its questions
+// (Decoder). Its workspace is separate from the step's. One thread. Private to the backend.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,10 +18,10 @@ class CudaProbe {
 
   explicit CudaProbe(CudaModel* model) : model_(*model) {}
 
-  // Calls batch.probe for a layer whose attention is on the stream. Waits for that attention.
+  // Waits for the layer's attention on the stream, then calls batch.probe. An error is a sentence.
   [[nodiscard]] Refusal call(const StepBatch& batch, int64_t layer);
 
-  // As the functions of Decoder.
+  // Do what Decoder's functions of these names do.
   [[nodiscard]] Refusal attendAgain(const kernels::MethodOptions& method,
                                     const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                     const kernels::DecodeOutputs& out);

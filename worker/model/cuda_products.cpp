@@ -9,7 +9,7 @@ namespace {
 
 // Enough for the parts of a split product of kMostRows rows, 8 parts and 4096 outputs.
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Of one call; more are several, by the same algorithm.
+// Most rows of one cuBLASLt call. More rows take several calls of the same algorithm.
 constexpr int64_t kMostRows = 512;
 
 cudaDataType typeOf(cuda_ops::Number number) {
@@ -18,7 +18,7 @@ cudaDataType typeOf(cuda_ops::Number number) {
 
 size_t sizeOf(cuda_ops::Number number) { return number == cuda_ops::Number::kFloat32 ? 4 : 2; }
 
-// An object of the library, destroyed with it.
+// Owns an object of the library.
 template <typename T, cublasStatus_t (*Destroy)(T)>
 class Owned {
  public:

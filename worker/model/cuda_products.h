@@ -1,6 +1,6 @@
 #pragma once
 // CudaProducts: products of a step's rows with the weights on a GPU, by one algorithm of cuBLASLt
-// for each matrix. One thread. Private to worker/model/.
+// for each matrix shape. One thread. Private to worker/model/.
 //
 // The library picks its kernel by the number of rows, and kernels differ in the order of their
 // sums. The bits of a row must not depend on the number of other rows. So the library's first
@@ -29,7 +29,7 @@ struct ProductMatrix {
 
 class CudaProducts {
  public:
-  // Rows come in whole tiles of this size.
+  // Rows come in whole tiles of this many.
   static constexpr int64_t kRowTile = 64;
 
   // Errors of the constructor are returned by multiply().
@@ -40,8 +40,8 @@ class CudaProducts {
 
   // Computes out = in times the matrix, summed in float32. in: [rows, inner] and the matrix are of
   // `number`, out: [rows, outer] of out_number. Starts kernels on `stream`, allocates nothing on
-  // the device and waits for nothing. Returns a sentence if it fails.
-  // Requires: rows is a multiple of kRowTile.
+  // the device and waits for nothing. Returns a sentence if it fails. All calls share a workspace.
+  // Requires: rows is a multiple of kRowTile; products are in one stream at a time.
   [[nodiscard]] std::optional<std::string> multiply(cuda_ops::Number number, const void* in,
                                                     int64_t rows, const ProductMatrix& matrix,
                                                     cuda_ops::Number out_number, void* out,

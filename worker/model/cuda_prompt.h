@@ -13,11 +13,11 @@
 
 namespace allot {
 
-// Positions that are computed at once if a prompt is not read densely. The CPU has the same number,
+// Positions that are computed at once if a prompt is not read densely. The CPU's kChunk is equal,
 // since a selection covers one chunk.
 constexpr int64_t kPromptChunk = 4096;
 
-// Adds the reads of dense attention in one layer, for the positions first .. first + count - 1.
+// Adds the counts of dense attention in one layer, for the positions first .. first + count - 1.
 void addDenseReads(const ModelConfig& config, int64_t first, int64_t count,
                    kernels::PrefillStatistics* statistics);
 
@@ -28,7 +28,8 @@ class CudaPrompt {
   CudaPrompt(const CudaPrompt&) = delete;
   CudaPrompt& operator=(const CudaPrompt&) = delete;
 
-  // Starts a prompt of `positions`. `reading` and `statistics` are borrowed until finish().
+  // Starts a prompt of `positions`. `reading` and `statistics` are borrowed until finish(). kData
+  // if the workspace cannot be planned.
   Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
   // Returns the outputs of the positions from `first` on, [.., heads * head_dim], float32. Waits
   // for the stream. queries: [count, heads, head_dim], float32, at positions from `start` on;
@@ -36,7 +37,7 @@ class CudaPrompt {
   // Requires: keys and values of these positions are in the cache.
   Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
                             int64_t first, int64_t layer);
-  // Adds the reads to the statistics.
+  // Adds the reads on the device to the statistics.
   void finish();
 
  private:

@@ -6,8 +6,8 @@
 namespace allot::cuda_ops {
 namespace {
 
-// A block has a row and goes through its logits some twenty times, each thread every 1024th of
-// them; after the first time they lie in the L2 cache (160 rows of 152,064 in bfloat16: 49 MB).
+// A block has a row and reads its logits some twenty times, each thread every 1024th of them. After
+// the first time they are in the L2 cache (160 rows of 152,064 in bfloat16: 49 MB).
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSums = 3;
@@ -15,7 +15,7 @@ constexpr int kSums = 3;
 __device__ float load(const float* from) { return *from; }
 __device__ float load(const __nv_bfloat16* from) { return __bfloat162float(*from); }
 
-// Numbers in the order of the floats; -0 as 0. Never 0 itself.
+// Returns a number that is ordered as the finite floats are; -0 as 0. The number is never 0.
 __device__ uint32_t orderOf(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -28,7 +28,7 @@ struct Sums {
   uint64_t of[kSums] = {};
 };
 
-// The block's sums, in all its threads.
+// Returns the block's sums to all its threads.
 __device__ Sums blockSums(Sums mine) {
   __shared__ Sums sums[kWarps];
   for (int j = 0; j < kSums; ++j) {
@@ -61,7 +61,7 @@ __device__ uint64_t blockMax(uint64_t value) {
   return value;
 }
 
-// The tokens that are left: all above `cut`, and the first `ties` of those at it, by id.
+// The tokens that are kept: all above `cut`, and the first `ties` of those at `cut`, by id.
 struct Kept {
   uint32_t cut = 0;  // an order
   uint64_t ties = 0;
@@ -74,7 +74,8 @@ struct Row {
 
   __device__ uint32_t order(int i) const { return orderOf(load(logits + i)); }
 
-  // Of what is left, the sums of weight(order) over all tokens at or above each of the thresholds.
+  // Returns for each threshold the sum of weight(order) over the kept tokens at or above it.
+  // Thresholds ascend.
   template <typename Weight>
   __device__ Sums sumsFrom(const uint32_t (&thresholds)[kSums], const Kept& kept,
                            const Weight& weight) const {
@@ -92,8 +93,9 @@ struct Row {
     return blockSums(mine);
   }
 
-  // The fewest of the likeliest, of what is left, that have `wanted` together (1 or more, and no
-  // more than all have). Two bits of the cut at a time.
+  // Returns the fewest likeliest kept tokens whose weights sum to `wanted` or more, by two bits at
+  // a time.
+  // Requires: `wanted` is 1 or more, and at most the sum over all kept tokens.
   template <typename Weight>
   __device__ Kept likeliest(uint64_t wanted, const Kept& kept, const Weight& weight) const {
     uint32_t cut = 0;
@@ -112,8 +114,9 @@ struct Row {
     return {cut, (left + each - 1) / each};
   }
 
-  // Calls visit(id, mass) for this thread's tokens of its warp's share of the row, 32 at a time in
-  // order of ids; until it returns true. `ties` of the tokens before the share were at the cut.
+  // Calls visit(id, mass) for the tokens of the warp's share of the row, one a lane, by ascending
+  // id, until it returns true. Tokens that are not kept have mass 0. `ties`: tokens at the cut
+  // before.
   template <typename Mass, typename Visit>
   __device__ void walk(const Kept& kept, uint64_t ties, const Mass& mass,
                        const Visit& visit) const {
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
     kept = row.likeliest(nucleusMass(total, choice.top_p), kept, mass);
   }
 
-  // Sums over the warps' shares of the row: how many are at the cut, then the masses.
+  // Sums over the warps' shares of the row: first of tokens at the cut, then of masses.
   __shared__ uint64_t shares[kWarps];
   const auto share = [&](uint64_t mine) {
     for (int step = 16; step > 0; step /= 2) mine += __shfl_xor_sync(~0u, mine, step);

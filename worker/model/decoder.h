@@ -3,9 +3,10 @@
 // sparse attention of kernels/.
 //
 // Owns the weights and the pool of keys and values. One thread. All results of a sequence are
-// independent of the other sequences in a batch, to the bit. On the CPU they are the same on every
-// machine, on a GPU on every GPU of one model. CPU and GPU differ by the order of sums
-// (kernels/include/allot/kernels/cuda_decode.h) and by a float32 cache, which only a CPU may have.
+// independent of the other sequences in a batch, to the bit. They depend on cpuArithmetic(), or on
+// the kind of GPU. CPU and GPU differ by the order of sums
+// (kernels/include/allot/kernels/cuda_decode.h), by a float32 cache, which only a CPU may have, and
+// by bfloat16 weights, which only a GPU may have.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,8 +35,9 @@ using ScheduleView = std::span<const uint32_t>;
 // 0: the schedule does not fit the model.
 int64_t entriesPerLayer(size_t entries, const ModelConfig& config);
 
-// Computes the draws of a layer. budgets: [rows] if every schedule has one entry a layer, else
-// [rows, heads]. Returns true in the second case (kernels::DecodeInputs::head_budgets).
+// Computes the draws of a layer from one schedule a row. budgets: [rows] if every schedule has one
+// entry a layer, else [rows, heads]. Returns true in the second case
+// (kernels::DecodeInputs::head_budgets).
 // Requires: each schedule fits the model.
 bool layerBudgets(std::span<const ScheduleView> schedules, const ModelConfig& config, int64_t layer,
                   std::vector<uint32_t>* budgets);
@@ -50,14 +52,13 @@ struct HostRow {
   std::vector<uint8_t> keys = {}, values = {};  // if kv is a copy: its memory
 };
 
-// Computes the exact scores of one query head over the keys that its row attends to, oldest first.
-// Requires: in and kv are on the host.
+// Computes the scaled scores of one query head over the keys that its row attends to, oldest first.
+// Requires: in and kv are on the host; the head size is a multiple of 16.
 void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                  std::vector<float>* scores);
 
-// Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score.
-// scores: [n].
-// Requires: n > 0.
+// Returns the sum of exp(score - largest score) of each tile of `tile` keys. scores: [n].
+// Requires: n > 0 and tile > 0.
 std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
 // Is called for each layer and chunk of a prompt, with all queries of the chunk. The chunk's keys
@@ -76,11 +77,11 @@ struct PromptReading {
   std::vector<uint32_t> schedule = {};
   uint64_t seed = 0;
   uint32_t sequence = 0;  // names the prompt's random stream
-  // For methods that choose blocks of keys: computes everything a second time, densely.
+  // For methods that choose blocks of keys: computes attention a second time, densely.
   bool measures_kept_mass = false;
-  PromptObserver observer = nullptr;  // optional; on the CPU only
+  PromptObserver observer = nullptr;  // optional; a GPU ignores it
 
-  // Returns SALE's thresholds of a layer, [heads]. kUsage if a profile is needed and missing.
+  // Returns SALE's thresholds of a layer, [heads]. kUsage if a profile is needed and lacks them.
   Result<std::vector<float>> saleTau(int64_t layer, int64_t heads) const;
 };
 
@@ -90,11 +91,11 @@ struct PromptStatistics {
   kernels::RowStatistics rows;        // of attention query by query
   double seconds = 0;                 // of the whole prefill, without measuring_seconds
   double selection_seconds = 0;       // of choosing blocks; a part of `seconds`
-  double measuring_seconds = 0;
-  // Share of a query's exact attention that is on the keys of its blocks, if it is measured.
-  uint64_t kept_queries = 0;
-  double kept_mass = 0;  // sum
-  double least_kept_mass = 1;
+  double measuring_seconds = 0;       // of the dense attention for kept_mass
+  // The share of a query's exact attention that is on the keys of its blocks, if it is measured.
+  uint64_t kept_queries = 0;   // measured queries, each once a head and layer
+  double kept_mass = 0;        // sum of the shares
+  double least_kept_mass = 1;  // smallest share
 };
 
 // A prefilled prompt. Its pages belong to the decoder's pool; release() returns them.
@@ -106,9 +107,9 @@ struct Prompt {
   PromptStatistics statistics = {};
 };
 
-// Is called after the attention of each layer with its inputs and its output, [rows, heads,
-// head_dim]. Arguments are borrowed for the call. Everything is on the host, except the memory of
-// kv, which is on the decoder's device. Decoder answers questions about it during the call.
+// Is called after the attention of each layer with the attention's inputs and its output, [rows,
+// heads, head_dim]. Arguments are borrowed for the call. Only kv's memory is on the decoder's
+// device, all else on the host. Decoder's functions for probes may be called.
 using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
                                           const kernels::DecodeInputs& in, const float* attended)>;
 
@@ -122,7 +123,7 @@ struct StepBatch {
   std::vector<int32_t> tokens;   // inputs of the step
   std::vector<int32_t> lengths;  // positions in the cache, the input token included
   std::vector<uint32_t> sequences;
-  std::vector<uint32_t> steps;
+  std::vector<uint32_t> steps;          // of kernels::DecodeInputs
   std::vector<ScheduleView> schedules;  // draws per head, borrowed
   std::vector<int32_t> page_table;      // [rows, max_pages]
   int max_pages = 0;
@@ -131,8 +132,9 @@ struct StepBatch {
 
 class Decoder {
  public:
-  // Reads config.json and the weights of `folder`. kUsage errors name file and tensor; kUsage also
-  // if a GPU is asked for and none is usable, or if the memory is too small.
+  // Reads the configuration and the weights of a Hugging Face folder or a GGUF file. kUsage: a
+  // damaged or unsupported file (named), bfloat16 weights on the CPU, no usable GPU, too little
+  // memory. kIo: a file cannot be read.
   static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
                                                const KvPoolOptions& options,
                                                Device device = Device::kCpu,
@@ -147,21 +149,23 @@ class Decoder {
   KvPool& pool();
 
   // Reads a prompt of 1..max_positions ids, each below vocab_size; other ids are kUsage. kUsage
-  // also if the pool has too few free pages, if the activations of so long a prompt do not fit the
-  // memory, or if the device lacks the method. kData if a number is not finite or the pool lacks
-  // data that the method reads.
+  // also: the schedule does not fit the model, the pool has too few free pages, the prompt's
+  // activations do not fit the memory, a SALE profile is missing, or the GPU lacks the method.
+  // kData: a number is not finite, the pool lacks data that the method reads, or a GPU has no room
+  // for the kernels' workspace. Errors of reading.observer.
   Result<Prompt> prefill(const std::vector<int32_t>& ids, const PromptReading& reading = {});
+  // Returns the pages to the pool and clears the prompt.
   void release(Prompt* prompt);
 
   // Appends the tokens and returns logits [rows, vocab], valid until the next call. Adds to
-  // statistics, [rows].
-  // kUsage: a token outside the vocabulary, a length beyond max_positions, a schedule that does not
-  // fit the model.
-  // kData, naming layer and tensor: a number is not finite, a row does not fit its pages, or the
-  // pool lacks data that the method reads. The newest positions are then unspecified. A GPU reports
-  // this after the whole step and does not name the layer.
-  // A batch that exceeds a GPU's memory is done in parts, unless it is probed: rows are
-  // independent.
+  // statistics, [rows] or null. Does not check that logits are finite.
+  // kUsage: a token outside the vocabulary, a length outside 1..max_positions, a schedule that does
+  // not fit the model.
+  // kData, naming the layer: a query, key, value or score is not finite, a row does not fit its
+  // pages, or the pool lacks data that the method reads. The newest positions are then unspecified.
+  // A GPU reports this after the whole step and does not name the layer. It also reports kData if
+  // one row's work arrays do not fit its memory.
+  // A batch that exceeds a GPU's memory is done in parts, unless it is probed.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 
@@ -169,40 +173,39 @@ class Decoder {
   // batch's seed and sequences and these `places`, [rows]. Tokens are chosen on the device. A
   // repetition penalty is therefore not possible: the device does not know the tokens seen so far.
   // On a GPU a token's weight may be rounded otherwise, by 2^-36 of the likeliest one's. Valid
-  // until the next call. Errors: step()'s; kData if a logit is not finite.
+  // until the next call. Errors: step()'s, and kData if a logit is not finite.
   Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,
                                                  const std::vector<uint32_t>& places,
                                                  std::vector<kernels::RowStatistics>* statistics);
 
-  // ---- Only while a probe is called, for its layer and rows. All pointers of `in` and `out` are
-  // the host's, except kv's. An error is a sentence.
+  // ---- Only while a probe is called, for its layer and rows. All pointers are the host's, except
+  // kv's. An error is a sentence.
 
   // Runs kernels::decodeAttention() on the decoder's device.
   [[nodiscard]] std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
                                                        const kernels::PagedKv& kv,
                                                        const kernels::DecodeInputs& in,
                                                        const kernels::DecodeOutputs& out);
-  // Returns the sum of softmax weights of each tile of `tile` keys, relative to the largest score
-  // of the row and head: [rows * heads] lists, which begin at the oldest key that the row attends
-  // to.
+  // Sets masses[row * heads + head] to tileSums() of the head's scores.
   [[nodiscard]] std::optional<std::string> tileSums(const kernels::PagedKv& kv,
                                                     const kernels::DecodeInputs& in, uint32_t tile,
                                                     std::vector<std::vector<double>>* masses);
+  // Sets `held` to the row's keys and values: the pool's on the CPU, a copy from a GPU.
   [[nodiscard]] std::optional<std::string> rowOnHost(const kernels::PagedKv& kv,
                                                      const kernels::DecodeInputs& in, int row,
                                                      HostRow* held);
 
-  // Seconds that step() spent so far.
+  // Seconds of prefills and steps so far.
   struct Times {
     double prefill = 0;
     double projections = 0;   // norms, rotations and activations included
     double attention = 0;     // sampling included
-    double sampling = 0;      // choosing rows; only after measureSampling()
-    double gpu_steps = 0;     // whole steps on a GPU, which replace the three above
-    uint64_t gpu_graphs = 0;  // steps, or parts of them, that were one CUDA graph
+    double sampling = 0;      // choosing entries; only after measureSampling()
+    double gpu_steps = 0;     // whole steps on a GPU; the three above are then 0
+    uint64_t gpu_graphs = 0;  // number of steps, or parts of them, that were one CUDA graph
   };
   const Times& times() const;
-  // Starts to read the clock around every head's sampling, which costs about 1 %: for benchmarks.
+  // Starts to time every head's sampling on the CPU, which costs about 1 %: for benchmarks.
   void measureSampling();
 
  private:

@@ -2,7 +2,7 @@
 // DecoderBackend: the device-specific part of a decoder, with an implementation for the CPU and one
 // for a GPU. Private to worker/model/.
 //
-// Owns weights and pool. Decoder checks prompts and allocates their pages. One thread.
+// Owns weights and pool. Decoder checks its inputs and allocates pages of prompts. One thread.
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +25,7 @@ class DecoderBackend {
   virtual KvPool& pool() = 0;
 
   // Runs the prompt, writes its keys and values to `pages` of the pool, and returns the logits
-  // after its last token, [vocab]. Fills `statistics` except `seconds`.
+  // after its last token, [vocab]. Adds to `statistics`, except to `seconds`.
   virtual Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                              const std::vector<int32_t>& pages,
                                              const PromptReading& reading,
@@ -39,7 +39,7 @@ class DecoderBackend {
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) = 0;
 
-  // As Decoder's functions, while a probe is called.
+  // Do what Decoder's functions of these names do.
   virtual std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
                                                  const kernels::PagedKv& kv,
                                                  const kernels::DecodeInputs& in,
@@ -55,18 +55,19 @@ class DecoderBackend {
   bool measure_sampling = false;
 };
 
+// Sets LibTorch and OpenBLAS to one thread in the whole process. Errors: those of KvPool::create().
 Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
                                                        const KvPoolOptions& options);
-// Reads the weights of `path`; `read` gets the number of parameters and the digest, and its tensors
-// stay empty. kUsage with the text of cudaUnavailable() or cudaUnsupported(), and if the GPU's
-// memory is too small.
+// Reads the weights of `path` onto the GPU; `read` gets the tensors outside the layers. kUsage: the
+// text of cudaUnavailable() or cudaUnsupported(), an option that a GPU lacks, or too little GPU
+// memory; errors of Weights::loadByLayer().
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
                                                         const std::string& path, WeightType type,
                                                         const KvPoolOptions& options,
                                                         Weights* read);
 // Returns the error of a prefill whose activations do not fit `memory`.
 tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory);
-// Returns 0 if there is no GPU.
+// Returns the free bytes of the current GPU; 0 if there is none.
 size_t freeCudaMemory();
 
 }  // namespace allot

@@ -45,8 +45,8 @@ bool isPenalised(const GenerationOptions& options) {
   return options.choice.repetition_penalty != 1;
 }
 
-// Returns the next token in each live row, by one step of the decoder. For a row that still reads
-// its question it has no meaning.
+// Returns the next token of each live row, by one step of the decoder. The token of a row that
+// still reads its question has no meaning.
 //
 // With a penalty, tokens are chosen on the host, even for a GPU. With 32 rows of 152,064 random
 // logits (spread 2.5, temperature 0.6, topP 0.95: nearly all have a weight) that took 5.7 ms of one
@@ -104,7 +104,7 @@ class Batch {
  public:
   Batch(Decoder* decoder, const std::vector<GenerationRow>& rows, const GenerationOptions& options)
       : decoder_(*decoder), rows_(rows), options_(options), own_pages_(rows.size()) {
-    // Over all rows from the start: on a GPU the name of a step then does not depend on its rows.
+    // The maximum is over all rows, live or not: steps on a GPU then share CUDA graphs.
     for (size_t i = 0; i < rows_.size(); ++i) {
       max_pages_ = std::max(max_pages_, sharedPages(i) + ownPages(i));
     }
@@ -116,7 +116,7 @@ class Batch {
   Batch& operator=(const Batch&) = delete;
 
   bool hasRoomFor(size_t row) const { return decoder_.pool().freePages() >= ownPages(row); }
-  // Allocates the row's own pages, which copyLastPages() fills.
+  // Allocates the row's own pages. copyLastPages() then copies the prompt's partly filled page.
   // Requires: there is room for them.
   void begin(size_t row) {
     own_pages_[row] = *decoder_.pool().allocate(ownPages(row));
@@ -231,7 +231,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   };
 
   Batch batch(decoder, rows, options);
-  // Before the first answer: refuses a row that does not fit even into an empty pool.
+  // Refuses, before the first answer, a row that does not fit even if it is alone.
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool writes = !rows[i].question.empty() || mostTokens(rows[i], options) > 1;
     if (writes && !batch.hasRoomFor(i)) return noRoom(rows.size());

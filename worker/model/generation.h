@@ -1,9 +1,9 @@
 #pragma once
 // Generation: decodes many rows in one batch.
 //
-// Each row continues a prefilled prompt under its own schedule. Rows of one prompt share its pages;
-// the last, partly filled page is copied for each. A row's tokens do not depend on other rows.
-// Waiting rows therefore replace rows that have ended (continuous batching). One thread: the
+// Each row continues a prefilled prompt under its own schedule. Rows of one prompt share its full
+// pages; a last, partly filled page is copied for each row. A row's tokens do not depend on other
+// rows. Waiting rows therefore replace rows that have ended (continuous batching). One thread: the
 // decoder's.
 #include <cstdint>
 #include <functional>
@@ -19,9 +19,9 @@
 namespace allot {
 
 struct GenerationRow {
-  const Prompt* prompt = nullptr;  // prefilled densely
-  SampleSchedule schedule;         // in the form of a ScheduleView
-  uint32_t sequence = 0;           // names the row's random stream
+  const Prompt* prompt = nullptr;
+  SampleSchedule schedule;  // in the form of a ScheduleView
+  uint32_t sequence = 0;    // names the row's random stream
   // Tokens that the row reads before it writes, under its schedule; may be empty.
   std::vector<int32_t> question = {};
   int max_new_tokens = 0;  // 0: the options' number
@@ -36,8 +36,8 @@ struct GenerationOptions {
   // tokens that a row has read or written. On a GPU such steps are slower.
   TokenChoice choice = {};
   int choosing_threads = 1;            // threads that share the rows of such a step
-  std::vector<int32_t> more_eos = {};  // tokens that end an answer beside the model's own
-  std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
+  std::vector<int32_t> more_eos = {};  // tokens that end an answer, as the model's own do
+  std::function<bool(const std::string& text)> is_complete;  // ends an answer; required
 
   // Optional. before_step is called before each step with the step and, for each of its rows, the
   // index of the row that it continues; an error ends the generation. probe is called after the
@@ -45,26 +45,30 @@ struct GenerationOptions {
   std::function<Status(const StepBatch& step, const std::vector<size_t>& rows)> before_step =
       nullptr;
   AttentionProbe probe = nullptr;
-  // Optional. Called after each step with its rows and the decoder's seconds.
+  // Optional. Called after each step with its number of rows and its seconds, with choosing tokens.
   std::function<void(size_t rows, double seconds)> after_step = nullptr;
 };
 
 struct Generated {
-  std::vector<int32_t> tokens;
-  std::string text;
-  uint64_t steps = 0;  // made for this row
+  std::vector<int32_t> tokens;  // with the end token, if one ended the answer
+  std::string text;             // without that end token
+  uint64_t steps = 0;           // of the decoder, made for this row
   kernels::RowStatistics statistics;
 };
 
 // Adds `more` to `total`, field by field.
 void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
 
-// Returns the pages that a row needs to continue a prompt of `length` positions by `more`.
+// Returns how many own pages a row needs to continue a prompt of `length` positions by `more`.
 size_t pagesForRow(const KvPool& pool, size_t length, size_t more);
 
-// Decodes all rows. Without a question, the first token of a row comes from the prompt's dense
-// prefill; all other steps use the row's schedule. Rows begin in order, as soon as a step and the
-// pool have room. kUsage if the pool has too few free pages for one row; errors of Decoder::step().
+// Decodes all rows. An answer ends with an end token, with is_complete, at its number of tokens, or
+// at the model's max_positions. Without a question, the first token of a row comes from the
+// prompt's first_logits; all other steps use the row's schedule. Rows begin in order, as soon as a
+// step and the pool have room. kUsage if the pool has too few free pages for one row; errors of
+// Decoder::step() and before_step. kData if a logit is not finite, as far as
+// Decoder::stepAndChoose() tells.
+// Requires: each schedule fits the model.
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

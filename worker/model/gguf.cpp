@@ -5,19 +5,21 @@
 #include <cstring>
 
 #include "core/digest.h"
+#include "core/json_text.h"
 #include "worker/model/gguf_blocks.h"
+#include "worker/model/tensor_parts.h"
 
 namespace allot {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata, of tensors
+constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata; also of tensors
 constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of an array
 constexpr uint64_t kMostText = uint64_t{1} << 24;      // bytes of a text
 constexpr uint64_t kMostDimensions = 4;
 
-// What types of the format's metadata take.
+// The types of metadata, by the numbers of the format.
 enum MetadataType : uint32_t {
   kU8,
   kI8,
@@ -33,12 +35,6 @@ enum MetadataType : uint32_t {
   kI64,
   kDouble
 };
-
-std::string shapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "[" : ", ") + std::to_string(size);
-  return text + "]";
-}
 
 }  // namespace
 
@@ -144,32 +140,25 @@ class Gguf::Reader {
   Result<double> realOf(uint32_t type) {
     return type == kFloat ? as<double>(number<float>()) : number<double>();
   }
-  // Reads consecutive elements. Each takes at least a byte of the file, so that a count cannot
+  // Reads an array. Each element takes at least a byte of the file, so that its count cannot
   // request more memory than a few times the file.
   Result<Value> array(const std::string& key) {
     ALLOT_ASSIGN(const auto type, number<uint32_t>());
     ALLOT_ASSIGN(const uint64_t size, count("entries of an array", kMostElements));
     if (size > file_.size() - at_) return cut();
-    if (type == kString) {
-      std::vector<std::string> list;
-      for (uint64_t i = 0; i < size; ++i) {
-        ALLOT_ASSIGN(std::string entry, text());
-        list.push_back(std::move(entry));
-      }
-      return Value(std::move(list));
-    }
+    if (type == kString) return listOf<std::string>(size, [&] { return text(); });
     if (type == kFloat || type == kDouble) {
-      std::vector<double> list;
-      for (uint64_t i = 0; i < size; ++i) {
-        ALLOT_ASSIGN(const double entry, realOf(type));
-        list.push_back(entry);
-      }
-      return Value(std::move(list));
+      return listOf<double>(size, [&] { return realOf(type); });
     }
-    std::vector<int64_t> list;
+    return listOf<int64_t>(size, [&] { return integerOf(type, key); });
+  }
+
+  template <typename T, typename Read>
+  static Result<Value> listOf(uint64_t size, const Read& read) {
+    std::vector<T> list;
     for (uint64_t i = 0; i < size; ++i) {
-      ALLOT_ASSIGN(const int64_t entry, integerOf(type, key));
-      list.push_back(entry);
+      ALLOT_ASSIGN(T entry, read());
+      list.push_back(std::move(entry));
     }
     return Value(std::move(list));
   }
@@ -243,7 +232,7 @@ Status Gguf::readTensor(Reader& reader) {
   return {};
 }
 
-// Sizes and places of all tensors whose type is known; others are never handed out.
+// Checks the sizes and places of all tensors whose type is supported. tensor() refuses the others.
 Status Gguf::checkTensors() const {
   struct Span {
     uint64_t begin, end;
@@ -301,10 +290,6 @@ std::string Gguf::digest() const {
   return sha256Hex({reinterpret_cast<const char*>(file_.data()), file_.size()});
 }
 
-int64_t GgufTensor::elements() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
+int64_t GgufTensor::elements() const { return elementsOf(shape); }
 
 }  // namespace allot

@@ -2,8 +2,9 @@
 // Gguf: a memory-mapped model in one file of llama.cpp's format (GGUF 2 and 3), with metadata and
 // tensors. Some tensors are in blocks of few bits.
 //
-// The file is hostile until checked: counts, lengths, offsets, types and overlaps are verified
-// before anything is returned. Immutable after open; any thread. Private to worker/model/.
+// The file is hostile until checked: counts, lengths and types are verified before anything is
+// returned, and the offsets and overlaps of tensors of supported types. Immutable after open; any
+// thread. Private to worker/model/.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -44,11 +45,12 @@ struct GgufTensor {
 
 class Gguf {
  public:
-  // Integers of every width are int64_t (a larger uint64 is refused), floats are double.
+  // Integers, and booleans of an array, are int64_t (a larger uint64 is refused), floats double.
   using Value = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                              std::vector<double>, std::vector<std::string>>;
 
-  // Opens and checks a file. Errors (kUsage) name the file and the key or tensor.
+  // Opens and checks a file. kUsage names the file and a wrong key or tensor; kIo: it cannot be
+  // read.
   static Result<Gguf> open(const std::string& path);
 
   // Returns null if there is no such key, or its value has another type.
@@ -57,11 +59,11 @@ class Gguf {
     const auto found = metadata_.find(key);
     return found == metadata_.end() ? nullptr : std::get_if<T>(&found->second);
   }
-  // Returns a tensor. Errors: missing, another shape, or an unsupported type, which is named.
+  // Returns a tensor. kUsage: missing, another shape, or an unsupported type, which is named.
   Result<GgufTensor> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   const std::string& path() const { return path_; }
-  std::string digest() const;  // SHA-256 of the file
+  std::string digest() const;  // SHA-256 of the file, in hex
 
  private:
   struct Entry {
@@ -83,7 +85,7 @@ class Gguf {
   size_t data_begin_ = 0;
 };
 
-// Copies a tensor to float32.
+// Decodes a tensor to float32. A large tensor is shared by up to 8 threads.
 // Requires: out has room for tensor.elements() floats.
 void toFloat(const GgufTensor& tensor, float* out);
 

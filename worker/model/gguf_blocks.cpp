@@ -1,11 +1,12 @@
 #include "worker/model/gguf_blocks.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 #include <thread>
 #include <vector>
+
+#include "worker/model/tensor_parts.h"
 
 namespace allot {
 namespace {
@@ -17,24 +18,15 @@ T load(const std::byte* from) {
   return value;
 }
 
-float half(const std::byte* from) {
-  // Exact: exponents are rebiased by a product.
-  const uint32_t bits = load<uint16_t>(from);
-  const uint32_t sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
-  const float value = std::bit_cast<float>(rest) * 0x1p112f;
-  const uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000u | (bits & 0x3ff) << 13 : 0;
-  return std::bit_cast<float>(sign | (special ? special : std::bit_cast<uint32_t>(value)));
-}
+float half(const std::byte* from) { return halfToFloat(load<uint16_t>(from)); }
 
 uint8_t byteAt(const std::byte* from, size_t i) { return static_cast<uint8_t>(from[i]); }
 
 void decodeF32(const std::byte* block, float* out) { *out = load<float>(block); }
 void decodeF16(const std::byte* block, float* out) { *out = half(block); }
-void decodeBF16(const std::byte* block, float* out) {
-  *out = std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(block)) << 16);
-}
+void decodeBF16(const std::byte* block, float* out) { *out = bfloatToFloat(load<uint16_t>(block)); }
 
-// Nibbles: the low ones are the block's first half.
+// The low nibbles are the block's first half.
 void decodeQ4_0(const std::byte* block, float* out) {
   const float d = half(block);
   for (size_t i = 0; i < 16; ++i) {
@@ -53,7 +45,7 @@ void decodeQ4_1(const std::byte* block, float* out) {
   }
 }
 
-// The fifth bits of a block's 32 elements are a number of 32 bits.
+// Decodes a block whose elements' fifth bits are one number of 32 bits, `high`.
 void decodeFiveBits(const std::byte* high, const std::byte* low, float d, float least, float* out) {
   const auto bits = load<uint32_t>(high);
   for (size_t i = 0; i < 16; ++i) {
@@ -79,7 +71,7 @@ void decodeQ8_0(const std::byte* block, float* out) {
   for (size_t i = 0; i < 32; ++i) out[i] = d * static_cast<float>(load<int8_t>(block + 2 + i));
 }
 
-// Scale and minimum of one of 8 sub-blocks, of 6 bits each in 12 bytes.
+// The scale and the minimum of one of 8 sub-blocks, of 6 bits each in 12 bytes.
 struct SubBlock {
   float scale;
   float minimum;
@@ -110,7 +102,7 @@ void decodeQ4_K(const std::byte* block, float* out) {
   }
 }
 
-// The same, and a fifth bit of each element: bit `sub` of 32 bytes in front of the nibbles.
+// As Q4_K, with a fifth bit of each element: bit `sub` of 32 bytes in front of the nibbles.
 void decodeQ5_K(const std::byte* block, float* out) {
   const float d = half(block), least = half(block + 2);
   for (size_t sub = 0; sub < 8; ++sub) {
@@ -124,7 +116,7 @@ void decodeQ5_K(const std::byte* block, float* out) {
   }
 }
 
-// Two bits of element i of 256, which stand in 64 bytes: 128 elements in 32 of them, 32 at a time.
+// Returns the two bits of element i. 32 bytes hold 128 elements: each pair of bits 32 in a row.
 int twoBitsOf(const std::byte* codes, size_t i) {
   return byteAt(codes, i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3;
 }
@@ -139,8 +131,8 @@ void decodeQ2_K(const std::byte* block, float* out) {
   }
 }
 
-// 16 sub-blocks of 16. A third bit of each element is a bit of the first 32 bytes; where it is not
-// set, 4 is taken off. Scales have 6 bits in 12 bytes: four low ones in the first eight, two high
+// 16 sub-blocks of 16. A third bit of each element is a bit of the first 32 bytes; if it is not
+// set, 4 is subtracted. Scales have 6 bits in 12 bytes: four low ones in the first eight, two high
 // ones in the last four.
 void decodeQ3_K(const std::byte* block, float* out) {
   const float d = half(block + 108);
@@ -167,7 +159,7 @@ void decodeQ6_K(const std::byte* block, float* out) {
   }
 }
 
-// A thread is worth its start for some milliseconds of work, and more than a few wait for memory.
+// A thread gets some milliseconds of work, to be worth its start. Many would only wait for memory.
 constexpr int64_t kElementsOfAThread = int64_t{1} << 20;
 constexpr int64_t kThreads = 8;
 

@@ -1,5 +1,5 @@
 #pragma once
-// The supported tensor types of GGUF files: the layout of a block in the file, and its decoding.
+// The supported tensor types of GGUF files: the layout of a block in the file and its decoding.
 // Constants and pure functions, any thread. Private to worker/model/.
 //
 // Layouts: ggml's block_q*, as published with llama.cpp (ggml-common.h).

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "core/json_text.h"
 #include "core/spec/model_catalogue.h"
 
 namespace allot {
@@ -24,7 +25,7 @@ std::string supportedText() {
   return text;
 }
 
-// Numbers below the architecture's prefix.
+// Reads keys that begin with a prefix. A key without a `fallback` is required.
 class Keys {
  public:
   Keys(const Gguf& gguf, std::string prefix) : gguf_(gguf), prefix_(std::move(prefix)) {}
@@ -74,8 +75,8 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
 
 // ---- Tokenizer.
 
-// The longest piece in bytes whose merges are made; every cut of it is looked up. SentencePiece's
-// own limit is 16 characters; the only longer ones known are runs of about 30 blanks.
+// The longest token, in bytes, of a SentencePiece vocabulary: every cut of a token is looked up.
+// SentencePiece's own limit is 16 characters; only runs of about 30 blanks are known to be longer.
 constexpr size_t kLongestPiece = 256;
 constexpr const char* kMark = "\u2581";
 constexpr const char* kLlama3Words =
@@ -111,8 +112,8 @@ json split(const char* pattern) {
           {"invert", false}};
 }
 
-// The pre-tokenizer of tokenizer.ggml.pre. composes: NFC comes before it, which llama.cpp leaves
-// out.
+// Returns the pre-tokenizer that tokenizer.ggml.pre names. Sets composes if NFC comes before it,
+// which llama.cpp leaves out.
 Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre = name ? *name : "(missing)";
@@ -132,8 +133,8 @@ Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes)
       " is not supported; supported: llama-bpe, qwen2, deepseek-r1-qwen, gpt-2, smollm");
 }
 
-// Turns SentencePiece's scores into merges: every pair of tokens that forms a token, in the order
-// of the token's score, the highest first.
+// Turns SentencePiece's scores into merges: every pair of normal tokens that forms a normal token,
+// the highest score of the token formed first.
 Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_view, int64_t>& vocab,
                       const std::vector<std::string>& tokens, const std::vector<double>& scores) {
   std::vector<std::tuple<double, int64_t, int64_t>> merges;
@@ -163,7 +164,7 @@ json addedToken(const std::string& content, size_t id, bool special) {
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
-// Returns the token in front of a text, in tokenizer.json's form; null: none. If the file does not
+// Returns a post_processor that puts a token in front of a text; null: none. If the file does not
 // say, llama.cpp's default applies.
 Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
   const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
@@ -186,7 +187,6 @@ Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
 
 // ---- Tensors.
 
-// llama.cpp's name of a tensor.
 std::string ggufName(const std::string& name) {
   static const std::vector<std::pair<std::string, std::string>> kNames = {
       {"model.embed_tokens.", "token_embd."},
@@ -211,7 +211,7 @@ std::string ggufName(const std::string& name) {
   return out;
 }
 
-// Returns the divisors of positions' frequencies, [head_dim / 2]; empty if the file has none.
+// Returns the divisors of the rotary frequencies, [head_dim / 2]; empty if the file has none.
 Result<std::vector<float>> ropeFactors(const Gguf& gguf, const ModelConfig& config) {
   std::vector<float> factors;
   if (!gguf.contains("rope_freqs.weight")) return factors;
@@ -354,7 +354,7 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
   toFloat(tensor, numbers);
   // RoPE rotates pairs of neighbouring channels in llama.cpp, and pairs half a head apart in
   // Hugging Face's models. Converters therefore interleave the two halves of each head's query and
-  // key rows, except for Qwen's models. This undoes it.
+  // key rows, except for Qwen's models. The loop restores Hugging Face's order.
   const bool is_query = name.ends_with("q_proj.weight"), is_key = name.ends_with("k_proj.weight");
   if (config.architecture != "LlamaForCausalLM" || (!is_query && !is_key)) return {};
   const int64_t width = shape[1], half = config.head_dim / 2;

@@ -72,4 +72,9 @@ std::string described(const nlohmann::json& value) {
   return value.dump();
 }
 
+std::string describedType(const nlohmann::json& object) {
+  const nlohmann::json* type = member(object, "type");
+  return type == nullptr ? "(missing)" : described(*type);
+}
+
 }  // namespace allot

@@ -5,7 +5,8 @@
 // A page holds page_size positions of every layer and KV head, with shadows and bounds of the keys
 // if these were asked for (defined in allot/kernels/paged_kv.h). The address space is reserved at
 // once and becomes memory as pages are first written, so that a generous limit costs nothing. The
-// steps are 2 MiB if the system has such pages. On a GPU all memory is allocated at the start.
+// system adds memory in steps of 2 MiB, if it has such pages. A GPU allocates all memory at the
+// start.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,13 +24,13 @@ namespace allot {
 
 // HostPages: host memory for copies of a KvPool's pages, allocated on demand. Owned by PromptCache.
 //
-// A copy engine needs pinned memory, and pinning takes 0.25 s a gigabyte. Slabs are therefore kept
-// once they are allocated. One thread.
+// Copies from a GPU need pinned memory, which is slow to allocate. Slabs are therefore kept once
+// they are allocated. One thread.
 class HostPages {
  public:
   using Reserve = std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)>;
 
-  // Allocates at most limit_bytes, in slabs of whole pages from `reserve`. No more once it refuses.
+  // Allocates at most limit_bytes, in slabs of whole pages, until `reserve` refuses one.
   HostPages(size_t limit_bytes, size_t page_bytes, Reserve reserve);
 
   // Returns the number of free pages, those of slabs not yet allocated included.
@@ -70,7 +71,7 @@ struct KvPoolOptions {
 
 // The memory of the decoder's device, which holds a pool's arrays.
 struct KvPlace {
-  // Returns zeroed memory, which is freed with the last reference. kIo.
+  // Returns zeroed memory, which is freed with the last reference. kIo; on a GPU kUsage.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
   // Copies page from[i] to to[i].
   std::function<void(const std::vector<PagePart>& parts, const std::vector<int32_t>& from,
@@ -89,8 +90,8 @@ struct KvPlace {
 
 class KvPool {
  public:
-  // Creates a pool. kUsage: the bytes do not hold one page, the shadows do not exist, or they do
-  // not fit the page size or head size.
+  // Creates a pool. kUsage: the bytes do not hold one page, an option is out of range, or shadows
+  // or bounds do not fit the page size or head size. Errors of KvPlace::reserve.
   static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options,
                                KvPlace place = KvPlace::host());
 
@@ -119,7 +120,7 @@ class KvPool {
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // Returns the bytes of all layers, with shadows, mean keys and bounds.
+  // Returns the bytes of a page in all layers, with all data beside keys and values.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;

@@ -1,6 +1,6 @@
 #pragma once
-// MappedFile: a read-only memory-mapped file. The mapping lives as long as the object, and does not
-// move with it. Immutable; any thread. Private to worker/model/.
+// MappedFile: a read-only memory-mapped file. The mapping lives as long as the object. A move of
+// the object keeps its address. Immutable; any thread. Private to worker/model/.
 // Requires: the file is not truncated while it is mapped (the system ends the process with SIGBUS).
 #include <cstddef>
 #include <string>
@@ -11,7 +11,7 @@ namespace allot {
 
 class MappedFile {
  public:
-  // Maps a file. kUsage if it is missing or no plain file, kIo if the system refuses.
+  // Maps a file. kUsage if it is missing or no plain file, kIo for other errors of the system.
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;

@@ -23,22 +23,14 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out;
 }
 
-// A Replace of exactly one text by another.
+// Returns true if a normalizer or decoder step replaces the text `from` by `to`.
 bool isReplace(const nlohmann::json& step, std::string_view from, std::string_view to) {
-  const nlohmann::json* type = member(step, "type");
   const nlohmann::json* pattern = member(step, "pattern");
-  const nlohmann::json* string = pattern == nullptr ? nullptr : member(*pattern, "String");
-  const nlohmann::json* content = member(step, "content");
-  return type != nullptr && *type == "Replace" && string != nullptr && *string == from &&
-         content != nullptr && *content == to;
+  return memberIs(step, "type", "Replace") && pattern != nullptr &&
+         memberIs(*pattern, "String", from) && memberIs(step, "content", to);
 }
 
-std::string typeOf(const nlohmann::json& step) {
-  const nlohmann::json* type = member(step, "type");
-  return type == nullptr ? "(missing)" : described(*type);
-}
-
-// A Sequence's steps in `list`, or the value alone.
+// Returns the steps of a Sequence, its member `list`, or the value alone.
 std::vector<nlohmann::json> stepsOf(const nlohmann::json& value, const char* list) {
   const nlohmann::json* steps = member(value, list);
   if (steps == nullptr || !steps->is_array()) return {value};
@@ -74,15 +66,12 @@ Result<Metaspace> Metaspace::parse(const nlohmann::json& root, const std::string
 
 Status Metaspace::readNormalizer(const nlohmann::json& value, const std::string& where) {
   for (const nlohmann::json& step : stepsOf(value, "normalizers")) {
-    const nlohmann::json* type = member(step, "type");
-    const nlohmann::json* prepend = member(step, "prepend");
-    if (type != nullptr && *type == "Prepend" && prepend != nullptr && *prepend == kMark &&
-        !replaces_) {
+    if (memberIs(step, "type", "Prepend") && memberIs(step, "prepend", kMark) && !replaces_) {
       prepend_ = Prepend::kAlways;
     } else if (isReplace(step, " ", kMark)) {
       replaces_ = true;
     } else {
-      return badInput(where + " type " + typeOf(step) +
+      return badInput(where + " type " + describedType(step) +
                       " is not supported; supported: Prepend and Replace of spaces by U+2581");
     }
   }
@@ -90,16 +79,15 @@ Status Metaspace::readNormalizer(const nlohmann::json& value, const std::string&
 }
 
 Status Metaspace::readPreTokenizer(const nlohmann::json& value, const std::string& where) {
-  const nlohmann::json* type = member(value, "type");
-  const nlohmann::json* mark = member(value, "replacement");
-  if (type == nullptr || *type != "Metaspace" || mark == nullptr || *mark != kMark || replaces_) {
-    return badInput(where + " type " + typeOf(value) +
+  if (!memberIs(value, "type", "Metaspace") || !memberIs(value, "replacement", kMark) ||
+      replaces_) {
+    return badInput(where + " type " + describedType(value) +
                     " is not supported here; supported: none, or Metaspace with replacement "
                     "U+2581 and no normalizer");
   }
   replaces_ = true;
   ALLOT_ASSIGN(splits_, boolMember(value, "split", true, where));
-  // Older files have add_prefix_space in the scheme's place.
+  // Older files have add_prefix_space instead of prepend_scheme.
   ALLOT_ASSIGN(const bool prefix, boolMember(value, "add_prefix_space", true, where));
   const nlohmann::json* scheme = member(value, "prepend_scheme");
   if (scheme == nullptr) {
@@ -119,17 +107,12 @@ Status Metaspace::readPreTokenizer(const nlohmann::json& value, const std::strin
 
 Status Metaspace::readDecoder(const nlohmann::json& value, const std::string& where) {
   for (const nlohmann::json& step : stepsOf(value, "decoders")) {
-    const nlohmann::json* type = member(step, "type");
-    const bool plain = type != nullptr && (*type == "ByteFallback" || *type == "Fuse");
+    const bool plain = memberIs(step, "type", "ByteFallback") || memberIs(step, "type", "Fuse");
     if (plain || isReplace(step, kMark, " ")) continue;
-    const nlohmann::json* content = member(step, "content");
-    const nlohmann::json* start = member(step, "start");
-    const nlohmann::json* stop = member(step, "stop");
-    const bool strip = type != nullptr && *type == "Strip" && content != nullptr &&
-                       *content == " " && start != nullptr && *start == 1 && stop != nullptr &&
-                       *stop == 0;
+    const bool strip = memberIs(step, "type", "Strip") && memberIs(step, "content", " ") &&
+                       memberIs(step, "start", 1) && memberIs(step, "stop", 0);
     if (!strip) {
-      return badInput(where + " type " + typeOf(step) +
+      return badInput(where + " type " + describedType(step) +
                       " is not supported here; supported: Replace of U+2581 by a space, "
                       "ByteFallback, Fuse, Strip of one space at the start");
     }

@@ -1,7 +1,7 @@
 #pragma once
 // Metaspace: the treatment of spaces in tokenizers from SentencePiece models (Llama-2, Mistral).
-// Each space is written U+2581, and text gets one in front. tokenizer.json declares it in a
-// normalizer (Prepend, Replace) or in a pre_tokenizer Metaspace; a decoder undoes it.
+// Each space is written U+2581, and most models put one in front of a text. tokenizer.json declares
+// both in a normalizer (Prepend, Replace) or in a pre_tokenizer Metaspace; a decoder undoes them.
 //
 // Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
 #include <functional>
@@ -20,17 +20,19 @@ class Metaspace {
   // Reads the root of tokenizer.json. `file` names it in errors (kUsage).
   static Result<Metaspace> parse(const nlohmann::json& root, const std::string& file);
 
-  // Calls `take` with each piece of `text` that BPE works on. first: the piece begins the whole
-  // text and does not follow an added token.
+  // Calls `take` with each piece of `text`, a text between added tokens, that BPE works on. first:
+  // no token precedes `text`.
   void split(std::string_view text, bool first, const Take& take) const;
 
-  // Returns the bytes of a vocabulary token, with spaces for U+2581 and the byte of "<0x0A>".
+  // Returns the bytes of a vocabulary token: the byte that a name like "<0x0A>" stands for, else
+  // the token with spaces for U+2581.
   static std::string bytesOf(std::string_view token);
-  // Removes from a whole decoded text the space that was put in front.
+  // Removes a space at the start of a whole decoded text, if the decoder has such a step.
   std::string decoded(std::string text) const;
 
  private:
-  // When a space is put in front of a text between added tokens.
+  // The texts that get U+2581 in front: none, all, those that do not begin with it, or only a
+  // first one that does not.
   enum class Prepend { kNever, kAlways, kWhereNone, kFirstWhereNone };
 
   Status readNormalizer(const nlohmann::json& value, const std::string& where);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/spec/model_catalogue.h"
+#include "core/words.h"
 #include "worker/model/gguf_model.h"
 #include "worker/model/json_file.h"
 
@@ -17,16 +18,10 @@ constexpr const char* kQwen3 = "Qwen3ForCausalLM";
 constexpr int64_t kQwen3HeadDim = 128;  // if config.json does not say
 constexpr const char* kMistral = "MistralForCausalLM";
 
-std::string supportedText() {
-  std::string text;
-  for (const std::string& name : architectureNames()) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr size_t kMostEosTokens = 64;
 
-// Numbers of the file by key, each checked for its range.
+// Reads members of the file by key, and checks the ranges of numbers.
 class Reader {
  public:
   explicit Reader(const nlohmann::json& root) : root_(root) {}
@@ -50,7 +45,7 @@ class Reader {
     return {};
   }
 
-  // Finite and lowest <= value <= highest; the bounds are given as text for the message.
+  // Reads a number of lowest..highest. `range` is the text of these bounds.
   Status real(const nlohmann::json* value, const char* key, double lowest, double highest,
               const char* range, float& out) const {
     if (value == nullptr) return missing(key);
@@ -83,13 +78,13 @@ Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
   if (names == nullptr) return Reader::missing("architectures");
   if (!names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
     return badInput("config.json: architectures must be a list of one name; supported: " +
-                    supportedText());
+                    joined(architectureNames()));
   }
   const std::vector<std::string> known = architectureNames();
   const auto found = std::find(known.begin(), known.end(), (*names)[0].get<std::string>());
   if (found == known.end()) {
     return badInput("config.json: architecture " + described((*names)[0]) +
-                    " is not supported; supported: " + supportedText());
+                    " is not supported; supported: " + joined(architectureNames()));
   }
   config.architecture = *found;
   config.qkv_bias = config.architecture == kQwen2;
@@ -129,7 +124,7 @@ Status readSizes(const nlohmann::json& root, ModelConfig& config) {
   return reader.integer("max_position_embeddings", 1, 1 << 26, config.max_positions);
 }
 
-// What kind of positions `rope` asks for: the member's name has changed over the years.
+// Reads the scaling of rotary positions from `rope`. Older files have `type` for `rope_type`.
 Status readScaling(const nlohmann::json& rope, const char* where, ModelConfig& config) {
   const nlohmann::json* type = member(rope, "rope_type");
   if (type == nullptr) type = member(rope, "type");
@@ -151,8 +146,8 @@ Status readScaling(const nlohmann::json& rope, const char* where, ModelConfig& c
   return reader.integer("original_max_position_embeddings", 1, 1 << 26, scaling.original_positions);
 }
 
-// rope_theta and its variants. Newer files keep all in an object rope_parameters, older ones the
-// scaling in rope_scaling.
+// Reads rope_theta and the scaling. Newer files have both in an object rope_parameters, older ones
+// the scaling in rope_scaling.
 Status readRope(const nlohmann::json& root, ModelConfig& config) {
   const Reader reader(root);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -177,7 +172,8 @@ Status readRope(const nlohmann::json& root, ModelConfig& config) {
   return reader.real(theta, "rope_theta", 1, 1e12, "1..1e12", config.rope_theta);
 }
 
-// Mistral's is on when it is there; Qwen's has a switch, and layers with and without.
+// Reads sliding_window. Mistral's applies if it is there. Qwen's has a switch, which must be off:
+// it would apply to some layers only.
 Status readWindow(const nlohmann::json& root, ModelConfig& config) {
   if (config.architecture == kQwen2 || config.architecture == kQwen3) {
     ALLOT_ASSIGN(const bool set, boolMember(root, "use_sliding_window", false, "config.json"));

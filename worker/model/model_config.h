@@ -1,6 +1,6 @@
 #pragma once
-// ModelConfig: the fields of a Hugging Face config.json that the decoder needs, checked. A value;
-// any thread.
+// ModelConfig: what the decoder needs of a config.json or a GGUF file, checked. A value; any
+// thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,22 +16,22 @@ struct RopeScaling {
   float low_frequency = 1;   // waves longer than original_positions / low_frequency are long
   float high_frequency = 4;  // waves shorter than original_positions / high_frequency are short
   int64_t original_positions = 0;
-  std::vector<float>
-      factors;  // [head_dim / 2], as a GGUF file has them; empty: by the fields above
+  // [head_dim / 2] divisors of the frequencies, of a GGUF file; empty: the fields above apply.
+  std::vector<float> factors;
 };
 
 // Hidden sizes are multiples of this number of channels, which the kernels process at a time.
 inline constexpr int64_t kWidthUnit = 16;
 
 struct ModelConfig {
-  std::string architecture;  // of core/spec/model_catalogue.h
+  std::string architecture;  // a name of core/spec/model_catalogue.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
-  int64_t head_dim = 0;  // may differ from hidden_size / heads
+  int64_t head_dim = 0;  // 64 or 128; may differ from hidden_size / heads
   float rms_norm_eps = 1e-5f;
   float rope_theta = 10000.0f;
   RopeScaling rope_scaling;
@@ -42,8 +42,8 @@ struct ModelConfig {
   bool tied_embeddings = false;
   std::vector<int32_t> eos_tokens;
 
-  // Reads `path`/config.json or a GGUF file. Errors (kUsage) name the file, the key and the remedy.
-  // An unsupported architecture is refused by name, with the list of supported ones.
+  // Reads `path`/config.json or a GGUF file. kUsage names file and key; kIo: it cannot be read. An
+  // unsupported architecture is refused by name, with the list of supported ones.
   static Result<ModelConfig> load(const std::string& path);
 };
 

@@ -52,7 +52,7 @@ void reorder(std::vector<utf8proc_int32_t>& characters) {
   }
 }
 
-// Of UTF-8.
+// Appends the NFC of valid UTF-8.
 void appendNfc(std::string_view text, std::string& out) {
   if (!mayChangeInNfc(text)) {
     out += text;
@@ -110,7 +110,7 @@ bool isCased(utf8proc_int32_t character) {
 }
 
 // Returns true for characters that do not end a word in the rule of the final sigma: marks,
-// modifiers, an apostrophe.
+// modifiers, and punctuation within words.
 bool isIgnored(utf8proc_int32_t character) {
   switch (utf8proc_category(character)) {
     case UTF8PROC_CATEGORY_MN:
@@ -125,7 +125,8 @@ bool isIgnored(utf8proc_int32_t character) {
   }
 }
 
-// Of a sigma at `at`: behind a letter, and none follows.
+// Returns true if the sigma at `at` follows a cased letter and none follows it. Ignored characters
+// between them do not count.
 bool isFinal(const std::vector<utf8proc_int32_t>& text, size_t at) {
   size_t before = at, after = at + 1;
   while (before > 0 && isIgnored(text[before - 1])) --before;

@@ -16,7 +16,7 @@ namespace allot {
 // Returns true if this build has the tables (libutf8proc). Without them nfc() must not be called.
 bool nfcAvailable();
 
-// Returns false if NFC certainly keeps the text: all characters are below U+0300.
+// Returns false if all characters are below U+0300: NFC keeps such a text.
 bool mayChangeInNfc(std::string_view text);
 
 // Returns the text in NFC. Bytes that are not UTF-8 are kept, and nothing composes across them.
@@ -37,8 +37,9 @@ std::optional<uint32_t> upperCase(uint32_t character);
 // nothing if it is not assigned yet, or beyond ASCII in a build without the tables.
 std::optional<bool> isPrintable(uint32_t character);
 
-// Returns true if a code point beyond ASCII is a letter or a number for Python's str.isalnum(). A
-// build without the tables returns true for all.
+// Returns true if a code point is a letter or a number for Python's str.isalnum(). A build without
+// the tables returns true for all.
+// Requires: the code point is beyond ASCII.
 bool isLetterOrNumber(uint32_t character);
 
 }  // namespace allot

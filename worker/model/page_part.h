@@ -1,6 +1,5 @@
 #pragma once
-// PagePart: one of the arrays that hold the pages of a KvPool, for code that copies whole pages. A
-// value; any thread.
+// PagePart: one array of one layer of a KvPool, for copies of whole pages. A value; any thread.
 #include <cstddef>
 #include <cstdint>
 

@@ -26,7 +26,7 @@ Result<bool> requiredBool(const nlohmann::json& value, const char* key, const st
 
 // Returns the first of the constructs below, which Oniguruma, the pattern's intended engine, and
 // PCRE2 read differently; "" if the pattern has none of them. GPT-2, Llama-3, Qwen2, DeepSeek and
-// GPT-4o use none. Accepted, they would give other ids than the model was trained with.
+// GPT-4o use none. With them, ids would not be those of the model's training.
 std::string_view unlikeOniguruma(std::string_view pattern) {
   // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (PCRE2:
   // all but \n).
@@ -63,7 +63,7 @@ struct PreTokenizer::Pattern {
   pcre2_code* code;
 };
 
-// What one call of split needs to match with; PCRE2 allows one thread at a time in it.
+// The memory that one call of split() matches with. PCRE2 allows one thread at a time in it.
 struct PreTokenizer::Scratch {
   // JIT code runs on the thread's stack within 32 KiB by default, too little for a long run of
   // white space under a pattern that backtracks.
@@ -216,8 +216,8 @@ Result<std::shared_ptr<const PreTokenizer::Pattern>> PreTokenizer::compile(
 
 std::vector<PreTokenizer::Span> PreTokenizer::findSpans(const Pattern& pattern,
                                                         std::string_view text, Scratch& scratch) {
-  // U+180E is white space only for PCRE2, since Unicode 6.3. U+200B has its present category, and
-  // as many bytes.
+  // PCRE2 takes U+180E for white space, which it is not since Unicode 6.3. It is replaced by
+  // U+200B, which has its category and as many bytes.
   std::string changed;
   constexpr std::string_view kVowelSeparator = "\xe1\xa0\x8e";
   if (text.find(kVowelSeparator) != std::string_view::npos) {

@@ -24,8 +24,8 @@ class PreTokenizer {
   // Reads the "pre_tokenizer" member of tokenizer.json. `file` names it in errors (kUsage).
   static Result<PreTokenizer> parse(const nlohmann::json& value, const std::string& file);
 
-  // Calls `take` with each piece in order. Each run of bytes that are not UTF-8 is one piece. If a
-  // pattern exceeds PCRE2's match limit, the rest of its text stays whole.
+  // Calls `take` with each piece in order. Each run of bytes that are not UTF-8 is one piece. If
+  // PCRE2 fails, as at its match limit, the rest of the text stays whole.
   void split(std::string_view text, const Take& take) const;
 
  private:
@@ -33,7 +33,7 @@ class PreTokenizer {
   // A compiled pattern; copies share it.
   struct Pattern;
   struct Scratch;
-  // The common form of all pre-tokenizers: an optional space in front, then an optional split.
+  // A Split, Digits or ByteLevel: an optional space in front, then an optional split.
   struct Step {
     std::shared_ptr<const Pattern> pattern;  // null: no split
     Behavior behavior = Behavior::kIsolated;

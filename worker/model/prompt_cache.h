@@ -1,9 +1,8 @@
 #pragma once
-// PromptCache: keeps prefilled prompts, and evicts the ones that are needed latest.
+// PromptCache: keeps prefilled prompts, and evicts those whose next use is latest.
 //
 // It has two tiers: the decoder's pool, in which a prompt must be to be continued, and copies in
 // host memory. Loading a copy takes a fraction of a prefill. Borrows the decoder. One thread.
-// thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,11 +25,12 @@ class PromptCache {
   // host_bytes: limit of host memory for copies, allocated on demand; 0: no copies are made.
   explicit PromptCache(Decoder* decoder, size_t host_bytes = 0);
 
-  // Returns the prompts of `keys`, all valid until the next call. For each entry i, spare_pages(i)
-  // pages stay free. ids(i) returns the tokens of a prompt that is not cached, as a
+  // Returns the prompts of `keys`, all valid until the next call. The sum of spare_pages(i) over
+  // all i is left free in the pool. ids(i) returns the tokens of a prompt that is not cached, as a
   // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] says how a prompt is
-  // read, and must follow from its key. Other prompts are evicted by next_use, then the least
-  // recently used first. kUsage if even that is not enough.
+  // read, and must follow from its key. Other prompts are evicted, the latest next use first, and
+  // of equal ones the least recently used. kUsage if even that is not enough; errors of
+  // Decoder::prefill().
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<std::string>& keys,
                                          const std::vector<PromptReading>& readings, const Ids& ids,
@@ -80,11 +80,13 @@ class PromptCache {
   // Evicts other prompts from the pool until `pages` are free.
   Status makeRoom(size_t pages);
   void leavePool(Entries::iterator entry);
-  // Returns true if the entry has a copy now. Copies that are needed later than it are dropped.
+  // Returns true if the entry has a copy now. Makes room by dropping copies of prompts that are
+  // also in the pool, then those with a later or equal next use.
   bool copyToHost(Entries::iterator entry);
   void dropCopy(Entry* entry);
   uint64_t nextUse(const std::string& key) const;
-  // Returns the entry with the latest next use among those that `among` accepts.
+  // Returns the entry with the latest next use, of equal ones the least recently used, among those
+  // that `among` accepts; end() if it accepts none.
   template <typename Among>
   Entries::iterator latest(const Among& among);
 

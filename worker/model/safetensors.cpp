@@ -10,8 +10,10 @@
 #include <set>
 #include <string_view>
 
+#include "core/digest.h"
 #include "worker/model/json_file.h"
 #include "worker/model/mapped_file.h"
+#include "worker/model/tensor_parts.h"
 
 namespace allot {
 namespace {
@@ -44,15 +46,6 @@ struct Entry {
 };
 using Entries = std::map<std::string, Entry>;
 
-std::string shapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
 Status readShape(const nlohmann::json& value, const std::string& where, Entry& entry,
                  int64_t& elements) {
   const nlohmann::json* shape = member(value, "shape");
@@ -74,7 +67,7 @@ Status readShape(const nlohmann::json& value, const std::string& where, Entry& e
   return {};
 }
 
-// One tensor of a header; data begins where data_offsets count from and has data_bytes bytes.
+// Reads one tensor of a header. data: data_bytes bytes, from which data_offsets count.
 Result<Entry> readEntry(const nlohmann::json& value, const std::string& where,
                         const std::byte* data, uint64_t data_bytes) {
   Entry entry;
@@ -134,7 +127,7 @@ Status refuseOverlaps(const Entries& entries, const std::string& path) {
   return {};
 }
 
-// The tensors of one file, every entry checked.
+// Reads and checks the tensors of one file.
 Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
   if (file.size() < 8) {
     return badInput(path + " has " + std::to_string(file.size()) +
@@ -166,7 +159,7 @@ Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
   return entries;
 }
 
-// Tensor name -> shard, from the index; a shard is a plain name, so that it stays in the folder.
+// Returns the shard of each tensor, from the index: a plain file name, so that it is in the folder.
 Result<std::map<std::string, std::string>> readIndex(const std::string& path) {
   ALLOT_ASSIGN(const nlohmann::json index, readJsonFile(path, kMaxHeaderBytes));
   const nlohmann::json* weights = member(index, "weight_map");
@@ -184,31 +177,6 @@ Result<std::map<std::string, std::string>> readIndex(const std::string& path) {
     shard_of.emplace(name, *shard);
   }
   return shard_of;
-}
-
-float halfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = half >> 10 & 0x1fu;
-  const uint32_t fraction = half & 0x3ffu;
-  uint32_t bits = 0;
-  if (exponent == 0x1f) {  // infinity, not a number
-    bits = sign | 0x7f800000u | fraction << 13;
-  } else if (exponent != 0) {
-    bits = sign | (exponent + 112) << 23 | fraction << 13;
-  } else {  // zero and subnormals: fraction * 2^-24, exact in float
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-float bfloatToFloat(uint16_t upper) {
-  const uint32_t bits = static_cast<uint32_t>(upper) << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
 }
 
 }  // namespace
@@ -289,11 +257,8 @@ Result<TensorView> Safetensors::tensor(const std::string& name,
   return TensorView{name, *entry.type, entry.shape, entry.data, entry.bytes};
 }
 
-bool Safetensors::contains(const std::string& name) const { return impl_->entries.contains(name); }
-
 std::vector<std::string> Safetensors::names() const {
   std::vector<std::string> result;
-  result.reserve(impl_->entries.size());
   for (const auto& item : impl_->entries) result.push_back(item.first);
   return result;
 }
@@ -309,20 +274,10 @@ std::string Safetensors::digest() const {
   }
   good = good && EVP_DigestFinal_ex(context.get(), sum, &length) == 1;
   if (!good) return {};  // only without memory
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned i = 0; i < length; ++i) {
-    hex.push_back(kHex[sum[i] >> 4]);
-    hex.push_back(kHex[sum[i] & 15]);
-  }
-  return hex;
+  return hexDigits({reinterpret_cast<const char*>(sum), length});
 }
 
-int64_t TensorView::elements() const {
-  int64_t product = 1;
-  for (const int64_t extent : shape) product *= extent;
-  return product;
-}
+int64_t TensorView::elements() const { return elementsOf(shape); }
 
 void toFloat(const TensorView& view, float* out) {
   if (view.bytes == 0) return;

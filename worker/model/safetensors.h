@@ -29,18 +29,17 @@ struct TensorView {
 class Safetensors {
  public:
   // Opens `folder`/model.safetensors, or the shards that `folder`/model.safetensors.index.json
-  // names. Errors (kUsage) name the file and the tensor.
+  // names. kUsage names the file and a wrong tensor; kIo: a file cannot be read.
   static Result<Safetensors> open(const std::string& folder);
 
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;
   ~Safetensors();
 
-  // Returns a tensor. Errors: missing, or of another shape (the message has both shapes).
+  // Returns a tensor. kUsage: missing, of another shape (both are named), or of no TensorType.
   Result<TensorView> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
-  bool contains(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted
-  // Returns the SHA-256 of the files' bytes in name order.
+  // Returns the SHA-256 of the files' bytes in name order, in hex; empty if OpenSSL fails.
   std::string digest() const;
 
  private:

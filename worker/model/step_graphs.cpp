@@ -23,7 +23,7 @@ std::optional<std::string> StepGraphs::run(const std::string& name, uint64_t mem
   if (step.refused) return enqueue();
   const cudaError_t error = cudaGraphLaunch(step.graph, stream);
   if (error == cudaErrorMemoryAllocation) {
-    // The graph gets no memory of its own; kernel by kernel the step needs none.
+    // There is no memory for the graph; enqueued kernel by kernel, the step needs none.
     cudaGetLastError();
     cudaGraphExecDestroy(step.graph);
     step = {.graph = nullptr, .refused = true, .used = step.used};

@@ -2,8 +2,8 @@
 // StepGraphs: captures decode steps as CUDA graphs and replays them, so that a step of hundreds of
 // kernels costs the host one call.
 //
-// A step is named by a text with all arguments that its kernels get by value. The memory that they
-// read may change between replays. One thread. Private to worker/model/.
+// A step is named by a text with all arguments that its kernels get by value. The contents of the
+// memory that they read may change between replays. One thread. Private to worker/model/.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class StepGraphs {
     uint64_t used = 0;
   };
 
-  // Marks the step as refused if it cannot be captured; the stream is then empty.
+  // Marks the step as refused if it cannot be captured; nothing has then run.
   void capture(cudaStream_t stream, const Enqueue& enqueue, Step* step);
   void forgetOldest();
 

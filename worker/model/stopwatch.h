@@ -4,7 +4,7 @@
 
 namespace allot {
 
-// Adds the time from construction to destruction to a total.
+// Adds the seconds from construction to destruction to a total.
 class Stopwatch {
  public:
   explicit Stopwatch(double* total) : total_(total), start_(std::chrono::steady_clock::now()) {}

@@ -32,8 +32,8 @@ uint64_t massOf(Candidates::const_iterator begin, Candidates::const_iterator end
   return sum;
 }
 
-// Returns the last of the likeliest tokens that together have `wanted`. It halves the set: a
-// vocabulary is not sorted.
+// Returns the last of the fewest likeliest tokens whose masses sum to `wanted` or more. Halves the
+// set at each step instead of sorting it.
 Candidate lastOfNucleus(Candidates candidates, uint64_t wanted) {
   auto low = candidates.begin(), high = candidates.end();
   while (high - low > 1) {
@@ -50,7 +50,7 @@ Candidate lastOfNucleus(Candidates candidates, uint64_t wanted) {
   return *low;
 }
 
-// Computes the largest of each block, in lanes that compilers vectorise.
+// Returns the largest logit of each block, computed in lanes that compilers vectorise.
 std::vector<float> largestOfBlocks(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   std::vector<float> largest;

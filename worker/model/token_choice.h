@@ -5,7 +5,7 @@
 
 namespace allot {
 
-// Applied in the order of Hugging Face's generate().
+// How a token is chosen. The members apply in order, as in Hugging Face's generate().
 struct TokenChoice {
   double repetition_penalty = 1;  // of tokens that were seen: penaliseSeen(); 1: none
   double temperature = 0;         // 0: the likeliest token (greedy); top_k and top_p are ignored
@@ -20,10 +20,10 @@ struct TokenChoice {
 // Requires: ids are within logits, penalty > 0.
 void penaliseSeen(std::span<float> logits, std::span<const int32_t> seen, double penalty);
 
-// Returns the token of `step` of the sequence: a function of (logits, choice, seed, sequence,
-// step), independent of the batch. logits: [vocab]. Of equal logits the lower id comes first.
-// Tokens below 2^-37 of the likeliest one's probability are never drawn. The repetition penalty is
-// not applied here: the caller knows the seen tokens and calls penaliseSeen() before.
+// Returns the token at `step` of a sequence, a function of the arguments alone. logits: [vocab]. Of
+// equal logits the lower id comes first. Tokens below 2^-37 of the likeliest one's probability, at
+// this temperature, are never drawn. The repetition penalty is not applied here: the caller knows
+// the seen tokens and calls penaliseSeen() before.
 // Requires: logits are finite and not empty.
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step);

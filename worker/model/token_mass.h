@@ -19,6 +19,7 @@ ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double t
 }
 
 // Returns the least mass of the nucleus, 1..total.
+// Requires: total > 0.
 ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
   const auto wanted = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
   if (wanted > total) return total;  // a total above 2^53 may have been rounded up

@@ -28,7 +28,8 @@ using Bos = std::optional<int32_t>;
 
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
-// "single" lists what a text becomes: special tokens and, as Sequence A, the text itself.
+// Returns the special token in front of the text, a Sequence, in the list `single`; none if there
+// is none.
 Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, int64_t vocab_size) {
   const nlohmann::json* single = member(step, "single");
   if (single == nullptr || !single->is_array()) return badInput(where + " lacks single, a list");
@@ -56,9 +57,8 @@ Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, in
 
 Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, int64_t vocab_size) {
   const std::string where = path + ": post_processor";
-  const nlohmann::json* type = member(value, "type");
   std::vector<const nlohmann::json*> steps = {&value};
-  if (type != nullptr && *type == "Sequence") {
+  if (memberIs(value, "type", "Sequence")) {
     const nlohmann::json* list = member(value, "processors");
     if (list == nullptr || !list->is_array()) return badInput(where + " lacks processors, a list");
     steps.clear();
@@ -66,10 +66,9 @@ Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, i
   }
   Bos bos;
   for (const nlohmann::json* step : steps) {
-    const nlohmann::json* kind = member(*step, "type");
-    if (kind != nullptr && *kind == "ByteLevel") continue;
-    if (kind == nullptr || *kind != "TemplateProcessing") {
-      return badInput(where + " type " + (kind == nullptr ? "(missing)" : described(*kind)) +
+    if (memberIs(*step, "type", "ByteLevel")) continue;
+    if (!memberIs(*step, "type", "TemplateProcessing")) {
+      return badInput(where + " type " + describedType(*step) +
                       " is not supported; supported: TemplateProcessing, ByteLevel, a Sequence of "
                       "those");
     }
@@ -80,7 +79,8 @@ Result<Bos> processorBos(const nlohmann::json& value, const std::string& path, i
   return bos;
 }
 
-// A token as tokenizer_config.json writes one: its text, or an object that holds it.
+// Returns the text of a token of tokenizer_config.json, which is a string or an object with
+// `content`; null: it has none.
 const std::string* tokenText(const nlohmann::json* value) {
   if (value == nullptr) return nullptr;
   const nlohmann::json* content = value->is_object() ? member(*value, "content") : value;
@@ -160,7 +160,8 @@ class AddedTokenMatcher {
     same_start.insert(std::find_if(same_start.begin(), same_start.end(), shorter), token);
   }
 
-  // Calls plain for the text between matches (never empty) and match for an added token's id.
+  // Calls plain for each text between matches that is not empty, and match for the id of each
+  // match.
   template <typename Plain, typename Match>
   void split(std::string_view text, Specials specials, const Plain& plain,
              const Match& match) const {
@@ -231,9 +232,7 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
 
 Error notSupported(const std::string& file, const char* part, const nlohmann::json& value,
                    const char* supported) {
-  const nlohmann::json* type = member(value, "type");
-  return {ErrorCode::kUsage, file + ": " + part + " type " +
-                                 (type == nullptr ? "(missing)" : described(*type)) +
+  return {ErrorCode::kUsage, file + ": " + part + " type " + describedType(value) +
                                  " is not supported; supported: none, " + supported};
 }
 
@@ -242,13 +241,11 @@ Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file)
   const nlohmann::json* value = member(root, "normalizer");
   if (value == nullptr) return false;
   const nlohmann::json* steps = member(*value, "normalizers");
-  const nlohmann::json* type = member(*value, "type");
   const bool sequence =
-      type != nullptr && *type == "Sequence" && steps != nullptr && steps->is_array();
+      memberIs(*value, "type", "Sequence") && steps != nullptr && steps->is_array();
   const nlohmann::json list = sequence ? *steps : nlohmann::json::array({*value});
   for (const nlohmann::json& step : list) {
-    const nlohmann::json* kind = member(step, "type");
-    if (kind == nullptr || *kind != "NFC") {
+    if (!memberIs(step, "type", "NFC")) {
       return tl::unexpected(notSupported(file, "normalizer", step, "NFC"));
     }
   }
@@ -263,8 +260,7 @@ Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file)
 Status checkDecoder(const nlohmann::json& root, const std::string& file) {
   const nlohmann::json* value = member(root, "decoder");
   if (value == nullptr) return {};
-  const nlohmann::json* type = member(*value, "type");
-  if (type != nullptr && *type == "ByteLevel") return {};
+  if (memberIs(*value, "type", "ByteLevel")) return {};
   return tl::unexpected(notSupported(file, "decoder", *value, "ByteLevel"));
 }
 
@@ -278,7 +274,7 @@ struct Tokenizer::Impl {
   std::optional<int32_t> addedIdOf(std::string_view token) const;
 
   Bpe bpe;
-  // One of these.
+  // Exactly one of these is set.
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
@@ -318,7 +314,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!added.emplace(token.content, token.id).second) {
     return badInput(entry + " is there twice; remove one");
   }
-  // An added token may be in the vocab too, and then it has one id.
+  // An added token may be in the vocab too, with the same id.
   const std::optional<int32_t> vocab_id = bpe.idOf(token.content);
   if (vocab_id.has_value() && *vocab_id != token.id) {
     return badInput(entry + " has id " + std::to_string(token.id) + ", but " +
@@ -327,7 +323,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
-  // With ignore_merges a piece that is a token whole becomes it: text must not become a control.
+  // With ignore_merges a piece that equals a token becomes it, which must not be a control token.
   if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),

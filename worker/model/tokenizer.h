@@ -16,35 +16,35 @@
 
 namespace allot {
 
-// How to read special tokens that are written out in a text: as tokens, or as ordinary text. kText
-// is for data, which must not be able to end a chat's turn and begin another. Tokens of the forms
-// <|...|> and <｜...｜> count as special here, even if the file does not call them special: some
-// marks of DeepSeek's turns are not.
+// How encode() reads special tokens that are written out in a text: as tokens, or as ordinary text.
+// kText is for data, which must not be able to end a chat's turn and begin another. Tokens of the
+// forms <|...|> and <｜...｜> count as special here, even if the file does not call them special:
+// some marks of DeepSeek's turns are not.
 enum class Specials { kTokens, kText };
 
 class Tokenizer {
  public:
-  // Reads `path`: a tokenizer.json, with the files beside it for bosToken, or a GGUF
-  // file. Errors (kUsage) name the file and the missing or unsupported part: not JSON, a model type
-  // other than BPE, no vocab, no merges, an unknown pre-tokenizer.
+  // Reads a tokenizer.json, with the files beside it for bosToken(), or a GGUF file. kUsage names
+  // the file and the missing or unsupported part; kIo: a file cannot be read.
   static Result<Tokenizer> load(const std::string& path);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Returns the token ids of UTF-8 text. Added (special) tokens in the text become their ids. Bytes
-  // that are not UTF-8 are tokenised as bytes, and decode() restores them. Control characters and
-  // rare bytes without a token in the vocabulary (SmolLM2's) are left out. With byte fallback,
-  // encode() puts one space at the start and decode() removes it. begins: no token precedes the
-  // text, which decides about that space.
+  // Returns the token ids of UTF-8 text. Added tokens in the text become their ids, except those
+  // that `specials` excludes. Bytes that are not UTF-8 are tokenised as bytes, and decode()
+  // restores them. Bytes without a token in the vocabulary (control characters in SmolLM2's) become
+  // the unknown token, or are left out if there is none. SentencePiece models may put a space in
+  // front, some only if `begins`: no token precedes the text. decode() removes it.
   std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens,
                               bool begins = true) const;
   // Returns the text of ids. Special tokens are left out if skip_special, ids without a token
   // always. The text is not UTF-8 if the ids begin or end within a character.
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = true) const;
+  // Returns the id of an added token, or of a vocabulary entry as the file writes it.
   std::optional<int32_t> idOf(std::string_view token) const;
-  // As idOf(), but only for added tokens, which encode() finds whole in a text.
+  // Returns the id of an added token, which encode() finds whole in a text.
   std::optional<int32_t> addedIdOf(std::string_view token) const;
   // Returns the longest special token, of those that Specials::kText leaves as text, with which the
   // text begins: its id and its bytes.

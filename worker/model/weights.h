@@ -1,6 +1,6 @@
 #pragma once
 // The tensors of a Llama-architecture checkpoint in float32, in two layouts: plain rows for the
-// prefill's matrix products, panels for the decode's. Immutable once loaded; any thread.
+// prefill's matrix products, panels for decode steps on the CPU. Immutable once loaded; any thread.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -24,12 +24,12 @@ struct LayerWeights {
   std::vector<float> attention_norm;  // [hidden]
   Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
   std::vector<float> qkv_bias;        // [qkv.outputs]; empty: none
-  std::vector<float> query_norm;      // [head_dim], for each query head; empty: none
-  std::vector<float> key_norm;
-  Matrix output;                // [hidden, heads * head_dim]
-  std::vector<float> mlp_norm;  // [hidden]
-  Matrix gate_up;               // [2 * intermediate, hidden]
-  Matrix down;                  // [hidden, intermediate]
+  std::vector<float> query_norm;      // [head_dim], of all query heads; empty: none
+  std::vector<float> key_norm;        // the same for keys
+  Matrix output;                      // [hidden, heads * head_dim]
+  std::vector<float> mlp_norm;        // [hidden]
+  Matrix gate_up;                     // [2 * intermediate, hidden]
+  Matrix down;                        // [hidden, intermediate]
 };
 
 struct Weights {
@@ -38,17 +38,18 @@ struct Weights {
   std::vector<float> final_norm;  // [hidden]
   Matrix head;                    // [vocab, hidden]; its rows are empty if they are the embeddings
   uint64_t parameters = 0;        // as stored: tied embeddings count once
-  std::string digest;             // SHA-256 of the files
+  std::string digest;             // SHA-256 of the weight files
 
   size_t bytes() const;  // in memory, both layouts
   const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
 
   // Returns the digest alone; reads the files without keeping them.
   static Result<std::string> digestOf(const std::string& path);
-  // Reads a Hugging Face folder or a GGUF file, into both layouts.
+  // Reads a Hugging Face folder or a GGUF file, into both layouts. Errors: those of Safetensors or
+  // Gguf.
   static Result<Weights> load(const std::string& path, const ModelConfig& config);
-  // Reads plain rows only. Each layer is passed to `take` as soon as it is read and is not kept. A
-  // model on a GPU therefore need not fit the host's memory.
+  // Reads plain rows only. Each layer is passed to `take` as soon as it is read; the result has all
+  // but the layers. A model on a GPU therefore need not fit the host's memory.
   static Result<Weights> loadByLayer(const std::string& path, const ModelConfig& config,
                                      const std::function<void(LayerWeights)>& take);
 };

@@ -17,6 +17,13 @@ bool isPythonBlank(std::string_view character) {
          code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
+// Returns the text from the first word to the end of the last one.
+std::string_view spanOf(const std::vector<std::string_view>& words) {
+  if (words.empty()) return {};
+  const char* const end = words.back().data() + words.back().size();
+  return {words.front().data(), static_cast<size_t>(end - words.front().data())};
+}
+
 size_t characterLength(std::string_view text) { return std::max<size_t>(utf8Length(text), 1); }
 
 }  // namespace
@@ -44,12 +51,7 @@ std::vector<std::string_view> pythonWords(std::string_view text) {
   return words;
 }
 
-std::string_view pythonStripped(std::string_view text) {
-  const auto words = pythonWords(text);
-  if (words.empty()) return {};
-  const char* const end = words.back().data() + words.back().size();
-  return {words.front().data(), static_cast<size_t>(end - words.front().data())};
-}
+std::string_view pythonStripped(std::string_view text) { return spanOf(pythonWords(text)); }
 
 std::vector<std::string_view> splitAt(std::string_view text, char mark) {
   std::vector<std::string_view> parts;
@@ -83,10 +85,7 @@ std::vector<std::string_view> lastWords(std::string_view text, size_t count) {
 }
 
 std::string_view tailOfWords(std::string_view text, size_t count) {
-  const auto words = lastWords(text, count);
-  if (words.empty()) return {};
-  const char* const end = words.back().data() + words.back().size();
-  return {words.front().data(), static_cast<size_t>(end - words.front().data())};
+  return spanOf(lastWords(text, count));
 }
 
 std::string_view lastLine(std::string_view text) {

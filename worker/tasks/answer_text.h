@@ -13,12 +13,15 @@ namespace allot {
 inline constexpr std::string_view kTextBlanks = " \t\n\r\v\f";
 
 inline bool isAsciiDigit(char c) { return c >= '0' && c <= '9'; }
+inline char asciiLower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 std::string_view stripped(std::string_view text, std::string_view blanks = kTextBlanks);
 
 // Returns the words of a text as Python's str.split() finds them, between blanks of all of Unicode.
 std::vector<std::string_view> pythonWords(std::string_view text);
-// Returns the text without such blanks at either end, as str.strip() does.
+// Returns the text without Unicode's blanks at either end, as str.strip() does.
 std::string_view pythonStripped(std::string_view text);
 
 // Returns the parts between marks, as str.split(mark) does: empty parts are kept, and an empty text
@@ -36,10 +39,10 @@ std::string_view tailOfWords(std::string_view text, size_t count);
 // Returns the last line that is not blank, without blanks around it.
 std::string_view lastLine(std::string_view text);
 
-// Returns the position at which the last `count` characters (UTF-8) begin.
+// Returns the position at which the last `count` characters (UTF-8) begin; 0 if there are fewer.
 size_t lastCharacters(std::string_view text, size_t count);
 
-// Returns the content of the last \boxed{} whose braces balance.
+// Returns the content of the last \boxed{} whose braces balance; nothing if there is none.
 std::optional<std::string_view> lastBoxed(std::string_view text);
 
 }  // namespace allot

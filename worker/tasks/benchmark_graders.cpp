@@ -21,7 +21,7 @@ double best(const Expected& expected, std::string_view completion,
   return score;
 }
 
-// LongBench's prediction.lstrip("\n").split("\n")[0].
+// Returns LongBench's prediction.lstrip("\n").split("\n")[0].
 std::string_view firstWrittenLine(std::string_view completion) {
   completion.remove_prefix(std::min(completion.find_first_not_of('\n'), completion.size()));
   return completion.substr(0, completion.find('\n'));
@@ -71,7 +71,7 @@ double classScore(const std::vector<std::string>& classes, std::string_view line
   return right ? 1.0 / static_cast<double>(named.size()) : 0;
 }
 
-// Each of `marks` becomes a blank.
+// Returns the text with a blank for each of `marks`.
 std::string blanked(std::string_view text, std::span<const std::string_view> marks) {
   std::string plain(text);
   for (const std::string_view mark : marks) {
@@ -99,7 +99,7 @@ bool holdsWord(const std::vector<std::string_view>& words, std::string_view word
 // it.
 struct Behind {
   bool found = false;
-  std::string_view text;  // empty: nothing is
+  std::string_view text;  // empty: nothing follows
 };
 Behind behind(std::string_view text, std::span<const std::string_view> prefixes) {
   for (const std::string_view prefix : prefixes) {
@@ -139,7 +139,7 @@ std::optional<double> decimalOf(std::string_view text) {
   return value;
 }
 
-// The first of \d+\.\d+|\d+.
+// Returns the first match of \d+\.\d+|\d+.
 std::string_view firstDecimal(std::string_view text) {
   const size_t begin = text.find_first_of("0123456789");
   if (begin == std::string_view::npos) return {};
@@ -215,7 +215,7 @@ double gradeInfinitebenchWord(const Expected& expected, std::string_view complet
   return holdsWord(pythonWords(blanked(completion, kMarksOfWords)), expected.answers[0]) ? 1 : 0;
 }
 
-// compute_scores.py makes the answer's words upper case, even beyond ASCII, and its names, too.
+// Compares in upper case, of ASCII's letters alone: compute_scores.py changes others, too.
 double gradeInfinitebenchName(const Expected& expected, std::string_view completion) {
   if (expected.answers.empty()) return 0;
   std::string upper = blanked(completion, kMarksOfWords);

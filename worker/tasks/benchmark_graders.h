@@ -18,15 +18,16 @@ double gradeRougeLOfLine(const Expected& expected, std::string_view completion);
 // Returns editSimilarity() of the first line without marks of comments or code (no `, #, //).
 double gradeLongbenchCode(const Expected& expected, std::string_view completion);
 // Returns 1 over the number of classes that the first line names, or 0 if the right one is not
-// among them. Classes whose name is part of the right one's name do not count.
+// among them. Classes whose name is part of the right one's name do not count, except those that
+// metrics.py skips by mistake.
 double gradeLongbenchClass(const Expected& expected, std::string_view completion);
 // Returns the share of the answer's numbers that are right.
 double gradeLongbenchCount(const Expected& expected, std::string_view completion);
 // Returns the share of right numbers for references like "Paragraph 3".
 double gradeLongbenchParagraph(const Expected& expected, std::string_view completion);
 
-// ---- InfiniteBench: only the first reference counts, except for rouge-lsum and f1. A choice has
-// two references: the right text and its letter.
+// ---- InfiniteBench: rouge-lsum takes the best of several references, the others the first one.
+// Choice and debug have two references: the right text and its letter.
 
 double gradeRougeLsum(const Expected& expected, std::string_view completion);
 double gradeInfinitebenchNumber(const Expected& expected, std::string_view completion);

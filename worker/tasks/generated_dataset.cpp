@@ -14,12 +14,12 @@ constexpr int kLengthsPerSeed = 5;
 constexpr int kLengthsToFill = 12;
 constexpr int64_t kSlackTokens = 4;  // of a prompt that counts as filling its space
 
-// Estimates the size of a draft for a number of tokens.
+// Maps numbers of tokens to a draft's size.
 struct Sizing {
   int64_t overhead_tokens = 0;  // of a draft of size 0
   int64_t size_per_10000_tokens = 0;
-  int64_t aim_percent = 97;     // of the room, at which drafts are aimed after the first
-  int64_t enough_percent = 92;  // of the room, at which a draft is long enough
+  int64_t aim_percent = 97;     // of the limit, at which drafts are aimed after the first
+  int64_t enough_percent = 92;  // of the limit, at which a draft is long enough
 };
 
 // Finds questions of one suite whose prompts and answers fit the spec's lengths.
@@ -59,8 +59,8 @@ class DatasetBuilder {
     return tl::unexpected<Error>(nothingFits(task, misses));
   }
 
-  // If answers have their tasks' own lengths, prompts are as long as possible, too. Otherwise their
-  // lengths stay as they are in earlier releases, for runs that go on.
+  // Returns true if prompts are to be as long as possible, since answers have their tasks' own
+  // lengths. Otherwise prompts keep the lengths of earlier releases, for runs that go on.
   bool fills() const { return spec_.max_new_tokens() == 0; }
 
   // Tokens of contextTokens that are the answer's.
@@ -97,7 +97,7 @@ class DatasetBuilder {
     if (low == 0 || high <= low) return {.size_per_10000_tokens = 1000};
     // The overhead at size 0, by the line through both; it may be slightly off.
     const int64_t overhead = std::max<int64_t>(0, low - (high - low) * small / (large - small));
-    // The first draft is meant to fit as well: one per cent below the room.
+    // The first draft is meant to fit as well: it is aimed one per cent below the limit.
     return {.overhead_tokens = overhead + limit / 100,
             .size_per_10000_tokens = (large - small) * 10000 / (high - low),
             .aim_percent = 99,
@@ -121,8 +121,8 @@ class DatasetBuilder {
     }
   };
 
-  // The longest fitting prompt of a few lengths tried; stops at the first close to the room, or if
-  // prompts are to fill it at the size whose next one does not fit.
+  // Returns the longest fitting prompt of a few lengths tried. Stops at the first that is close to
+  // the limit, and with fills() also at a size whose next one does not fit.
   std::optional<Question> tryOneSeed(const std::string& task, uint64_t generator,
                                      Misses& misses) const {
     const Sizing& sizing = sizings_.at(task);
@@ -175,8 +175,8 @@ class DatasetBuilder {
     return tokens_.tokenizer().encode(text + "\n").size();
   }
 
-  // Names the shortest length seen, and advises one that a tenth of all tries meets: each question
-  // of a dataset then finds one (0.9^200 is negligible).
+  // Names the shortest of `lengths`, and advises one that a tenth of them meets: each question of a
+  // dataset then finds one (0.9^200 is negligible).
   static std::string shortestAndAdvice(std::vector<size_t> lengths, uint64_t least,
                                        uint64_t beside) {
     std::sort(lengths.begin(), lengths.end());

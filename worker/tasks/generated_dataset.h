@@ -6,8 +6,8 @@
 
 namespace allot {
 
-// Builds both sides. A question depends on the spec's lengths and its own number, not on the number
-// of questions. Errors (kUsage): nothing fits; the message has a length that would.
+// Builds both splits. A question does not depend on the number of questions. kUsage if nothing
+// fits; the message advises a length.
 Result<Dataset> generateDataset(const v1::Task& spec, const Suite& suite, uint64_t seed,
                                 const PromptTokens& tokens);
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/words.h"
 #include "worker/model/nfc.h"
 #include "worker/tasks/answer_text.h"
 #include "worker/tasks/benchmark_graders.h"
@@ -20,8 +21,6 @@ namespace {
 using References = std::vector<std::string>;
 
 bool isAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
 bool holds(const std::string& low, const std::string& reference) {
   return low.find(lowerCase(reference)) != std::string::npos;
@@ -112,7 +111,7 @@ double gradeSantaFwe(const References& references, std::string_view completion) 
   std::string word;
   for (const char c : completion) {
     if (isAlnum(c)) {
-      word += lower(c);
+      word += asciiLower(c);
     } else if (!word.empty()) {
       words.insert(std::exchange(word, ""));
     }
@@ -135,7 +134,7 @@ std::optional<GivenNumber> givenIn(std::string_view text, const std::optional<Te
                      std::string(text.substr(number->begin, number->end - number->begin))};
 }
 
-double gradeNumber(const References& references, const std::optional<GivenNumber>& given) {
+double gradeGiven(const References& references, const std::optional<GivenNumber>& given) {
   if (!given) return 0;
   return std::any_of(references.begin(), references.end(),
                      [&](const std::string& reference) {
@@ -153,11 +152,8 @@ std::optional<GivenNumber> numberForLlama(std::string_view completion) {
   return givenIn(tail, findNumber(tail));
 }
 
-double gradeNumberLlama(const References& references, std::string_view completion) {
-  return gradeNumber(references, numberForLlama(completion));
-}
-
-// Behind the last equals sign, if there is one; several numbers, or a formula, are no answer.
+// Returns the number behind the last equals sign, if any; several numbers, or a formula, are no
+// answer.
 std::optional<GivenNumber> boxedNumber(std::string_view boxed) {
   std::string text = plainMath(boxed);
   text = text.substr(text.rfind('=') + 1);
@@ -171,15 +167,11 @@ std::optional<GivenNumber> numberForDeepseek(std::string_view completion) {
   if (const auto boxed = lastBoxed(completion)) return boxedNumber(*boxed);
   const size_t from = lastCharacters(completion, 200);
   std::optional<TextNumber> last;
-  // In the whole text, so that a number that the 200 characters cut is not read as its end.
+  // Searches the whole text, so that of a number cut by the 200 characters no part is read.
   for (const TextNumber& number : findNumbers(completion)) {
     if (number.begin >= from) last = number;
   }
   return givenIn(completion, last);
-}
-
-double gradeNumberDeepseek(const References& references, std::string_view completion) {
-  return gradeNumber(references, numberForDeepseek(completion));
 }
 
 // ---- letters ----
@@ -187,7 +179,7 @@ double gradeNumberDeepseek(const References& references, std::string_view comple
 constexpr std::string_view kCapitals = "ABCD";
 constexpr std::string_view kSmall = "abcd";
 
-// The first or last letter of `letters` that is no part of a word; upper case.
+// Returns the first or last letter of `letters` that is no part of a word, in upper case.
 std::optional<char> letterIn(std::string_view text, std::string_view letters, bool last) {
   std::optional<char> found;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -207,7 +199,7 @@ std::optional<char> choiceIn(std::string_view text, bool last) {
   return capital ? capital : letterIn(text, kSmall, last);
 }
 
-double gradeChoice(const References& references, const std::optional<char>& given) {
+double gradeGiven(const References& references, const std::optional<char>& given) {
   if (!given) return 0;
   return std::any_of(references.begin(), references.end(),
                      [&](const std::string& reference) {
@@ -224,17 +216,9 @@ std::optional<char> choiceForLlama(std::string_view completion) {
   return choiceIn(tail, true);
 }
 
-double gradeChoiceLlama(const References& references, std::string_view completion) {
-  return gradeChoice(references, choiceForLlama(completion));
-}
-
 std::optional<char> choiceForDeepseek(std::string_view completion) {
   if (const auto boxed = lastBoxed(completion)) return choiceIn(plainMath(*boxed), true);
   return choiceIn(completion.substr(lastCharacters(completion, 300)), true);
-}
-
-double gradeChoiceDeepseek(const References& references, std::string_view completion) {
-  return gradeChoice(references, choiceForDeepseek(completion));
 }
 
 std::optional<char> choiceForLongbench(std::string_view completion) {
@@ -252,26 +236,9 @@ std::optional<char> choiceForLongbench(std::string_view completion) {
   return std::nullopt;
 }
 
-double gradeLongbenchChoice(const References& references, std::string_view completion) {
-  return gradeChoice(references, choiceForLongbench(completion));
-}
-
-// ---- literal graders (literal_graders.h) ----
-
-double gradeNumberLlamaLiteral(const References& references, std::string_view completion) {
-  return gradePrm800k(references, literalNumberForLlama(completion));
-}
-
-double gradeNumberDeepseekLiteral(const References& references, std::string_view completion) {
-  return gradePrm800k(references, literalNumberForDeepseek(completion));
-}
-
-double gradeChoiceLlamaLiteral(const References& references, std::string_view completion) {
-  return gradeChoice(references, literalChoiceForLlama(completion));
-}
-
-double gradeChoiceDeepseekLiteral(const References& references, std::string_view completion) {
-  return gradeChoice(references, literalChoiceForDeepseek(completion));
+// Numbers of literal_graders.h.
+double gradeGiven(const References& references, std::string_view given) {
+  return gradePrm800k(references, given);
 }
 
 // ---- the compared part of an answer, as text ----
@@ -280,21 +247,26 @@ std::string taken(const std::optional<GivenNumber>& number) { return number ? nu
 std::string taken(const std::optional<char>& letter) {
   return letter ? std::string(1, *letter) : "";
 }
+std::string taken(std::string_view text) { return std::string(text); }
 
-std::string takenIntegers(std::string_view completion) {
-  std::string text;
-  for (const std::string& integer : firstIntegers(completion)) {
-    text += (text.empty() ? "" : ", ") + integer;
-  }
-  return text;
-}
+std::string takenIntegers(std::string_view completion) { return joined(firstIntegers(completion)); }
 
 using Taken = std::string (*)(std::string_view completion);
 
-// A grader that needs only the answers.
+// Makes a Grader of a function that needs only the answers.
 template <double (*grade)(const References&, std::string_view)>
 double byAnswers(const Expected& expected, std::string_view completion) {
   return grade(expected.answers, completion);
+}
+
+// A grader that compares what `find` takes from an answer, and the text of that.
+template <auto find>
+double byTaken(const Expected& expected, std::string_view completion) {
+  return gradeGiven(expected.answers, find(completion));
+}
+template <auto find>
+std::string takenBy(std::string_view completion) {
+  return taken(find(completion));
 }
 
 struct Registered {
@@ -304,31 +276,23 @@ struct Registered {
 };
 
 const std::vector<Registered> kGraders = {
-    {"exact", byAnswers<gradeExact>,
-     [](std::string_view text) { return std::string(firstLine(text)); }},
+    {"exact", byAnswers<gradeExact>, takenBy<firstLine>},
     {"ruler-all", byAnswers<gradeRulerAll>, nullptr},
     {"ruler-part", byAnswers<gradeRulerPart>, nullptr},
     {"santa-niah", byAnswers<gradeSantaNiah>, takenIntegers},
     {"santa-fwe", byAnswers<gradeSantaFwe>, nullptr},
     {"santa-substring", byAnswers<gradeSantaSubstring>, nullptr},
-    {"number-llama", byAnswers<gradeNumberLlama>,
-     [](auto text) { return taken(numberForLlama(text)); }},
-    {"number-deepseek", byAnswers<gradeNumberDeepseek>,
-     [](auto text) { return taken(numberForDeepseek(text)); }},
-    {"choice-llama", byAnswers<gradeChoiceLlama>,
-     [](auto text) { return taken(choiceForLlama(text)); }},
-    {"choice-deepseek", byAnswers<gradeChoiceDeepseek>,
-     [](auto text) { return taken(choiceForDeepseek(text)); }},
-    {"number-llama-literal", byAnswers<gradeNumberLlamaLiteral>,
-     [](auto text) { return std::string(literalNumberForLlama(text)); }},
-    {"number-deepseek-literal", byAnswers<gradeNumberDeepseekLiteral>,
-     [](auto text) { return std::string(literalNumberForDeepseek(text)); }},
-    {"choice-llama-literal", byAnswers<gradeChoiceLlamaLiteral>,
-     [](auto text) { return taken(literalChoiceForLlama(text)); }},
-    {"choice-deepseek-literal", byAnswers<gradeChoiceDeepseekLiteral>,
-     [](auto text) { return taken(literalChoiceForDeepseek(text)); }},
-    {"longbench-choice", byAnswers<gradeLongbenchChoice>,
-     [](auto text) { return taken(choiceForLongbench(text)); }},
+    {"number-llama", byTaken<numberForLlama>, takenBy<numberForLlama>},
+    {"number-deepseek", byTaken<numberForDeepseek>, takenBy<numberForDeepseek>},
+    {"choice-llama", byTaken<choiceForLlama>, takenBy<choiceForLlama>},
+    {"choice-deepseek", byTaken<choiceForDeepseek>, takenBy<choiceForDeepseek>},
+    {"number-llama-literal", byTaken<literalNumberForLlama>, takenBy<literalNumberForLlama>},
+    {"number-deepseek-literal", byTaken<literalNumberForDeepseek>,
+     takenBy<literalNumberForDeepseek>},
+    {"choice-llama-literal", byTaken<literalChoiceForLlama>, takenBy<literalChoiceForLlama>},
+    {"choice-deepseek-literal", byTaken<literalChoiceForDeepseek>,
+     takenBy<literalChoiceForDeepseek>},
+    {"longbench-choice", byTaken<choiceForLongbench>, takenBy<choiceForLongbench>},
     {"f1", gradeF1, nullptr},
     {"f1-line", gradeF1OfLine, nullptr},
     {"rouge-l", gradeRougeL, nullptr},
@@ -347,7 +311,7 @@ const std::vector<Registered> kGraders = {
     {"infinitebench-find", gradeInfinitebenchFind, nullptr},
     {"contains-all", byAnswers<gradeContainsAll>, nullptr},
     {"contains-any", byAnswers<gradeContainsAny>, nullptr},
-    {"python-tests", nullptr, [](auto text) { return std::string(untilStop(text)); }},
+    {"python-tests", nullptr, takenBy<untilStop>},
 };
 
 const Registered* registered(std::string_view name) {

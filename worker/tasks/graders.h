@@ -5,7 +5,8 @@
 // core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py, and
 // the sources that benchmark_graders.h names.
-// A grader that ignores case ignores that of ASCII letters only.
+// Graders that ignore case compare lowerCase() of both texts (worker/model/nfc.h); santa-fwe lowers
+// only the ASCII letters of the completion.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,8 +27,8 @@ using Grader = double (*)(const Expected& expected, std::string_view completion)
 // (worker/tasks/python_tests.h).
 Grader findGrader(std::string_view name);
 // Returns the answer that the grader takes from a completion: letters of choices in upper case,
-// integers without leading zeros; "" if it finds none. Returns nothing for an unknown name, and for
-// a grader that takes the whole text or a part that is not recorded.
+// santa-niah's integers without leading zeros; "" if it finds none. Returns nothing for an unknown
+// name, and for a grader that takes the whole text or a part that is not recorded.
 std::optional<std::string> extractedAnswer(std::string_view name, std::string_view completion);
 std::vector<std::string> implementedGraders();
 

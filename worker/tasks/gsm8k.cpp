@@ -16,8 +16,7 @@ constexpr const char* kGsm8kSuffix =
 
 Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& spec) {
   const bool deepseek = promptStyleOf(spec) == PromptStyle::kDeepseek;
-  std::vector<Record> records;
-  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
+  return readRecords(path, [&](const JsonRecord& json) -> Result<Record> {
     Record record{.task = "gsm8k", .draft = {}, .identity = {}};
     ALLOT_ASSIGN(const std::string question, json.text("question"));
     ALLOT_ASSIGN(const std::string answer, json.text("answer"));
@@ -33,11 +32,8 @@ Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& s
     record.draft.prompt = trimmed(question);
     if (deepseek) record.draft.prompt += kGsm8kSuffix;
     if (!deepseek) record.draft.system = kGsm8kSystem;
-    records.push_back(std::move(record));
-    return {};
+    return record;
   });
-  ALLOT_TRY(done);
-  return records;
 }
 
 }  // namespace

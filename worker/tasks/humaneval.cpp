@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "worker/tasks/answer_text.h"
 #include "worker/tasks/python_tests.h"
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/suite.h"
@@ -15,7 +16,7 @@ bool isIdentifier(std::string_view text) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };
-  const auto other = [&](char c) { return letter(c) || (c >= '0' && c <= '9'); };
+  const auto other = [&](char c) { return letter(c) || isAsciiDigit(c); };
   return !text.empty() && letter(text.front()) && std::all_of(text.begin(), text.end(), other);
 }
 
@@ -34,14 +35,7 @@ Result<Record> problemOf(const JsonRecord& json) {
 }
 
 Result<std::vector<Record>> readHumaneval(const std::string& path, const v1::Task& /*spec*/) {
-  std::vector<Record> records;
-  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
-    ALLOT_ASSIGN(Record record, problemOf(json));
-    records.push_back(std::move(record));
-    return {};
-  });
-  ALLOT_TRY(done);
-  return records;
+  return readRecords(path, problemOf);
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 //
 // The wording of the prompts is part of the benchmark. It is from its src/prompt.py for open models
 // ("yarn-mistral"), whose last words begin the answer. Without a chat template
-// (spec.model.chatTemplate: none), as its script for these models asks, they follow the prompt;
-// with one they begin the model's turn. A prompt that is too long loses its middle, as there.
+// (spec.model.chatTemplate: none), as its script for these models asks, these words follow the
+// prompt; with one they begin the model's turn. Too long a prompt loses its middle, as there.
 #include <algorithm>
 #include <array>
 
+#include "worker/tasks/answer_text.h"
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/suite.h"
 
@@ -15,8 +16,6 @@ namespace allot {
 namespace {
 
 constexpr std::array<char, 4> kOptionLetters = {'A', 'B', 'C', 'D'};
-
-bool isDigitOfCall(char c) { return c >= '0' && c <= '9'; }
 
 Result<std::vector<std::string>> optionsOf(const JsonRecord& json) {
   ALLOT_ASSIGN(auto options, json.texts("options"));
@@ -35,7 +34,7 @@ std::string listed(const std::vector<std::string>& options) {
   return text;
 }
 
-// Returns the right answer and its letter: as in the file, or the letter by the options.
+// Returns the right answer and its letter: of the file, or by its place among the options.
 Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
                                           const std::vector<std::string>& options) {
   ALLOT_ASSIGN(auto answer, json.texts("answer"));
@@ -55,7 +54,7 @@ Result<std::vector<std::string>> choiceOf(const JsonRecord& json,
   return answer;
 }
 
-// The call func_12(-3) in a question of code_run; "" if there is none.
+// Returns the first call like func_12(-3) in a question of code_run; "" if there is none.
 std::string callIn(std::string_view input) {
   constexpr std::string_view kName = "func_";
   for (size_t at = input.find(kName); at != std::string_view::npos;
@@ -63,7 +62,7 @@ std::string callIn(std::string_view input) {
     size_t end = at + kName.size();
     const auto digits = [&] {
       const size_t begin = end;
-      while (end < input.size() && isDigitOfCall(input[end])) ++end;
+      while (end < input.size() && isAsciiDigit(input[end])) ++end;
       return end > begin;
     };
     const auto take = [&](char c) { return end < input.size() && input[end] == c && ++end > 0; };
@@ -74,8 +73,8 @@ std::string callIn(std::string_view input) {
   return "";
 }
 
-// "What is the largest number in the following list?", of a question that has "The largest number
-// of"; "" if it has no such words.
+// Returns "What is the largest number in the following list?" for a question that has "The largest
+// number of"; "" if it has no such words.
 std::string listQuestion(std::string_view input) {
   constexpr std::string_view kThe = "The ", kOf = " of";
   for (size_t at = input.find(kThe); at != std::string_view::npos; at = input.find(kThe, at + 1)) {
@@ -83,146 +82,98 @@ std::string listQuestion(std::string_view input) {
     const size_t of = line.rfind(kOf);
     if (of == std::string_view::npos || of <= kThe.size()) continue;
     std::string asked(line.substr(0, of));
-    for (char& c : asked) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    for (char& c : asked) c = asciiLower(c);
     return "What is " + asked + " in the following list?";
   }
   return "";
 }
 
-// Prompt and answer of one task each.
-using Reader = Result<Record> (*)(const std::string& task, const JsonRecord& json,
-                                  const std::string& context);
-
-Result<Record> hiddenNumber(const std::string& task, const JsonRecord& json,
-                            const std::string& context) {
-  const bool passkey = task == "passkey";
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
-  Record record = recordAbout(
-      task,
-      passkey
-          ? "There is an important info hidden inside a lot of irrelevant text. Find it and "
-            "memorize it. I will quiz you about the important information.\n\n"
-          : "There is an important info hidden inside a lot of irrelevant text. Find it. I will "
-            "quiz you about the important information there.\n\n",
-      context, "\n\n" + input + "\n\n");
-  record.draft.answer_prefix = passkey ? "The pass key is" : "The sequence of digits is";
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
-
-Result<Record> keyAndValue(const std::string& task, const JsonRecord& json,
-                           const std::string& context) {
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
-  Record record = recordAbout(
-      task, "Extract the value corresponding to the specified key in the JSON object below.\n\n",
-      context, "\n\n" + input);
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
-
-Result<Record> bookSummary(const std::string& task, const JsonRecord& json,
-                           const std::string& context) {
-  Record record = recordAbout(task, "Summarize the book below.\n\n", context, "\n\n");
-  record.draft.answer_prefix = "Summary:";
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
-
-Result<Record> bookChoice(const std::string& task, const JsonRecord& json,
-                          const std::string& context) {
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
-  ALLOT_ASSIGN(const auto options, optionsOf(json));
-  Record record = recordAbout(task, "Read the book and answer the question.\n\n", context,
-                              "\n\nQuestion: " + input + listed(options) + "\n\n");
-  record.draft.answer_prefix = "The letter of the correct answer is";
-  ALLOT_ASSIGN(record.draft.answers, choiceOf(json, options));
-  return record;
-}
-
-Result<Record> bookQuestion(const std::string& task, const JsonRecord& json,
-                            const std::string& context) {
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
-  Record record = recordAbout(
-      task, "Read the book and answer the question. Be very concise in your answer.\n\n", context,
-      "\n\nQuestion: " + input + "\n");
-  record.draft.answer_prefix = "Answer:";
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
-
-Result<Record> maskedName(const std::string& task, const JsonRecord& json,
-                          const std::string& context) {
-  Record record = recordAbout(
-      task,
+// The wording of a task; {input}, {options}, {question}, {call} and {function} are the question's.
+struct TaskWording {
+  std::string_view task;
+  std::string_view before;  // the context
+  std::string_view behind;
+  std::string_view answer_prefix = "";
+};
+constexpr auto kTaskWordings = std::to_array<TaskWording>(
+    {{"passkey",
+      "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
+      "I will quiz you about the important information.\n\n",
+      "\n\n{input}\n\n", "The pass key is"},
+     {"number_string",
+      "There is an important info hidden inside a lot of irrelevant text. Find it. I will quiz you "
+      "about the important information there.\n\n",
+      "\n\n{input}\n\n", "The sequence of digits is"},
+     {"kv_retrieval",
+      "Extract the value corresponding to the specified key in the JSON object below.\n\n",
+      "\n\n{input}"},
+     {"longbook_sum_eng", "Summarize the book below.\n\n", "\n\n", "Summary:"},
+     {"longbook_choice_eng", "Read the book and answer the question.\n\n",
+      "\n\nQuestion: {input}{options}\n\n", "The letter of the correct answer is"},
+     {"longbook_qa_eng",
+      "Read the book and answer the question. Be very concise in your answer.\n\n",
+      "\n\nQuestion: {input}\n", "Answer:"},
+     {"longdialogue_qa_eng",
       "Below is a dialogue script where one random occurrence of a character name is replaced with "
       "\"$$MASK$$\", and you should try to guess who that character is.\n\n",
-      context, "\n\n");
-  record.draft.answer_prefix = "The name that has been replaced with $$MASK$$ is likely";
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
+      "\n\n", "The name that has been replaced with $$MASK$$ is likely"},
+     {"math_find", "{question}\n\n", "\n\n{input}"},
+     {"code_run", "There is a function called {function} in the following Python code.\n\n",
+      "\n\nPlease compute the exact value of {call}. ", "The value of {call} is"},
+     {"code_debug",
+      "Following is a Python code where exactly one of the functions/methods has a deliberate "
+      "error that makes it crash.\n\n",
+      "\n\nOptions:{options}\n\n", "The correct option is:"}});
 
-Result<Record> numberOfList(const std::string& task, const JsonRecord& json,
-                            const std::string& context) {
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
-  const std::string question = listQuestion(input);
-  if (question.empty()) {
+// Returns what stands for {name} in a wording.
+Result<std::string> partOf(const JsonRecord& json, std::string_view name) {
+  if (name == "options") {
+    ALLOT_ASSIGN(const auto options, optionsOf(json));
+    return listed(options);
+  }
+  ALLOT_ASSIGN(std::string input, json.text("input"));
+  if (name == "input") return input;
+  if (name == "question") {
+    std::string question = listQuestion(input);
+    if (!question.empty()) return question;
     return json.place().refuse("field \"input\" does not say \"The ... of\" what is asked for");
   }
-  Record record = recordAbout(task, question + "\n\n", context, "\n\n" + input);
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
-}
-
-Result<Record> returnedValue(const std::string& task, const JsonRecord& json,
-                             const std::string& context) {
-  ALLOT_ASSIGN(const std::string input, json.text("input"));
   const std::string call = callIn(input);
   if (call.empty()) {
     return json.place().refuse("field \"input\" has no call such as func_1(2)");
   }
-  Record record = recordAbout(task,
-                              "There is a function called " + call.substr(0, call.find('(')) +
-                                  " in the following Python code.\n\n",
-                              context, "\n\nPlease compute the exact value of " + call + ". ");
-  record.draft.answer_prefix = "The value of " + call + " is";
-  ALLOT_ASSIGN(record.draft.answers, json.texts("answer"));
-  return record;
+  return name == "call" ? call : call.substr(0, call.find('('));
 }
 
-Result<Record> brokenFunction(const std::string& task, const JsonRecord& json,
-                              const std::string& context) {
+// Returns the answers; where one of the options is asked for, it and its letter.
+Result<std::vector<std::string>> answersOf(const JsonRecord& json, const TaskWording& wording) {
+  if (wording.behind.find("{options}") == std::string_view::npos) return json.texts("answer");
   ALLOT_ASSIGN(const auto options, optionsOf(json));
-  Record record = recordAbout(task,
-                              "Following is a Python code where exactly one of the "
-                              "functions/methods has a deliberate error "
-                              "that makes it crash.\n\n",
-                              context, "\n\nOptions:" + listed(options) + "\n\n");
-  record.draft.answer_prefix = "The correct option is:";
-  ALLOT_ASSIGN(record.draft.answers, choiceOf(json, options));
-  return record;
+  return choiceOf(json, options);
 }
 
-struct TaskReader {
-  std::string_view task;
-  Reader read;
-};
-constexpr std::array<TaskReader, 10> kReaders = {{{"passkey", hiddenNumber},
-                                                  {"number_string", hiddenNumber},
-                                                  {"kv_retrieval", keyAndValue},
-                                                  {"longbook_sum_eng", bookSummary},
-                                                  {"longbook_choice_eng", bookChoice},
-                                                  {"longbook_qa_eng", bookQuestion},
-                                                  {"longdialogue_qa_eng", maskedName},
-                                                  {"math_find", numberOfList},
-                                                  {"code_run", returnedValue},
-                                                  {"code_debug", brokenFunction}}};
+Result<std::string> filled(const JsonRecord& json, std::string_view wording) {
+  std::string text;
+  for (size_t open = wording.find('{'); open != std::string_view::npos; open = wording.find('{')) {
+    const size_t close = wording.find('}', open);
+    ALLOT_ASSIGN(const std::string part, partOf(json, wording.substr(open + 1, close - open - 1)));
+    text.append(wording.substr(0, open)).append(part);
+    wording.remove_prefix(close + 1);
+  }
+  return text.append(wording);
+}
 
 Result<Record> infinitebenchRecord(const std::string& task, const JsonRecord& json) {
   ALLOT_ASSIGN(const std::string context, json.text("context"));
-  const auto& reader = *std::find_if(kReaders.begin(), kReaders.end(),
-                                     [&](const TaskReader& one) { return one.task == task; });
-  return reader.read(task, json, context);
+  const TaskWording& wording =
+      *std::find_if(kTaskWordings.begin(), kTaskWordings.end(),
+                    [&](const TaskWording& one) { return one.task == task; });
+  ALLOT_ASSIGN(const std::string before, filled(json, wording.before));
+  ALLOT_ASSIGN(const std::string behind, filled(json, wording.behind));
+  Record record = recordAbout(task, before, context, behind);
+  ALLOT_ASSIGN(record.draft.answer_prefix, filled(json, wording.answer_prefix));
+  ALLOT_ASSIGN(record.draft.answers, answersOf(json, wording));
+  return record;
 }
 
 Result<std::vector<Record>> readInfinitebench(const std::string& path, const v1::Task& spec) {

@@ -12,8 +12,7 @@ Status checkField(const JsonRecord& json, const std::string& field, const char* 
 }
 
 Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& spec) {
-  std::vector<Record> records;
-  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
+  return readRecords(path, [&](const JsonRecord& json) -> Result<Record> {
     Record record{.task = "jsonl", .draft = {}, .identity = {}};
     ALLOT_TRY(checkField(json, spec.prompt_field(), "spec.task.promptField"));
     ALLOT_TRY(checkField(json, spec.answers_field(), "spec.task.answersField"));
@@ -22,11 +21,8 @@ Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& s
     ALLOT_ASSIGN(record.draft.answers, runsCode(spec) ? json.verbatimAnswers(spec.answers_field())
                                                       : json.texts(spec.answers_field()));
     record.identity = record.draft.prompt;
-    records.push_back(std::move(record));
-    return {};
+    return record;
   });
-  ALLOT_TRY(done);
-  return records;
 }
 
 }  // namespace

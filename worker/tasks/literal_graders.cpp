@@ -33,8 +33,7 @@ void eraseAll(std::string* text, std::string_view what) {
   }
 }
 
-// The units that PRM800K's grader drops wherever they stand, in the plural, too, and with a power
-// behind them.
+// Erases the units that PRM800K's grader drops wherever they stand, with a plural and a power.
 void eraseUnits(std::string* text) {
   constexpr std::array<std::string_view, 16> kUnits = {
       "degree", "cm",   "centimeter", "meter", "mile", "second", "minute", "hour",
@@ -56,7 +55,7 @@ void eraseUnits(std::string* text) {
   }
 }
 
-// 1,234,567 without its commas; where they do not stand before three digits each they stay.
+// Returns 1,234,567 without its commas. A comma that is not in front of exactly three digits stays.
 std::string withoutCommas(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -68,7 +67,7 @@ std::string withoutCommas(std::string_view text) {
   return plain;
 }
 
-// All of the text as a number; nothing if it is none, or an infinite one.
+// Returns all of the text as a number; nothing if it is none, or an infinite one.
 std::optional<double> wholeNumber(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double value = 0;
@@ -77,15 +76,15 @@ std::optional<double> wholeNumber(std::string_view text) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-// What \text{...} holds, if that is all of the text.
+// Returns what \text{...} holds, if that is all of the text; else the text.
 std::string_view insideText(std::string_view text) {
   constexpr std::string_view kText = "\\text{";
   const bool all = text.starts_with(kText) && text.size() > kText.size() + 1 && text.back() == '}';
   return all ? text.substr(kText.size(), text.size() - kText.size() - 1) : text;
 }
 
-// As normalize_answer of PRM800K's math_normalize.py makes it, as far as numbers go: what is left
-// is compared as text.
+// Does what normalize_answer of PRM800K's math_normalize.py does to numbers, which are compared as
+// text.
 std::string normalisedAsMath(std::string_view given) {
   constexpr std::string_view kUnit = "\\text{ ";
   std::string text(stripped(insideText(stripped(given))));
@@ -108,9 +107,8 @@ std::string normalisedAsMath(std::string_view given) {
   return text;
 }
 
-// As _normalize of its grader.py makes it, as far as numbers go: what is left is compared as a
-// whole number. Where that hands LaTeX to a package, the commands of fonts and blanks are left out
-// here.
+// Does what _normalize of PRM800K's grader.py does to numbers, which are compared as whole numbers.
+// It hands LaTeX to a package; here commands of fonts and blanks are left out.
 std::optional<double> normalisedAsNumber(std::string_view given) {
   std::string text(insideText(given));
   for (const std::string_view gone : {"\\$", "\\%", "$", "%"}) eraseAll(&text, gone);
@@ -142,7 +140,7 @@ std::optional<double> normalisedAsNumber(std::string_view given) {
   return wholeNumber(withoutCommas(stripped(text)));
 }
 
-// The first of A-D, a-d in the order of the text, or in the reverse order.
+// Returns the first of A-D, a-d in the order of the text, or in the reverse order, in upper case.
 std::optional<char> firstLetter(std::string_view text, bool backwards) {
   constexpr std::string_view kLetters = "ABCDabcd";
   const size_t at = backwards ? text.find_last_of(kLetters) : text.find_first_of(kLetters);

@@ -14,9 +14,10 @@ namespace allot {
 
 // Returns the token of table 23, verbatim; "" if there is none.
 std::string_view literalNumberForLlama(std::string_view completion);
-// Returns the answer of table 21: the content of the box, or the end of the answer.
+// Returns the answer of table 21: the content of the last box, else the last 200 characters.
 std::string_view literalNumberForDeepseek(std::string_view completion);
-// Grades as PRM800K's grader does, against references that are numbers.
+// Returns 1 if PRM800K's grader accepts `given` for one of the references, which are numbers; else
+// 0.
 double gradePrm800k(const std::vector<std::string>& references, std::string_view given);
 
 // Return the letter of tables 24 and 22, in upper case.

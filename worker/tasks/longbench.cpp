@@ -1,6 +1,6 @@
 // Suite longbench-v2: long documents with four choices (Bai et al. 2025), a JSON array as published
-// or JSON lines. The prompt is from the zero-shot run of its repository; documents that do not fit
-// lose their middle, as there.
+// or JSON lines. The prompt is from the zero-shot run of its repository; a prompt that does not fit
+// loses the middle of its document (there of the whole prompt).
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/suite.h"
 
@@ -36,14 +36,7 @@ Result<Record> recordOf(const JsonRecord& json) {
 }
 
 Result<std::vector<Record>> readLongbench(const std::string& path, const v1::Task& /*spec*/) {
-  std::vector<Record> records;
-  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
-    ALLOT_ASSIGN(Record record, recordOf(json));
-    records.push_back(std::move(record));
-    return {};
-  });
-  ALLOT_TRY(done);
-  return records;
+  return readRecords(path, recordOf);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // `all_classes`.
 //
 // The wording of the prompts is part of the benchmark. It is from its config/dataset2prompt.json,
-// errors and blanks included. As in its pred.py, a prompt that is too long loses its middle. Six
+// errors and blanks included. As in its pred.py, a prompt that is too long loses its middle. Five
 // tasks that continue examples or code are asked without a chat template.
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 namespace allot {
 namespace {
 
-// BEFORE context MIDDLE input END.
+// A prompt is `before`, context, `middle` and, if it asks, input and `end`.
 struct Wording {
   std::string_view task;
   std::string_view before;

@@ -42,7 +42,7 @@ Result<char> letterOf(const RecordPlace& place, const std::string& text) {
   return letter[0];
 }
 
-// 0..3, or the letter.
+// Returns the letter of an answer, which is 0..3 or the letter.
 Result<char> answerOf(const JsonRecord& json) {
   ALLOT_ASSIGN(const nlohmann::json* answer, json.value("answer"));
   if (answer->is_string()) return letterOf(json.place(), answer->get<std::string>());
@@ -90,8 +90,8 @@ std::vector<std::string> questionFiles(const std::string& folder) {
   return files;
 }
 
-// Reads a file, or all files of a folder. In a folder with test/ and val/, spec.task.split selects
-// one. dev/, which has examples for prompts, is never read.
+// Returns the files to read: `path` itself, or the files of a folder. With `split` validation these
+// are those of its val/ or validation/, else its own or, without any, those of its test/.
 Result<std::vector<std::string>> filesOf(const std::string& path, TaskSplit split) {
   std::error_code failed;
   const bool folder = fs::is_directory(path, failed);

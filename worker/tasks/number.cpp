@@ -6,12 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "worker/tasks/answer_text.h"
+
 namespace allot {
 namespace {
 
 constexpr std::string_view kMinus = "\xe2\x88\x92";  // U+2212
 
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
 bool isLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // One number, read from its first digit (or its decimal point) on.
@@ -19,7 +20,7 @@ class NumberReader {
  public:
   NumberReader(std::string_view text, size_t at) : text_(text), at_(at) {}
 
-  // The end is in at().
+  // Returns the value; at() is then the end of the number.
   double read() {
     std::string digits = mantissa();
     const bool whole = digits.find('.') == std::string::npos;
@@ -43,13 +44,13 @@ class NumberReader {
 
   std::string run() {
     std::string digits;
-    while (isDigit(peek())) digits += text_[at_++];
+    while (isAsciiDigit(peek())) digits += text_[at_++];
     return digits;
   }
 
   bool groupFollows() const {
-    return peek() == ',' && isDigit(peek(1)) && isDigit(peek(2)) && isDigit(peek(3)) &&
-           !isDigit(peek(4));
+    return peek() == ',' && isAsciiDigit(peek(1)) && isAsciiDigit(peek(2)) &&
+           isAsciiDigit(peek(3)) && !isAsciiDigit(peek(4));
   }
 
   std::string mantissa() {
@@ -60,7 +61,7 @@ class NumberReader {
         digits += run();
       }
     }
-    if (peek() == '.' && isDigit(peek(1))) {
+    if (peek() == '.' && isAsciiDigit(peek(1))) {
       ++at_;
       digits += "." + run();
     }
@@ -70,19 +71,19 @@ class NumberReader {
   void exponent(std::string* digits) {
     if (peek() != 'e' && peek() != 'E') return;
     const size_t sign = peek(1) == '-' || peek(1) == '+' ? 1 : 0;
-    if (!isDigit(peek(1 + sign))) return;
+    if (!isAsciiDigit(peek(1 + sign))) return;
     *digits += 'e';
     if (peek(1) == '-') *digits += '-';
     at_ += 1 + sign;
     *digits += run();
   }
 
-  // "/4" behind a whole number; but 12/25/2020 is no fraction.
+  // Reads "/4" behind a whole number; but 12/25/2020 is no fraction.
   bool fraction(double* value) {
-    if (peek() != '/' || !isDigit(peek(1))) return false;
+    if (peek() != '/' || !isAsciiDigit(peek(1))) return false;
     const size_t start = at_++;
     const double below = valueOf(run());
-    if (peek() == '/' || (peek() == '.' && isDigit(peek(1)))) {
+    if (peek() == '/' || (peek() == '.' && isAsciiDigit(peek(1)))) {
       at_ = start;
       return true;
     }
@@ -90,9 +91,9 @@ class NumberReader {
     return true;
   }
 
-  // " 1/2" behind a whole number.
+  // Reads " 1/2" behind a whole number.
   void mixed(double* value) {
-    if (peek() != ' ' || !isDigit(peek(1))) return;
+    if (peek() != ' ' || !isAsciiDigit(peek(1))) return;
     const size_t start = at_++;
     double above = valueOf(run());
     const double whole = above;
@@ -114,9 +115,8 @@ class NumberReader {
   size_t at_;
 };
 
-// Returns the real beginning of a number whose digits begin at `digit`: before a currency sign and
-// a minus that is no hyphen ("-5", "-$5", but not the 5 of "x-5" or "3-5"). The second is true for
-// a minus.
+// Returns where a number whose digits begin at `digit` begins, and true if it has a minus. Currency
+// signs belong to it, and a minus that is no hyphen ("-5", "-$5", not "x-5" or "3-5").
 std::pair<size_t, bool> withSign(std::string_view text, size_t digit) {
   size_t begin = digit;
   for (const std::string_view sign : {"$", "\xe2\x82\xac", "\xc2\xa3"}) {
@@ -127,16 +127,17 @@ std::pair<size_t, bool> withSign(std::string_view text, size_t digit) {
   if (text.substr(0, begin).ends_with(kMinus)) minus = kMinus.size();
   if (minus == 0) return {begin, false};
   const char before = begin > minus ? text[begin - minus - 1] : ' ';
-  if (isLetter(before) || isDigit(before) || before == ')' || before == '-') return {begin, false};
+  if (isLetter(before) || isAsciiDigit(before) || before == ')' || before == '-')
+    return {begin, false};
   return {begin - minus, true};
 }
 
 bool startsNumber(std::string_view text, size_t at) {
   const char c = text[at];
-  const bool point = c == '.' && at + 1 < text.size() && isDigit(text[at + 1]);
-  if (!isDigit(c) && !point) return false;
+  const bool point = c == '.' && at + 1 < text.size() && isAsciiDigit(text[at + 1]);
+  if (!isAsciiDigit(c) && !point) return false;
   const char before = at > 0 ? text[at - 1] : ' ';
-  return !isLetter(before) && !isDigit(before) && before != '_' && before != '^' &&
+  return !isLetter(before) && !isAsciiDigit(before) && before != '_' && before != '^' &&
          !(point && before == '.');
 }
 
@@ -147,7 +148,7 @@ void replaceAll(std::string* text, std::string_view what, std::string_view with)
   }
 }
 
-// One argument of \frac at `at`: {...} without braces inside, or a single character.
+// Reads an argument of \frac at `at`: {...} without braces inside, or a single character.
 std::optional<std::string> argument(const std::string& text, size_t* at) {
   if (*at >= text.size()) return std::nullopt;
   if (text[*at] != '{') return std::string(1, text[(*at)++]);
@@ -168,7 +169,7 @@ void plainFractions(std::string* text) {
       continue;
     }
     // A blank before it, so that 1\frac{1}{2} is the mixed number.
-    const bool mixed = at > 0 && isDigit((*text)[at - 1]);
+    const bool mixed = at > 0 && isAsciiDigit((*text)[at - 1]);
     text->replace(at, end - at, (mixed ? " " : "") + *above + "/" + *below);
   }
 }

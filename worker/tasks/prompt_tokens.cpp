@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/spec/task_catalogue.h"
+#include "core/utf8.h"
 
 namespace allot {
 namespace {
@@ -14,13 +15,11 @@ uint64_t splitMix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
-
 // Returns the text without incomplete characters at either end.
 std::string_view wholeCharacters(std::string_view text) {
-  while (!text.empty() && continues(text.front())) text.remove_prefix(1);
+  while (!text.empty() && continuesCharacter(text.front())) text.remove_prefix(1);
   size_t last = text.size();
-  while (last > 0 && continues(text[last - 1])) --last;
+  while (last > 0 && continuesCharacter(text[last - 1])) --last;
   if (last == 0) return text;
   const auto lead = static_cast<unsigned char>(text[last - 1]);
   const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;

@@ -15,11 +15,12 @@ class PromptTokens {
   PromptTokens(const v1::Task& spec, const Tokenizer& tokenizer, const DatasetOptions& options)
       : spec_(spec), tokenizer_(tokenizer), options_(options) {}
 
-  // Renders and tokenises a draft. locateQuestion() fills context_tokens.
+  // Renders and tokenises a draft; context_tokens stays 0.
   Question make(const std::string& task, const Draft& draft) const;
-  // As make(), with at most `limit` tokens if the draft may be cut.
+  // As make(), and fills context_tokens. Cuts the middle of the draft's part for that to reach
+  // `limit` tokens; the question is longer if that is not enough.
   Question makeCut(const std::string& task, const Draft& draft, size_t limit) const;
-  // Fills question->context_tokens.
+  // Sets question->context_tokens; 0 if the question itself is not found in its prompt.
   void locateQuestion(const Draft& draft, Question* question) const;
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -32,9 +33,9 @@ class PromptTokens {
   const DatasetOptions& options_;
 };
 
+enum class Split : uint64_t { kTrain = 0, kHeldOut = 1 };
 // Returns the seed of a question: (seed, split, index, attempt) mixed into 63 bits. The lowest bit
 // is the split, so that the splits share no seed.
-enum class Split : uint64_t { kTrain = 0, kHeldOut = 1 };
 uint64_t generatorSeed(uint64_t seed, Split split, uint64_t index, uint64_t attempt);
 
 }  // namespace allot

@@ -25,17 +25,17 @@ std::string_view untilStop(std::string_view completion);
 // Returns true if the answer has one of them: all further text is cut.
 bool hasStop(const std::string& completion);
 
-// Returns the program that tests the answer; "" if the references are of another kind.
+// Returns the program that tests the answer; "" if there are not one or two references.
 std::string testProgram(const std::vector<std::string>& references, std::string_view completion);
 
-// Returns for each program 1 if it runs to its end, else 0. A few run at the same time. `go_on` is
-// called five times a second; its error ends the programs and the call. Other errors: kInternal if
-// a sandbox does not start, since that says nothing about the program.
+// Returns for each program 1 if it runs to its end, else 0; an empty one has 0. Up to 8 run at the
+// same time. `go_on` is called every 0.2 s; its error ends the programs and the call. Other errors:
+// runInSandbox()'s, and kInternal if a sandbox does not start.
 Result<std::vector<double>> runPrograms(const std::vector<std::string>& programs,
                                         const std::function<Status()>& go_on);
 
-// Checks that programs can be run here, by trying the sandbox and its limits. kUsage: a sentence
-// that says what is missing.
+// Checks that programs can be run here, by trying the sandbox and its limits. kUsage says what is
+// missing; other errors are runInSandbox()'s.
 Status checkPrograms();
 
 }  // namespace allot

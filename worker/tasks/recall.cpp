@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/words.h"
 #include "worker/tasks/suite.h"
 
 namespace allot {
@@ -87,15 +88,6 @@ std::string fillerSentence(PythonRandom& random) {
   return sentence;
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += ' ';
-    text += part;
-  }
-  return text;
-}
-
 int64_t wordCount(const std::string& sentence) {
   return 1 + std::count(sentence.begin(), sentence.end(), ' ');
 }
@@ -145,7 +137,7 @@ class RecallBuilder {
   void addSeveralCodes(const std::string& key) {
     std::vector<std::string> codes(static_cast<size_t>(random_.randint(2, 3)));
     for (std::string& code : codes) code = fiveDigits(random_);
-    ask("List all codes for " + key + " in order.", joined(codes), "multi");
+    ask("List all codes for " + key + " in order.", joined(codes, " "), "multi");
     Sequence fact;
     for (const std::string& code : codes)
       fact.push_back("The code for " + key + " is " + code + ".");
@@ -233,7 +225,7 @@ RecallQuestion mostCommonWords(const std::vector<std::string>& text) {
       question.ambiguous = true;
     }
   }
-  question.answer = joined(top);
+  question.answer = joined(top, " ");
   return question;
 }
 
@@ -258,7 +250,7 @@ std::optional<Draft> recallDraft(const DraftRequest& request) {
   return std::nullopt;
 }
 
-// Every answer ends its line.
+// An answer is one line.
 bool recallComplete(const std::string& completion) {
   return completion.find('\n') != std::string::npos;
 }
@@ -280,7 +272,7 @@ RecallSample makeRecallFreq(PythonRandom& random, int64_t budget_words) {
   std::vector<std::string> text;
   text.reserve(length);
   for (size_t index : random.choices(weights, length)) text.push_back(vocabulary[index]);
-  return {"Words: " + joined(text) + ".", {mostCommonWords(text)}};
+  return {"Words: " + joined(text, " ") + ".", {mostCommonWords(text)}};
 }
 
 Suite recallSuite() {

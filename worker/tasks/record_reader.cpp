@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/json_text.h"
 #include "core/utf8.h"
+#include "worker/tasks/answer_text.h"
 
 namespace allot {
 namespace {
@@ -51,11 +53,49 @@ Result<std::string> readWhole(const std::string& file) {
   return text;
 }
 
+// The only field of an object that stands for a number, which has the number's text.
+constexpr const char* kNumber = "\x01number";
+
+// Returns JSON in which each number but short integers is an object of kNumber, since a double may
+// not hold its last digit.
+// Requires: text is JSON.
+std::string withNumbersAsText(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (in_string || (c != '-' && (c < '0' || c > '9'))) {
+      if (c == '"') in_string = !in_string;
+      const size_t count = in_string && c == '\\' ? 2 : 1;
+      out.append(text.substr(at, count));
+      at += count;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_not_of("-+.0123456789Ee", at), text.size());
+    const std::string number(text.substr(at, end - at));
+    const bool exact = number.size() <= 18 && number.find_first_of(".Ee") == std::string::npos;
+    out += exact ? number : json{{kNumber, number}}.dump();
+    at = end;
+  }
+  return out;
+}
+
+// Returns an answer's text; nothing if it is neither a string nor a number.
+std::optional<std::string> answerText(const json& answer) {
+  if (answer.is_string()) return answer.get<std::string>();
+  if (answer.is_number()) return answer.dump();
+  if (answer.is_object() && answer.size() == 1 && answer.contains(kNumber)) return answer[kNumber];
+  return std::nullopt;
+}
+
 Status useObject(const RecordPlace& place, std::string_view text,
                  const std::function<Status(const JsonRecord&)>& use) {
   if (!isUtf8(text)) return place.refuse("is not UTF-8");
   ALLOT_ASSIGN(json object, parseJson(text, place.text()));
   if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");
+  if (const std::string exact = withNumbersAsText(text); exact != text) {
+    ALLOT_ASSIGN(object, parseJson(exact, place.text()));
+  }
   return use(JsonRecord(place, std::move(object)));
 }
 
@@ -117,7 +157,7 @@ Status readArray(const std::string& file, std::string_view text, size_t open,
   return place.refuse("its array does not end: is the file whole?");
 }
 
-// Returns the fields of the row of CSV at `at`, and moves `at` behind the row.
+// Reads the row of CSV at `at`, and moves `at` and `place` behind the row.
 class CsvRow {
  public:
   CsvRow(std::string_view text, size_t* at, RecordPlace* place)
@@ -164,26 +204,26 @@ class CsvRow {
 
 }  // namespace
 
-Result<std::vector<Record>> readTaskFolder(
-    const std::string& path, const v1::Task& spec, std::string_view suite,
-    const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>&
-        recordOf) {
+Result<std::vector<Record>> readTasks(const std::string& path, const v1::Task& spec,
+                                      std::string_view ending, const TaskRecordOf& recordOf) {
+  std::vector<Record> records;
+  for (const std::string& task : spec.tasks()) {
+    ALLOT_ASSIGN(auto more,
+                 readRecords(std::string(path).append("/").append(task).append(ending),
+                             [&](const JsonRecord& json) { return recordOf(task, json); }));
+    std::move(more.begin(), more.end(), std::back_inserter(records));
+  }
+  return records;
+}
+
+Result<std::vector<Record>> readTaskFolder(const std::string& path, const v1::Task& spec,
+                                           std::string_view suite, const TaskRecordOf& recordOf) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     return badInput(path + ": is no folder; suite " + std::string(suite) +
                     " reads the one that has TASK.jsonl in it for each task");
   }
-  std::vector<Record> records;
-  for (const std::string& task : spec.tasks()) {
-    const Status done =
-        readJson(path + "/" + task + ".jsonl", [&](const JsonRecord& json) -> Status {
-          ALLOT_ASSIGN(Record record, recordOf(task, json));
-          records.push_back(std::move(record));
-          return {};
-        });
-    ALLOT_TRY(done);
-  }
-  return records;
+  return readTasks(path, spec, ".jsonl", recordOf);
 }
 
 Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
@@ -197,11 +237,7 @@ Record recordAbout(const std::string& task, std::string_view before, std::string
   return record;
 }
 
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
+std::string trimmed(const std::string& text) { return std::string(stripped(text, kBlanks)); }
 
 tl::unexpected<Error> RecordPlace::refuse(const std::string& what) const {
   return badInput(text() + ": " + what);
@@ -225,18 +261,28 @@ Result<std::string> JsonRecord::text(const std::string& field) const {
   return text;
 }
 
-Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
-                                                   bool may_be_blank) const {
+Result<std::vector<std::string>> JsonRecord::writtenTexts(const std::string& field) const {
   ALLOT_ASSIGN(const json* found, value(field));
   const json all = found->is_array() ? *found : json::array({*found});
   std::vector<std::string> texts;
   for (const json& one : all) {
-    if (!one.is_string() && !one.is_number()) {
+    auto text = answerText(one);
+    if (!text) {
       return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
     }
-    texts.push_back(trimmed(one.is_string() ? one.get<std::string>() : one.dump()));
-    if (texts.back().empty() && !may_be_blank)
+    texts.push_back(std::move(*text));
+  }
+  return texts;
+}
+
+Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
+                                                   bool may_be_blank) const {
+  ALLOT_ASSIGN(auto texts, writtenTexts(field));
+  for (std::string& text : texts) {
+    text = trimmed(text);
+    if (text.empty() && !may_be_blank) {
       return place_.refuse("field \"" + field + "\" has a blank entry");
+    }
   }
   if (texts.empty()) return place_.refuse("field \"" + field + "\" is an empty list");
   return texts;
@@ -250,18 +296,22 @@ Result<std::string> JsonRecord::textOrNone(const std::string& field) const {
 }
 
 Result<std::vector<std::string>> JsonRecord::verbatimAnswers(const std::string& field) const {
-  ALLOT_ASSIGN(const json* found, value(field));
-  const json all = found->is_array() ? *found : json::array({*found});
-  std::vector<std::string> texts;
-  for (const json& one : all) {
-    if (!one.is_string() && !one.is_number()) {
-      return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
-    }
-    std::string text = one.is_string() ? one.get<std::string>() : one.dump();
-    if (!trimmed(text).empty()) texts.push_back(std::move(text));
-  }
+  ALLOT_ASSIGN(auto texts, writtenTexts(field));
+  std::erase_if(texts, [](const std::string& text) { return trimmed(text).empty(); });
   if (texts.empty()) return place_.refuse("field \"" + field + "\" has no answer");
   return texts;
+}
+
+Result<std::vector<Record>> readRecords(
+    const std::string& file, const std::function<Result<Record>(const JsonRecord&)>& recordOf) {
+  std::vector<Record> records;
+  const Status done = readJson(file, [&](const JsonRecord& json) -> Status {
+    ALLOT_ASSIGN(Record record, recordOf(json));
+    records.push_back(std::move(record));
+    return {};
+  });
+  ALLOT_TRY(done);
+  return records;
 }
 
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use) {

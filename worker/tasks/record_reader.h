@@ -33,39 +33,53 @@ class JsonRecord {
 
   const RecordPlace& place() const { return place_; }
   bool has(const std::string& field) const { return object_.contains(field); }
-  // Returns a string that is not blank; kUsage if it is missing or of another type.
+  // Returns a string; kUsage if it is missing, blank or of another type.
   Result<std::string> text(const std::string& field) const;
-  // Returns a string, a number, or a list of at least one of them, each as text.
+  // Returns a string, a number, or a list of at least one of them, each as text without blanks at
+  // its ends. kUsage for other values, and for a blank entry unless may_be_blank.
   Result<std::vector<std::string>> texts(const std::string& field, bool may_be_blank = false) const;
-  // Returns a string, which may be blank; "" if it is missing or null.
+  // Returns a string, which may be blank; "" if it is missing or null; kUsage for another type.
   Result<std::string> textOrNone(const std::string& field) const;
   // Returns the answers as they stand, with blanks at their ends, for graders that compare those: a
   // string, a number or a list of them. Answers of blanks alone are left out; one must remain.
   Result<std::vector<std::string>> verbatimAnswers(const std::string& field) const;
-  // Returns the value, of any type.
+  // Returns the value, of any type; kUsage if it is missing.
   Result<const nlohmann::json*> value(const std::string& field) const;
 
  private:
+  // Returns a string, a number, or a list of them, as written.
+  Result<std::vector<std::string>> writtenTexts(const std::string& field) const;
+
   RecordPlace place_;
   nlohmann::json object_;
 };
 
 // Calls `use` with every object of a file of JSON lines, or of a file that is one JSON array. Blank
-// lines, a byte order mark and CRLF are ignored.
+// lines, a byte order mark and CRLF are ignored. kUsage if the file has no question, is larger than
+// 8 GiB or is malformed; kIo if it cannot be read to its end.
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use);
 
+// Returns what `recordOf` makes of every object of such a file; the errors of readJson() and of it.
+Result<std::vector<Record>> readRecords(
+    const std::string& file, const std::function<Result<Record>(const JsonRecord&)>& recordOf);
+
 // Calls `use` with every row of a CSV file (RFC 4180), the first included: it has no header. Blank
-// lines are skipped. kUsage if a row has another number of fields than `columns`.
+// lines are skipped. kUsage if a row has another number of fields than `columns`, and readJson()'s
+// errors.
 Status readCsv(
     const std::string& file, size_t columns,
     const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use);
 
-// Returns the records of a suite that is a folder with a file of JSON lines for each task,
-// TASK.jsonl, by `recordOf`. Errors (kUsage): the path is no folder,
-// and readJson()'s. `suite` is for messages.
-Result<std::vector<Record>> readTaskFolder(
-    const std::string& path, const v1::Task& spec, std::string_view suite,
-    const std::function<Result<Record>(const std::string& task, const JsonRecord& json)>& recordOf);
+using TaskRecordOf = std::function<Result<Record>(const std::string& task, const JsonRecord& json)>;
+
+// Returns the records of the file PATH/TASK and `ending` of each task, as readRecords() does.
+Result<std::vector<Record>> readTasks(const std::string& path, const v1::Task& spec,
+                                      std::string_view ending, const TaskRecordOf& recordOf);
+
+// Reads the folder `path`, which has a file TASK.jsonl for each task. kUsage if the path is no
+// folder; the errors of readTasks(). `suite` is named in messages.
+Result<std::vector<Record>> readTaskFolder(const std::string& path, const v1::Task& spec,
+                                           std::string_view suite, const TaskRecordOf& recordOf);
 
 // Makes a record whose prompt is the text before the context, the context and the text behind it. A
 // prompt that is too long loses its middle, wherever that falls. The record's identity is the
@@ -73,7 +87,7 @@ Result<std::vector<Record>> readTaskFolder(
 Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
                    std::string_view behind);
 
-// Returns the text without blanks at either end.
+// Returns the text without spaces, tabs, CR and LF at either end.
 std::string trimmed(const std::string& text);
 
 }  // namespace allot

@@ -3,7 +3,7 @@
 // The texts are those of RULER's task specification (scripts/data/synthetic/constants.py and the
 // configurations of scripts/synthetic.yaml; Apache-2.0); words and draws are our own.
 // niah_multivalue and niah_multiquery hide their needles in noise instead of essays. Unlike in
-// RULER, keys and variables of a prompt are unique, so that each question has one answer.
+// RULER, variables and the keys asked for are unique, so that each question has one answer.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/words.h"
 #include "worker/tasks/python_random.h"
 #include "worker/tasks/record_reader.h"
 #include "worker/tasks/ruler_words.h"
@@ -21,7 +22,7 @@
 namespace allot {
 namespace {
 
-// Returns where the question at the end of a prompt of RULER's begins: its last line of that form.
+// Returns where the question at the end of a RULER prompt begins, its last such line; 0: none.
 size_t questionStart(const std::string& prompt) {
   for (const char* const mark :
        {"\nQuestion: ", "\nWhat are all the special magic ", "\nWhat is the special magic "}) {
@@ -31,7 +32,7 @@ size_t questionStart(const std::string& prompt) {
 }
 
 // Reads PATH/TASK/validation.jsonl for every task of the spec: `input`, `outputs` and, optional,
-// `answer_prefix`. The prompts are complete: the scripts apply the model's template.
+// `answer_prefix`. The prompts are complete: RULER's scripts apply the model's template.
 Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& spec) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
@@ -39,48 +40,34 @@ Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& s
                     ": is no folder; suite ruler reads the one that RULER's scripts made, with "
                     "TASK/validation.jsonl in it");
   }
-  std::vector<Record> records;
-  for (const std::string& task : spec.tasks()) {
-    const std::string file = path + "/" + task + "/validation.jsonl";
-    const Status done = readJson(file, [&](const JsonRecord& json) -> Status {
-      Record record{.task = task, .draft = {}, .identity = {}};
-      Draft& draft = record.draft;
-      ALLOT_ASSIGN(draft.prompt, json.text("input"));
-      ALLOT_ASSIGN(draft.answers, json.texts("outputs"));
-      if (json.has("answer_prefix")) {
-        ALLOT_ASSIGN(const nlohmann::json* prefix, json.value("answer_prefix"));
-        if (!prefix->is_string()) {
-          return json.place().refuse("field \"answer_prefix\" is not a string");
-        }
-        draft.answer_prefix = prefix->get<std::string>();
-      }
-      draft.bare = true;
-      draft.question_start = questionStart(draft.prompt);
-      // A question of SQuAD is the same among other paragraphs; elsewhere the whole prompt is the
-      // identity.
-      record.identity =
-          task.starts_with("qa_") ? draft.prompt.substr(draft.question_start) : draft.prompt;
-      records.push_back(std::move(record));
-      return {};
-    });
-    ALLOT_TRY(done);
-  }
-  return records;
+  return readTasks(path, spec, "/validation.jsonl",
+                   [](const std::string& task, const JsonRecord& json) -> Result<Record> {
+                     Record record{.task = task, .draft = {}, .identity = {}};
+                     Draft& draft = record.draft;
+                     ALLOT_ASSIGN(draft.prompt, json.text("input"));
+                     ALLOT_ASSIGN(draft.answers, json.texts("outputs"));
+                     if (json.has("answer_prefix")) {
+                       ALLOT_ASSIGN(const nlohmann::json* prefix, json.value("answer_prefix"));
+                       if (!prefix->is_string()) {
+                         return json.place().refuse("field \"answer_prefix\" is not a string");
+                       }
+                       draft.answer_prefix = prefix->get<std::string>();
+                     }
+                     draft.bare = true;
+                     draft.question_start = questionStart(draft.prompt);
+                     // A question of SQuAD is the same among other paragraphs; elsewhere the whole
+                     // prompt is the identity.
+                     record.identity = task.starts_with("qa_")
+                                           ? draft.prompt.substr(draft.question_start)
+                                           : draft.prompt;
+                     return record;
+                   });
 }
 
 constexpr const char* kNoise =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
 
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += between;
-    text += part;
-  }
-  return text;
-}
-
-// `count` different positions of 0..n-1 (all, if there are no more), in order.
+// Returns `count` different positions of 0..n-1 (all, if there are no more), in order.
 std::vector<size_t> positions(PythonRandom& random, size_t n, size_t count) {
   std::vector<size_t> all(n);
   for (size_t i = 0; i < n; ++i) all[i] = i;
@@ -90,7 +77,7 @@ std::vector<size_t> positions(PythonRandom& random, size_t n, size_t count) {
   return all;
 }
 
-// Puts each part before the line of its position.
+// Returns the lines with parts[i] in front of line before[i]. `before` ascends.
 std::string withInserted(const std::vector<std::string>& lines, const std::vector<size_t>& before,
                          const std::vector<std::string>& parts) {
   std::vector<std::string> all;
@@ -127,7 +114,7 @@ std::string number(PythonRandom& random) {
   return std::to_string(random.randint(1'000'000, 9'999'999));
 }
 
-// Version 4, as Python's uuid.UUID prints it.
+// Returns a UUID of version 4, as Python's uuid.UUID prints it.
 std::string uuid(PythonRandom& random) {
   uint64_t high = random.getrandbits(64), low = random.getrandbits(64);
   high = (high & ~uint64_t{0xf000}) | 0x4000;
@@ -142,10 +129,10 @@ std::string uuid(PythonRandom& random) {
 }
 
 struct Niah {
-  size_t keys = 1;            // needles' keys, all of them asked for
+  size_t keys = 1;            // that are asked for
   size_t values = 1;          // of each key
-  bool needle_lines = false;  // every other line is a needle, too
-  bool uuids = false;         // keys and values
+  bool needle_lines = false;  // all lines around are needles with other keys
+  bool uuids = false;         // keys and values are UUIDs
 };
 
 std::string needle(const Niah& kind, const std::string& key, const std::string& value) {
@@ -262,8 +249,8 @@ Draft variableDraft(const DraftRequest& request) {
 
 // ---- common words ----
 
-// Ten words are more frequent than the others in a numbered list. All are single words or all are
-// pairs, so that the form reveals none.
+// A numbered list in which ten words are more frequent than the others. All are single words or all
+// are pairs, so that the form of a word tells nothing.
 struct WordList {
   size_t words;
   size_t common_times, other_times;
@@ -273,14 +260,15 @@ struct WordList {
 std::pair<std::string, std::vector<std::string>> wordList(PythonRandom& random,
                                                           const WordList& kind) {
   constexpr size_t kCommon = 10;
-  const std::vector<std::string>& single = ruler_words::singleWords();
+  const ruler_words::Words& single = ruler_words::kSingleWords;
   const size_t most = kind.pairs ? 50'000 : single.size() * 9 / 10;
   const size_t words = std::clamp(kind.words, kCommon + 1, most);
   std::vector<std::string> chosen;
   std::set<std::string> used;
   while (chosen.size() < words) {
-    chosen.push_back(
-        fresh(&used, [&] { return kind.pairs ? pairedWord(random) : random.choice(single); }));
+    chosen.push_back(fresh(&used, [&] {
+      return kind.pairs ? pairedWord(random) : std::string(random.choice(single));
+    }));
   }
   std::vector<std::string> list;
   for (size_t i = 0; i < words; ++i) {
@@ -302,8 +290,8 @@ Draft commonWordsDraft(const DraftRequest& request) {
   const std::string question = "Question: What are the 10 most common words in the above list?";
   const std::string prefix = " Answer: The top 10 words that appear most often in the list are:";
   PythonRandom random(request.seed);
-  const bool small = request.prompt_tokens < 3900;    // RULER: 4096 with its 120 of the answer
-  const bool pairs = request.prompt_tokens > 12'000;  // more than the single words can fill
+  const bool small = request.prompt_tokens < 3900;  // RULER's lists for 4096 tokens with the answer
+  const bool pairs = request.prompt_tokens > 12'000;  // the single words cannot fill such a prompt
   const auto [example, example_answers] =
       wordList(random, small ? WordList{20, 3, 1, pairs} : WordList{40, 10, 3, pairs});
   const auto size = static_cast<size_t>(std::max<int64_t>(request.size, 0));
@@ -324,8 +312,9 @@ Draft commonWordsDraft(const DraftRequest& request) {
 
 // ---- coded words ----
 
-// Zipf with exponent 2: rank k occurs N k^-2 / zeta(2) times. The first rank is dots, the answer
-// the next three.
+// Draws words by Zipf's law with exponent 2: rank k occurs size k^-2 / zeta(2) times, rounded down.
+// The first rank is dots, the next three are the answer. None if ranks 4 and 5 are equally
+// frequent.
 std::optional<Draft> codedWordsDraft(const DraftRequest& request) {
   constexpr double kZeta2 = std::numbers::pi * std::numbers::pi / 6;
   constexpr size_t kAsked = 3;

@@ -113,7 +113,7 @@ void ifEqual(Filter* filter, uint32_t value, uint8_t count) {
   filter->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count));
 }
 
-// Offset of the low half of a call's argument (both machines store it first).
+// Returns the offset of the low half of a call's argument (both machines store it first).
 constexpr size_t argument(size_t index) {
   return offsetof(seccomp_data, args) + index * sizeof(uint64_t);
 }
@@ -143,7 +143,8 @@ Filter makeFilter() {
     ifEqual(&filter, call, 1);
     give(&filter, errorOf(EPERM));
   }
-  // Its flags are in memory, which a filter cannot read; the C library falls back to clone.
+  // The flags of clone3 are in memory, which a filter cannot read; the C library falls back to
+  // clone.
   ifEqual(&filter, __NR_clone3, 1);
   give(&filter, errorOf(ENOSYS));
   ifEqual(&filter, __NR_clone, 4);
@@ -211,7 +212,7 @@ struct Ends {
 };
 
 Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
-  // Moves them away from the numbers that they get later.
+  // Moves all descriptors away from the numbers that they get in the sandbox.
   for (Fd* fd : {&ends.input, &ends.output, &ends.filter, &ends.info}) {
     *fd = Fd(fcntl(fd->get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
     if (fd->get() < 0) return refused("cannot copy a file descriptor");
@@ -250,7 +251,8 @@ Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
   return pid;
 }
 
-// Appends what is there to read; false at the end of the file.
+// Appends what is there to read, until the text has `most` + 1 bytes. Returns false at the end of
+// the file.
 bool drain(int fd, size_t most, std::string* text) {
   char buffer[16384];
   while (text->size() <= most) {

@@ -46,9 +46,9 @@ struct SandboxEnd {
 Result<SandboxEnd> runInSandbox(const std::vector<std::string>& command, const std::string& input,
                                 const SandboxLimits& limits, const std::atomic<bool>& stop);
 
-// Lists programs that are missing on this machine: those of the sandbox, and `others`, given with
-// their packages. Returns a part of a sentence like "there is no bwrap in PATH (Debian package
-// bubblewrap)"; "" if none is missing.
+// Returns the first missing program of those that the sandbox needs and of `others` (program,
+// Debian package), as in "there is no bwrap in PATH (Debian package bubblewrap)"; "" if none is
+// missing.
 std::string missingForSandbox(const std::vector<std::pair<std::string, std::string>>& others);
 
 }  // namespace allot

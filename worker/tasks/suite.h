@@ -59,7 +59,8 @@ struct Suite {
   // measured.
   int64_t (*size_per_10000_tokens)(std::string_view task) = nullptr;
 
-  // Reads the questions of the spec's tasks from `path`. Errors (kUsage) name file and line.
+  // Reads the questions of the spec's tasks from `path`. kUsage and kIo name the file, and the line
+  // of a fault in it.
   Result<std::vector<Record>> (*read)(const std::string& path, const v1::Task& spec) = nullptr;
 
   // All drafts are bare: the model needs no chat template.

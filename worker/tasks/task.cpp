@@ -7,6 +7,8 @@
 
 #include "core/digest.h"
 #include "core/spec/task_catalogue.h"
+#include "core/words.h"
+#include "worker/tasks/answer_text.h"
 #include "worker/tasks/generated_dataset.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
@@ -17,21 +19,21 @@
 namespace allot {
 namespace {
 
-// Lower case (ASCII), blanks collapsed.
+// Returns the text in lower case (ASCII), with single spaces for runs of blanks, trimmed.
 std::string normalised(const std::string& text) {
   std::string plain;
   for (const char c : text) {
     if (c == ' ' || (c >= '\t' && c <= '\r')) {
       if (!plain.empty() && plain.back() != ' ') plain += ' ';
     } else {
-      plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+      plain += asciiLower(c);
     }
   }
   if (plain.ends_with(' ')) plain.pop_back();
   return plain;
 }
 
-// Selects half of all questions, by their content alone.
+// Selects half of all questions, by the digest of their identity.
 bool fallsToTraining(const std::string& digest) {
   return std::string_view("02468ace").find(digest[0]) != std::string_view::npos;
 }
@@ -93,7 +95,7 @@ class FileDataset {
     return badInput(message);
   }
 
-  // A repeated question would count twice.
+  // Adds the record's draft, unless a record of an equal prompt was added before, to either side.
   void add(const Record& record, Pools* pools) {
     const std::string prompt = record.task + "\n" + normalised(record.draft.prompt);
     if (seen_.insert(sha256Hex(prompt)).second) {
@@ -101,7 +103,7 @@ class FileDataset {
     }
   }
 
-  // Questions of all tasks in turn.
+  // Chooses questions of all tasks in turn.
   Result<std::vector<Question>> choose(const Pools& pools, Split split, const std::string& file) {
     const uint32_t count =
         split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();
@@ -184,7 +186,6 @@ Result<Dataset> readDataset(const v1::Task& spec, const Suite& suite, uint64_t s
       .make(path, placed(options.held_out_path, spec.held_out_path()));
 }
 
-// The registry: one entry a suite.
 const std::vector<Suite>& suites() {
 #define ALLOT_CALL_SUITE(function) function(),
   static const std::vector<Suite> all = {ALLOT_SUITES(ALLOT_CALL_SUITE)};
@@ -195,17 +196,11 @@ const std::vector<Suite>& suites() {
 constexpr uint64_t kMaxContextTokens = uint64_t{1} << 20;
 constexpr uint64_t kMaxDatasetTokens = uint64_t{1} << 28;
 
-std::string quotedList(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 Status checkSpec(const v1::Task& spec, const Suite& suite) {
   const std::vector<std::string> known = spec.path().empty() && suite.draft != nullptr
                                              ? suite.generated
                                              : findSuiteInfo(suite.name)->taskNames();
-  const std::string allowed = "; allowed for suite " + suite.name + ": " + quotedList(known);
+  const std::string allowed = "; allowed for suite " + suite.name + ": " + joined(known);
   if (spec.tasks_size() == 0) return badInput("spec.task.tasks: is empty" + allowed);
   for (int i = 0; i < spec.tasks_size(); ++i) {
     if (std::find(known.begin(), known.end(), spec.tasks(i)) == known.end()) {
@@ -249,7 +244,7 @@ Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer
   const Suite* suite = findSuite(task.suite());
   if (suite == nullptr) {
     return badInput("spec.task.suite: \"" + task.suite() +
-                    "\" is not known; allowed: " + quotedList(suiteNames()));
+                    "\" is not known; allowed: " + joined(suiteNames()));
   }
   ALLOT_TRY(checkSpec(task, *suite));
   const PromptTokens tokens(task, tokenizer, options);

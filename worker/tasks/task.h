@@ -2,7 +2,7 @@
 // Tasks: questions with answers, and the grading of answers.
 //
 // A suite makes two datasets from a seed: `train` (rewards) and `heldOut` (evaluation). They share
-// no context and no question. Datasets are immutable once made; any thread.
+// no seed of a question and no Record::identity. Datasets are immutable once made; any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -22,7 +22,7 @@ struct Question {
   std::string task;                       // "niah"
   std::string prompt;                     // rendered: the whole text for the model, without bos
   std::vector<int32_t> prompt_ids;        // with bos, if the model has one
-  std::vector<std::string> answers;       // expected, without surrounding blanks
+  std::vector<std::string> answers;       // the references
   std::vector<std::string> classes = {};  // all possible answers, of a classification question
   // Length of the prefix of prompt_ids that is independent of the question: its context; 0 if it
   // has none.
@@ -42,7 +42,7 @@ struct Rendered {
 };
 
 struct DatasetOptions {
-  int32_t bos_token = -1;  // put before every plain prompt that does not begin with it; < 0: none
+  int32_t bos_token = -1;  // put before plain prompts that do not begin with it; < 0: none
   // Renders a draft (by a chat template); null: renderPlain. Not called for drafts that are `bare`.
   std::function<Rendered(const Draft& draft)> render = nullptr;
   std::string path = {};           // replaces spec.task.path; empty: the spec's path is used
@@ -52,13 +52,13 @@ struct DatasetOptions {
 // Returns system prompt, blank line, prompt and answer prefix.
 std::string renderPlain(const Draft& draft);
 
-// Makes both splits of the spec's suite. Errors (kUsage): an unknown suite or task; no question
-// that fits contextTokens (the message has a length that would); a file that cannot be read, with
-// the line, or that has too few questions.
+// Makes both splits of the spec's suite. Errors (kUsage): an unknown suite or task; a length out of
+// range; no question that fits contextTokens (the message advises a length); a fault of a file, or
+// too few questions in it. kIo if a file cannot be read to its end.
 Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer& tokenizer,
                             const DatasetOptions& options);
 
-// Returns the most tokens that a question of this spec and its answer take together.
+// Returns the most tokens that a prompt of this spec and its answer take together.
 uint64_t longestRow(const v1::Task& task);
 
 struct Grades {
@@ -86,7 +86,7 @@ Result<std::vector<Grades>> gradeAll(const v1::Task& task, std::span<const Compl
 std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
                                         const std::string& completion);
 
-// Returns true once the decoded text holds a whole answer: the suite's stop mark was written.
+// Returns true once the decoded text holds a whole answer, by Suite::complete if there is one.
 bool isComplete(const v1::Task& task, const std::string& completion);
 
 // Returns the SHA-256 of both splits' prompts and answers, and of the lengths and classes that they

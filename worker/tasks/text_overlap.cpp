@@ -16,7 +16,7 @@
 namespace allot {
 namespace {
 
-// Numbers for words, so that comparing two of them is cheap.
+// Numbers words, so that comparing two of them is cheap.
 class WordNumbers {
  public:
   int of(std::string_view word) {
@@ -29,7 +29,7 @@ class WordNumbers {
 
 using WordSequence = std::vector<int>;
 
-// The direction of the way back from the ends of two sequences if both choices are equally good.
+// The sequence along which the way back from two ends steps if both are equally good.
 enum class Tie { kAlongFirst, kAlongSecond };
 
 // Returns the places in `a` of a longest common subsequence, the last one first, as found by the
@@ -87,7 +87,7 @@ class Sentences {
   size_t words_ = 0;
 };
 
-// As the package `rouge` does: a sentence of blanks has one word, the empty one.
+// Splits a text as the package `rouge` does: a sentence of blanks has one word, the empty one.
 Sentences sentencesOf(std::string_view text, WordNumbers* numbers) {
   Sentences sentences(numbers);
   for (const std::string_view part : splitAt(text, '.')) {
@@ -118,10 +118,10 @@ Sentences linesOf(std::string_view text, WordNumbers* numbers) {
   return sentences;
 }
 
-// Returns true for the words a, an, the, but not for parts of longer words.
+// Requires: run is a whole word.
 bool isArticle(std::string_view run) { return run == "a" || run == "an" || run == "the"; }
 
-// The words that SQuAD's script compares.
+// Returns the words that SQuAD's script compares.
 std::vector<std::string> squadWords(std::string_view text) {
   std::string plain = lowerCase(text);
   std::erase_if(plain, [](char c) {

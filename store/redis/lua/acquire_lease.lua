@@ -1,6 +1,6 @@
 -- roles: aggregator
 -- keys: 1 lease rw
--- Takes or renews the lease: the same holder keeps its epoch, a new one gets the next.
+-- Acquires or renews the lease: the same holder keeps its epoch, a new one gets the next.
 -- ARGV: 1 holder 2 ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -8,7 +8,7 @@ local lease = redis.call('HMGET', KEYS[1], 'holder', 'epoch', 'expires_ms', 'ttl
 local holder, epoch, expires = lease[1], lease[2] or '0', tonumber(lease[3] or '0')
 if holder ~= ARGV[1] then
   if holder and expires > now then
-    -- An end further away than the lease is long: this clock was set back since it was written.
+    -- An end further away than the lease lasts was written before the clock was set back.
     local latest = now + (tonumber(lease[4]) or expires)
     if expires > latest then
       expires = latest

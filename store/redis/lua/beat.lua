@@ -1,7 +1,7 @@
 -- roles: worker
 -- keys: 1 workers rw, 2 beats w, 3 units w, 4 unit_holders r
--- Notes that a worker lives, and forgets those that have not beaten for their time to live. Renews
--- its claims on units; what another worker has claimed meanwhile stays that one's.
+-- Notes a worker's beat, and forgets workers whose time to live has passed. Renews the worker's claims
+-- on units, except those that another worker has claimed since.
 -- ARGV: 1 worker 2 beat 3 ttl_ms 4 claim_ms 5.. unit ids
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -12,7 +12,7 @@ local function forget(from, to)
   end
 end
 forget('-inf', string.format('%.0f', now))
--- Ends that no beat makes (checks.h knows the number, too): the clock was set back since.
+-- Ends beyond the longest time of a beat (also in checks.h) were written before the clock was set back.
 forget('(' .. string.format('%.0f', now + 600000), '+inf')
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[3])), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])

@@ -2,21 +2,22 @@
 -- keys: 1 units rw, 2 unit_groups r, 3 unit_specs r, 4 unit_holders w, 5 free_units rw,
 --       6 free_groups rw, 7 workers r
 -- Claims units of one group. A group is 'version:chunk', both padded with zeros, so that the smaller
--- string is the older version. The score of a unit is the end of its claim, 0 if none. What is free
--- is listed in free_units as 'group/unit'. Units of an import and of claims that end are not listed:
--- an empty list is filled from the scores. A worker can write anything: each unit is looked up
--- before it is taken, and one that is too large is claimed and not handed out.
+-- string is the older version. The score of a unit is the end of its claim, 0 if there is none. Free
+-- units are listed in free_units as 'group/unit', except those of an import and those whose claim has
+-- ended: an empty list is filled from the scores. A worker can write anything: each listed unit is
+-- looked up before it is claimed, and a unit that is too large is claimed and not returned.
 -- ARGV: 1 holder 2 count 3 lease_ms 4 largest unit 5.. warm chunks, padded
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local warm = {}
 for i = 5, #ARGV do warm[ARGV[i]] = true end
--- Groups found empty. They are taken off the list last: the first write is one that needs room, so
--- that a full server refuses the claim whole.
+-- Groups without units. They are removed from the list last: the first write must be one that needs
+-- room, so that a full server refuses the claim whole.
 local empty = {}
 
--- Frees units whose claim has ended, or ends later than any can (checks.h knows the number, too):
--- the clock was set back since. Only once nothing is free: their workers may still be at them.
+-- Frees units whose claim ends in this range. Called once nothing else is free, because their workers
+-- may still be at work: for claims that have ended, and for those that end later than a claim can
+-- last (also in checks.h), which were written before the clock was set back.
 local function free_units(from, to)
   for _, unit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], from, to, 'LIMIT', 0, 1000)) do
     local group = redis.call('HGET', KEYS[2], unit) or ''
@@ -32,8 +33,8 @@ local function free_units(from, to)
   end
 end
 
--- Warm, then the oldest version, then longest not claimed from: the list has that order. Also the
--- next place in it.
+-- Returns the group to claim from: warm ones first, then the oldest version, then the one claimed from
+-- longest ago, which is the order of the list. Also returns the next place in the list.
 local function best_group()
   local groups = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', '+inf', 'WITHSCORES')
   local best, best_warm, best_version, place
@@ -52,7 +53,7 @@ local function best_group()
   return best, place
 end
 
--- Up to `count` free units of the group, claimed.
+-- Claims and returns up to `count` free units of the group.
 local function take(group, count)
   local taken = {}
   while #taken < count do
@@ -81,7 +82,7 @@ local tried_ended = false
 while #specs == 0 do
   local group, place = best_group()
   if group then
-    -- A share of what is free, so that nobody is left with much when the others have nothing.
+    -- At most a share of the free units, so that no worker has many left when the others have none.
     local workers = math.max(1, redis.call('ZCARD', KEYS[7]))
     local share = math.ceil(redis.call('ZCARD', KEYS[5]) / (2 * workers))
     local units = take(group, math.max(1, math.min(tonumber(ARGV[2]), share)))

@@ -1,22 +1,30 @@
 -- roles: aggregator
--- keys: 1 lease r, 2 policy rw, 3 state w, 4 history w, 5 inbox w, 6 seen w, 7 pending rw,
+-- keys: 1 lease r, 2 policy rw, 3 state w, 4 history w, 5 inbox rw, 6 seen rw, 7 pending rw,
 --       8 policies w, 9 counted_tickets rw, 10 news w
--- The step from one policy version to the next, all or nothing.
+-- Makes the step from one policy version to the next, all or nothing.
 -- Redis does not roll back: every check comes before the first write, and the only write that can
--- be refused (XADD, by its explicit id) is the first.
+-- be refused (XADD, by its explicit id) is the first. A worker's account may have made a key of
+-- another type. The wake-up of workers (news) may fail: they look every 20 s.
 -- ARGV: 1 epoch 2 expected version 3 new version 4 policy 5 sha256 6 state 7 record
 --       8 version of a policy to forget, or '' 9 number of chunks of tickets
 --       10.. of each chunk: its number, its tickets as bits; then of each consumed result: entry id,
 --       result id
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
+local types = {redis.call('TYPE', KEYS[5]).ok, redis.call('TYPE', KEYS[6]).ok,
+               redis.call('TYPE', KEYS[7]).ok}
+for i, type in ipairs({'stream', 'set', 'hash'}) do
+  if types[i] ~= 'none' and types[i] ~= type then
+    return redis.error_reply('WRONGTYPE of key ' .. (i + 4))
+  end
+end
 local version = redis.call('HGET', KEYS[2], 'version')
 if version ~= ARGV[2] then return {'CONFLICT', version or 'none'} end
 local results = 10 + 2 * tonumber(ARGV[9])
 for i = results, #ARGV, 2 do
   if redis.call('HGET', KEYS[7], ARGV[i + 1]) ~= ARGV[i] then return {'GONE', ARGV[i + 1]} end
 end
--- What has counted, and these tickets with it; none of them may be in both.
+-- chunks: the tickets that have counted and these. A ticket in both is refused.
 local chunks = {}
 for i = 10, results - 1, 2 do
   local bits, mine = redis.call('HGET', KEYS[9], ARGV[i]), ARGV[i + 1]
@@ -34,7 +42,7 @@ end
 local time = redis.call('TIME')
 local added = redis.pcall('XADD', KEYS[4], ARGV[3] .. '-0', 'rec', ARGV[7])
 if type(added) == 'table' and added.err then
-  -- Whatever it is but the id (memory, disk, rights) is the server's own to say.
+  -- Other errors than that of the id (memory, disk, permission) are returned as they are.
   if not string.find(added.err, 'equal or smaller', 1, true) then return added end
   return {'HISTORY', added.err}
 end
@@ -49,5 +57,5 @@ for i = results, #ARGV, 2 do
   redis.call('HDEL', KEYS[7], ARGV[i + 1])
   redis.call('XDEL', KEYS[5], ARGV[i])
 end
-redis.call('XADD', KEYS[10], 'MAXLEN', 1, '*', 'new', 'policy')
+redis.pcall('XADD', KEYS[10], 'MAXLEN', 1, '*', 'new', 'policy')
 return {'OK'}

@@ -6,14 +6,14 @@
 --       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
 --       14 sha256 of the policy 15 state 16 next ticket 17 arithmetic 18 schema 19 build
 --       20.. unit id, group, unit of each open unit
---       '' for an origin, a model, a version that there is none of
+--       origin, model and version are '' if there is none
 if redis.call('EXISTS', KEYS[12]) == 1 then
-  -- A repeated call: this import made the run.
+  -- A repeated call.
   if redis.call('HGET', KEYS[12], 'import') == ARGV[1] then return {'OK'} end
   return {'EXISTS'}
 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
--- Version v has v records behind it, 1-0 to v-0: as many as that, the last with that id, are all.
+-- A history of `version` records that ends with `version`-0 is complete: ids ascend from 1-0.
 local version = ARGV[12] == '' and '0' or ARGV[12]
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 if redis.call('XLEN', KEYS[2]) ~= tonumber(version) or

@@ -1,7 +1,7 @@
 -- roles: aggregator
 -- keys: 1 import r, 2 history rw, 3 seen w, 4 counted_tickets rw
--- Appends records to the history. Records that are there already are no error, so that the call may
--- be repeated.
+-- Appends records to the history. Records that it has already are skipped, so that the call may be
+-- repeated.
 -- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids,
 --       number of chunks of tickets, of each chunk: its number, its tickets as bits
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
@@ -18,7 +18,7 @@ while i <= #ARGV do
   if not found[1] or found[1][2][2] ~= ARGV[i + 1] then
     local added = redis.pcall('XADD', KEYS[2], ARGV[i], 'rec', ARGV[i + 1])
     if type(added) == 'table' and added.err then
-      -- Whatever it is but the id (memory, disk, rights) is the server's own to say.
+      -- Other errors than that of the id (memory, disk, permission) are returned as they are.
       if not string.find(added.err, 'equal or smaller', 1, true) then return added end
       return {'ORDER', ARGV[i]}
     end

@@ -1,6 +1,6 @@
 -- roles: aggregator, reader
 -- keys: 1 unit_specs r
--- The open units. A worker can write anything: what is too large is left out.
+-- Returns the open units, except those that are too large: a worker can write anything.
 -- ARGV: 1 largest unit
 local units = {}
 for _, unit in ipairs(redis.call('HVALS', KEYS[1])) do

@@ -1,7 +1,7 @@
 -- roles: aggregator, reader
 -- keys: 1 workers r, 2 beats r
--- The last beat of every worker that is alive by the server's clock. A worker can write anything: a
--- beat that is too large is left out, and an answer that has grown too long ends early.
+-- Returns the last beat of every worker whose time to live has not passed by the server's clock. A
+-- worker can write anything: a beat that is too large is left out, and the reply ends at its limit.
 -- ARGV: 1 largest beat 2 most bytes together
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

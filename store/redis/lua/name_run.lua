@@ -1,7 +1,7 @@
 -- roles: aggregator
 -- keys: 1 allot:index rw
--- The newest run of an experiment; if there is none, this one is noted as such. Of several callers
--- at once the first one's run is that of all.
+-- Returns the newest run of an experiment. If there is none, notes and returns this one, so that
+-- concurrent callers get the same run.
 -- ARGV: 1 experiment name 2 run id
 local newest = redis.call('HGET', KEYS[1], ARGV[1])
 if newest then return {'OK', newest} end

@@ -14,5 +14,5 @@ for i = 2, #ARGV, 3 do
     redis.call('ZADD', KEYS[7], 'NX', 0, ARGV[i + 1])
   end
 end
-redis.call('XADD', KEYS[8], 'MAXLEN', 1, '*', 'new', 'units')
+redis.pcall('XADD', KEYS[8], 'MAXLEN', 1, '*', 'new', 'units')
 return {'OK'}

@@ -10,5 +10,5 @@ redis.call('HSET', KEYS[2], 'version', '0', 'blob', ARGV[2], 'sha256', ARGV[3],
            'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 redis.call('SET', KEYS[3], ARGV[4])
 redis.call('HSET', KEYS[4], '0', ARGV[2])
-redis.call('XADD', KEYS[5], 'MAXLEN', 1, '*', 'new', 'policy')
+redis.pcall('XADD', KEYS[5], 'MAXLEN', 1, '*', 'new', 'policy')
 return {'OK'}

@@ -1,7 +1,7 @@
 -- roles: worker, aggregator, reader
 -- keys: 1 model r
--- A value that anybody may have written: it, or nothing and its size if that is too large. Nothing
--- at all if there is none.
+-- Returns a value that any worker may have written, and its size: '' if it is too large, {} if there is
+-- none.
 -- ARGV: 1 largest size
 local value = redis.call('GET', KEYS[1])
 if not value then return {} end

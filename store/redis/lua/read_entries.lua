@@ -1,14 +1,13 @@
 -- roles: aggregator, reader
 -- keys: 1 inbox|eval r, 2 pending|units_done r
--- The entries of a stream after one of them: entry id, name, payload, size of the payload, answers
--- (of an evaluation), size of the answers.
--- Anybody who may write the stream can write anything, so nothing large leaves the server: a payload
--- over the limit is left out, and an answer that has grown too long ends early. A name counts only
--- for the entry that the push made for it (`owners`: name -> entry id); other entries have no name.
+-- Returns entries of a stream, each as entry id, name, payload, size of the payload, answers (of an
+-- evaluation), size of the answers.
+-- A worker can write anything, so nothing large leaves the server: a payload over the limit is left
+-- out, and the reply ends at its limit. A name counts only for the entry that the push made for it
+-- (the second key: name -> entry id); other entries have the name ''.
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 largest payload 4 most bytes together
---       5 largest answers, which are left out like payloads; 0: none are wanted
--- Entries are taken from the stream a few at a time, so that no more of them than these lie beside
--- the answer.
+--       5 largest answers, which are left out like payloads; 0: all are left out
+-- Entries are read a few at a time, which bounds the memory that they take.
 local answer, total, start = {}, 0, ARGV[1]
 while #answer < tonumber(ARGV[2]) do
   local few = math.min(16, tonumber(ARGV[2]) - #answer)

@@ -1,7 +1,7 @@
 -- roles: aggregator, reader
 -- keys: 1 history r
--- Records of the history, one and then as many as fit into an answer: a record may have 50 MiB, so
--- they are looked at one by one.
+-- Returns records of the history, one and then as many as fit. They are read one by one, because a
+-- record may have 50 MiB.
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 most bytes together
 local answer, total, start = {}, 0, ARGV[1]
 while #answer < tonumber(ARGV[2]) do

@@ -1,19 +1,19 @@
 -- roles: aggregator
 -- keys: 1 lease r, 2 eval rw, 3 units_done rw, 4 dead w, 5 refused_counts w, 6 units w,
 --       7 unit_groups w, 8 unit_specs w, 9 free_units w, 10 free_groups w, 11 news w
--- Takes one recorded evaluation out for good; its unit may be planned again, and is, if a unit to
--- reopen comes with the call. An entry that is gone already is no error, so that the call may be
--- repeated.
+-- Moves one recorded evaluation to the refused ones, so that its unit may be planned again. Plans the
+-- unit at once if the call has a unit to reopen. Does nothing if there is no such entry, so that the
+-- call may be repeated.
 -- ARGV: 1 epoch 2 entry id 3 unit id 4 kind 5 reason 6 payload
 --       7 how many refused ones to keep, about 8 group 9 unit to reopen, or empty
---       10 ms for which nobody may claim it
+--       10 ms for which no worker can claim it
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
            'reason', ARGV[5], 'r', ARGV[6])
 redis.call('HINCRBY', KEYS[5], ARGV[4], 1)
--- Only the entry that recorded a unit speaks for it.
+-- A forged entry with the same unit id must not reopen the unit.
 if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
   redis.call('HDEL', KEYS[3], ARGV[3])
   local free_at = '0'
@@ -28,7 +28,7 @@ if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
     if free_at == '0' then
       redis.call('ZADD', KEYS[9], 0, ARGV[8] .. '/' .. ARGV[3])
       redis.call('ZADD', KEYS[10], 'NX', 0, ARGV[8])
-      redis.call('XADD', KEYS[11], 'MAXLEN', 1, '*', 'new', 'units')
+      redis.pcall('XADD', KEYS[11], 'MAXLEN', 1, '*', 'new', 'units')
     end
   end
 end

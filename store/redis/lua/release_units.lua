@@ -1,6 +1,6 @@
 -- roles: worker
 -- keys: 1 units w, 2 unit_groups r, 3 unit_holders rw, 4 free_units w, 5 free_groups w, 6 news w
--- Opens units again that this worker claimed and will not do.
+-- Frees units that this worker claimed and will not do.
 -- ARGV: 1 holder 2.. unit ids
 for i = 2, #ARGV do
   local group = redis.call('HGET', KEYS[2], ARGV[i])
@@ -11,5 +11,5 @@ for i = 2, #ARGV do
     redis.call('ZADD', KEYS[5], 'NX', 0, group)
   end
 end
-redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'new', 'units')
+redis.pcall('XADD', KEYS[6], 'MAXLEN', 1, '*', 'new', 'units')
 return {'OK'}

@@ -12,19 +12,19 @@ if revision ~= ARGV[1] then return {'CHANGED', revision or 'none'} end
 local version = redis.call('HGET', KEYS[5], 'version') or '0'
 local updates, evaluations = redis.call('XLEN', KEYS[6]), redis.call('XLEN', KEYS[7])
 if version ~= '0' or updates > 0 or evaluations > 0 then return {'BEGUN', updates, evaluations} end
--- First what needs room: a full server then refuses all of it.
+-- The first write is one that needs room, so that a full server refuses the call whole.
 redis.call('HSET', KEYS[2], 'experiment', ARGV[2], 'sha256', ARGV[3], 'schema', ARGV[4], 'build',
            ARGV[5], 'arithmetic', ARGV[8])
--- Who leads has the old experiment: nothing that it writes from now on may take effect.
+-- Fences off the leader, which has the old experiment.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch then
   redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', tonumber(epoch) + 1))
   redis.call('HDEL', KEYS[1], 'holder', 'expires_ms', 'ttl_ms')
 end
 for i = 5, #KEYS do redis.call('UNLINK', KEYS[i]) end
--- Workers' scripts, which may not name spec, tell by these what is made for the old experiment.
+-- Workers' scripts, which may not name spec, recognise results of the old experiment by these.
 redis.call('SADD', KEYS[8], 'replaced', 'spec ' .. ARGV[3])
 redis.call('HSET', KEYS[3], 'experiment', ARGV[6], 'file', ARGV[7],
            'revision', string.format('%.0f', tonumber(revision) + 1))
-redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'experiment')
+redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'experiment')
 return {'OK'}

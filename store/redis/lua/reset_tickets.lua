@@ -6,5 +6,5 @@ local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 redis.call('SET', KEYS[2], ARGV[2])
 redis.call('DEL', KEYS[3])
-redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'tickets')
+redis.pcall('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'tickets')
 return {'OK'}

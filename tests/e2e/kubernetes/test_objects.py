@@ -64,7 +64,7 @@ class Objects(unittest.TestCase):
 
     def test_the_namespace_keeps_a_privileged_pod_out(self):
         if kube.server_version() < (1, 23):
-            self.skipTest("Pod Security admission came with 1.23")
+            self.skipTest("needs Kubernetes 1.23, which brought Pod Security admission")
         name = self.namespace(manifests.own())
         with self.assertRaisesRegex(kube.KubectlError, 'violates PodSecurity "restricted'):
             kube.kubectl("-n", name, "run", "privileged", "--image=localhost/busybox:1",

@@ -1,8 +1,6 @@
 // The client against an API server that answers as it is told, and as it should.
 #include "k8s/client/api.h"
 
-#include <gmock/gmock.h>
-
 #include <thread>
 
 #include "tests/k8s/client/fake_api.h"
@@ -12,12 +10,6 @@
 
 namespace allot::kube::test {
 namespace {
-
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr Limits kTight{.connect = milliseconds(1000),
                         .request = milliseconds(300),

@@ -9,8 +9,6 @@
 namespace allot::kube::test {
 namespace {
 
-using nlohmann::json;
-using std::chrono::seconds;
 using testing::SizeIs;
 
 json about(const std::string& name) {
@@ -29,6 +27,11 @@ class EventTest : public testing::Test {
         client_, EventSource{"allot.dev/operator", "pod-1"}, [this] { return now_; },
         [] { return WallTime(seconds(1'800'000'000)); });
   }
+  static void tell(const std::unique_ptr<EventRecorder>& events, const std::string& name,
+                   const std::string& reason, const std::string& text) {
+    events->add(note(name, reason, text));
+    events->send();
+  }
   std::vector<json> stored() { return api_.store().all("events"); }
 
   FakeApi api_;
@@ -38,8 +41,7 @@ class EventTest : public testing::Test {
 
 TEST_F(EventTest, SaysWhatTheServerDemands) {
   auto events = recorder();
-  events->add(note("x", "Started", "the run has begun"));
-  events->send();
+  tell(events, "x", "Started", "the run has begun");
   ASSERT_THAT(stored(), SizeIs(1));
   json event = stored()[0];
   const std::string name = event["metadata"]["name"];
@@ -65,13 +67,11 @@ TEST_F(EventTest, SaysWhatTheServerDemands) {
 TEST_F(EventTest, TheSameAgainIsCountedOnceAMinute) {
   auto events = recorder();
   for (int i = 0; i < 60; ++i) {
-    events->add(note("x", "WorkerFailed", "no such folder"));
-    events->send();
+    tell(events, "x", "WorkerFailed", "no such folder");
     now_ += seconds(1);
   }
   EXPECT_EQ(api_.writes(), 1u);
-  events->add(note("x", "WorkerFailed", "no such folder"));
-  events->send();
+  tell(events, "x", "WorkerFailed", "no such folder");
   EXPECT_EQ(api_.writes(), 2u);
   ASSERT_THAT(stored(), SizeIs(1));
   EXPECT_EQ(stored()[0]["series"]["count"], 61);
@@ -83,16 +83,12 @@ TEST_F(EventTest, TheSameAgainIsCountedOnceAMinute) {
 
 TEST_F(EventTest, OneAMinuteForEachObjectAndReason) {
   auto events = recorder();
-  const auto tell = [&](const char* name, const char* reason, const char* text) {
-    events->add(note(name, reason, text));
-    events->send();
-  };
-  tell("x", "Evaluated", "update 25");
-  tell("x", "Evaluated", "update 50");
-  tell("x", "Evaluated", "update 75");
+  tell(events, "x", "Evaluated", "update 25");
+  tell(events, "x", "Evaluated", "update 50");
+  tell(events, "x", "Evaluated", "update 75");
   EXPECT_THAT(stored(), SizeIs(1));
-  tell("x", "Scaled", "4 workers");
-  tell("y", "Evaluated", "update 25");
+  tell(events, "x", "Scaled", "4 workers");
+  tell(events, "y", "Evaluated", "update 25");
   EXPECT_THAT(stored(), SizeIs(3));
   // The newest was kept, and comes without being added again.
   now_ += seconds(60);
@@ -107,19 +103,16 @@ TEST_F(EventTest, WhoIsStartedAnewGoesOnCounting) {
   recorder()->send();
   for (int i = 1; i <= 3; ++i) {
     auto events = recorder();
-    events->add(note("x", "Started", "the run has begun"));
-    events->send();
+    tell(events, "x", "Started", "the run has begun");
     ASSERT_THAT(stored(), SizeIs(1));
     EXPECT_EQ(numberAt(stored()[0], {"series", "count"}), i == 1 ? 0 : i);
   }
   // The server has forgotten it meanwhile.
   auto events = recorder();
-  events->add(note("x", "Started", "the run has begun"));
-  events->send();
+  tell(events, "x", "Started", "the run has begun");
   client_.remove(eventResource(), nameOf(stored()[0]));
   now_ += seconds(60);
-  events->add(note("x", "Started", "the run has begun"));
-  events->send();
+  tell(events, "x", "Started", "the run has begun");
   ASSERT_THAT(stored(), SizeIs(1));
   EXPECT_FALSE(stored()[0].contains("series"));
 }
@@ -128,8 +121,7 @@ TEST_F(EventTest, NotesAreCutAtWholeCharacters) {
   auto events = recorder();
   std::string text;
   for (int i = 0; i < 600; ++i) text += "\xc3\xa4";
-  events->add(note("x", "Long", text));
-  events->send();
+  tell(events, "x", "Long", text);
   ASSERT_THAT(stored(), SizeIs(1));
   const std::string kept = stored()[0]["note"];
   EXPECT_LE(kept.size(), 1024u);
@@ -140,8 +132,7 @@ TEST_F(EventTest, NotesAreCutAtWholeCharacters) {
 TEST_F(EventTest, WhatCannotBeSentIsDropped) {
   auto events = recorder();
   api_.script({.method = "POST", .status = 403, .body = statusText(403, "Forbidden", "no")});
-  events->add(note("x", "Started", "the run has begun"));
-  events->send();
+  tell(events, "x", "Started", "the run has begun");
   events->send();
   EXPECT_EQ(api_.writes(), 1u);
 }

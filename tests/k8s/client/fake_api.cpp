@@ -10,7 +10,6 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <list>
-#include <optional>
 #include <thread>
 
 #include "k8s/client/api.h"

@@ -1,18 +1,12 @@
 // What tests of other folders may rely on: the fake's objects behave as a cluster's do.
 #include "tests/k8s/client/fake_api.h"
 
-#include <gmock/gmock.h>
-
 #include "k8s/client/api.h"
 #include "tests/k8s/client/kube_objects.h"
 #include "tests/results.h"
 
 namespace allot::kube::test {
 namespace {
-
-using nlohmann::json;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 class FakeTest : public testing::Test {
  protected:

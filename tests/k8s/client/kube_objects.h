@@ -7,18 +7,22 @@
 
 namespace allot::kube::test {
 
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
 inline const Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline const Resource kExperiments{"allot.dev", "v1alpha1", "experiments", "Experiment"};
 
-inline nlohmann::json configMap(const std::string& name, const std::string& value,
-                                const nlohmann::json& labels = nlohmann::json::object()) {
+inline json configMap(const std::string& name, const std::string& value,
+                      const json& labels = json::object()) {
   return {{"apiVersion", "v1"},
           {"kind", "ConfigMap"},
           {"metadata", {{"name", name}, {"namespace", "ns"}, {"labels", labels}}},
           {"data", {{"value", value}}}};
 }
 
-inline nlohmann::json experiment(const std::string& name, int seed) {
+inline json experiment(const std::string& name, int seed) {
   return {{"apiVersion", "allot.dev/v1alpha1"},
           {"kind", "Experiment"},
           {"metadata", {{"name", name}, {"namespace", "ns"}}},
@@ -26,27 +30,27 @@ inline nlohmann::json experiment(const std::string& name, int seed) {
 }
 
 // A line of a watch.
-inline std::string eventLine(const std::string& type, const nlohmann::json& object) {
-  return nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n";
+inline std::string eventLine(const std::string& type, const json& object) {
+  return json{{"type", type}, {"object", object}}.dump() + "\n";
 }
 
-inline nlohmann::json withVersion(nlohmann::json object, const std::string& version) {
+inline json withVersion(json object, const std::string& version) {
   object["metadata"]["resourceVersion"] = version;
   return object;
 }
 
-inline std::string listText(const nlohmann::json& items, const std::string& version,
+inline std::string listText(const json& items, const std::string& version,
                             const std::string& continued = {}) {
-  return nlohmann::json{{"kind", "ConfigMapList"},
-                        {"apiVersion", "v1"},
-                        {"metadata", {{"resourceVersion", version}, {"continue", continued}}},
-                        {"items", items}}
+  return json{{"kind", "ConfigMapList"},
+              {"apiVersion", "v1"},
+              {"metadata", {{"resourceVersion", version}, {"continue", continued}}},
+              {"items", items}}
       .dump();
 }
 
 inline std::string statusText(int code, const std::string& reason, const std::string& message) {
-  return nlohmann::json{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
-                        {"message", message}, {"reason", reason},   {"code", code}}
+  return json{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
+              {"message", message}, {"reason", reason},   {"code", code}}
       .dump();
 }
 

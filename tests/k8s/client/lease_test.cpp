@@ -1,7 +1,4 @@
 // Leading by a lease: the rules with a clock of the test's own, then two candidates at one server.
-
-#include <gmock/gmock.h>
-
 #include <atomic>
 
 #include "k8s/client/leader_election.h"
@@ -12,11 +9,6 @@
 
 namespace allot::kube::test {
 namespace {
-
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using testing::HasSubstr;
 
 const ObjectName kLease{"ns", "allot-operator"};
 const json kLike = {{"apiVersion", "coordination.k8s.io/v1"},

@@ -8,9 +8,6 @@
 namespace allot::kube::test {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 ApiError apiError(int code, std::string reason = {}) {
   return {code, std::move(reason), "sentence", std::nullopt};
 }

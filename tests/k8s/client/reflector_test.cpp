@@ -1,21 +1,13 @@
 // A store that follows the API server through all that goes wrong.
 #include "k8s/client/reflector.h"
 
-#include <gmock/gmock.h>
-
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
+#include "tests/results.h"
 #include "tests/wait_for.h"
 
 namespace allot::kube::test {
 namespace {
-
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
 
 TEST(ObjectCache, LeavesOutManagedFieldsAndTellsDifferences) {
   ObjectCache store;

@@ -33,6 +33,18 @@ class ClusterTest : public testing::Test {
     if (adjust_) adjust_(&options);
     return std::make_unique<Controller>(api_.access(), options);
   }
+  // One that has come to rest.
+  std::unique_ptr<Controller> settled() {
+    auto controller = start();
+    settle(controller.get());
+    return controller;
+  }
+  // The store, the aggregator and one worker of an experiment, which are ready.
+  void putPods(const std::string& name) {
+    for (const char* const component : {"store", "aggregator", "worker"}) {
+      put(pod(name, component, true));
+    }
+  }
   // Until it knows of all experiments, and five turns in a row write nothing: news take a while on
   // a machine that is busy. The number of turns.
   int settle(Controller* controller) {

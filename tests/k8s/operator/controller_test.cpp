@@ -2,7 +2,6 @@
 #include "k8s/operator/controller.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <random>
 
@@ -21,16 +20,13 @@ using ControllerTest = test::ClusterTest;
 
 TEST_F(ControllerTest, AnExperimentsWholeLife) {
   put(experiment("x"));
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   EXPECT_EQ(replicas("x"), 1);
   EXPECT_EQ(reason("x", "Accepted"), "Valid");
   const json secret = find("v1", "Secret", "x-accounts");
   ASSERT_FALSE(secret.is_null());
 
-  for (const char* const component : {"store", "aggregator", "worker"}) {
-    put(test::pod("x", component, true));
-  }
+  putPods("x");
   told_["x"] = test::told("running", 3);
   settle(controller.get());
   EXPECT_EQ(reason("x", "Progressing"), "Running");
@@ -58,8 +54,7 @@ TEST_F(ControllerTest, AFileThatCannotBeRunStartsNothingUntilItIsMended) {
   json bad = experiment("x");
   bad["spec"]["policy"]["totalBudget"] = 0;
   put(bad);
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   EXPECT_EQ(reason("x", "Accepted"), "Invalid");
   EXPECT_TRUE(api_.store().all("deployments").empty());
   json mended = find("x");
@@ -74,11 +69,10 @@ TEST_F(ControllerTest, AFileThatCannotBeRunStartsNothingUntilItIsMended) {
 // A new operator finds what the one before it made, and changes nothing of it.
 TEST_F(ControllerTest, AnotherOperatorGoesOnWithTheSamePasswords) {
   put(experiment("x", {{"workers", 2}}));
-  settle(start().get());
+  settled();
   const json secret = find("v1", "Secret", "x-accounts");
   const json worker = find("apps/v1", "Deployment", "x-worker");
-  auto next = start();
-  settle(next.get());
+  const auto next = settled();
   EXPECT_EQ(find("v1", "Secret", "x-accounts")["data"], secret["data"]);
   EXPECT_EQ(find("apps/v1", "Deployment", "x-worker")["spec"], worker["spec"]);
 }
@@ -159,9 +153,7 @@ TEST_F(ControllerTest, TheEndIsTheSameWhateverCameBefore) {
       }
       put(object);
       told_[name] = test::told("running", 7);
-      for (const char* const component : {"store", "aggregator", "worker"}) {
-        put(test::pod(name, component, true));
-      }
+      putPods(name);
     }
     api_.clearScript();
     settle(controller.get());
@@ -207,8 +199,7 @@ TEST_F(ControllerTest, WhatNobodyListsIsAppliedAgainButNotAllAtOnce) {
     options->apply_again = milliseconds(600'000);
   };
   for (int i = 0; i < 40; ++i) put(experiment("x" + std::to_string(i)));
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   const auto applied = [&] { return api_.count("PATCH", "services"); };
   const size_t all = applied(), each = all / 40;
   size_t most = 0;
@@ -233,8 +224,7 @@ TEST_F(ControllerTest, ManyExperimentsAreQuietWhileNothingChanges) {
     for (int w = 0; w < 2; ++w) put(test::pod(name, "worker", true, w));
     told_[name] = test::told("running", 3);
   }
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   EXPECT_EQ(controller->counts().experiments, 200u);
   api_.resetCounts();
   const auto cpu = [] {

@@ -1,8 +1,5 @@
 #include "k8s/operator/plan.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "k8s/client/api_error.h"
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/experiments.h"
@@ -17,7 +14,6 @@ using nlohmann::json;
 using test::experiment;
 using test::pod;
 using test::told;
-using testing::HasSubstr;
 
 constexpr uint64_t kNow = 1'700'000'000'000;
 
@@ -46,6 +42,14 @@ std::string reasonOf(const json& status, const char* type) {
 
 json statusOfNow(const Observed& observed, Judgement judgement = {.workers = 1}) {
   return statusOf(observed, judgement);
+}
+
+// One whose pods are there, and what it tells.
+Observed observedWith(std::initializer_list<const char*> components, const json& told = {}) {
+  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
+  for (const char* component : components) observed.pods.push_back(pod("x", component, true));
+  if (!told.is_null()) observed.told = told;
+  return observed;
 }
 
 TEST(OperatorObjects, TheFileIsTheExperimentsAndNothingOfTheClusters) {
@@ -110,9 +114,7 @@ TEST(OperatorWorkers, NoneWhileSuspendedOrOnceReleased) {
 }
 
 TEST(OperatorStatus, SaysWhatPodsDieOf) {
-  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
-  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true)};
-  observed.told = told("running", 3);
+  Observed observed = observedWith({"store", "aggregator"}, told("running", 3));
   json failing = pod("x", "worker", false);
   failing["status"]["containerStatuses"][0]["lastState"]["terminated"] = {
       {"exitCode", 64}, {"message", "spec.model.path: there is no folder recall-8m\n"}};
@@ -154,9 +156,7 @@ TEST(OperatorStatus, SaysWhatPodsDieOf) {
 
 // What an eviction or a node that was shut down leaves lies there for long.
 TEST(OperatorStatus, PodsThatAreGoneButForTheirRecordAreNoTrouble) {
-  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
-  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};
-  observed.told = told("running", 3);
+  Observed observed = observedWith({"store", "aggregator", "worker"}, told("running", 3));
   json evicted = pod("x", "worker", false, 1);
   evicted["status"]["phase"] = "Failed";
   evicted["status"]["containerStatuses"][0]["state"]["terminated"] = {{"exitCode", 137},
@@ -168,8 +168,7 @@ TEST(OperatorStatus, PodsThatAreGoneButForTheirRecordAreNoTrouble) {
 }
 
 TEST(OperatorStatus, SaysWhyThereAreNoPods) {
-  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
-  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true)};
+  Observed observed = observedWith({"store", "aggregator"});
   observed.workloads = {{{"kind", "Deployment"},
                          {"metadata", {{"name", "x-worker"}}},
                          {"status",
@@ -186,8 +185,7 @@ TEST(OperatorStatus, SaysWhyThereAreNoPods) {
 }
 
 TEST(OperatorStatus, FollowsTheRunAndKeepsWhatItKnows) {
-  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
-  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};
+  Observed observed = observedWith({"store", "aggregator", "worker"});
   json status = withoutNulls(statusOfNow(observed));
   EXPECT_EQ(status.at("state"), "starting");
   EXPECT_EQ(reasonOf(status, "Progressing"), "True Starting");
@@ -282,8 +280,6 @@ TEST(OperatorPlan, TellsPeopleWhatHasChangedForThem) {
     if (todo.status) observed.object["status"] = withoutNulls(*todo.status);
     return all;
   };
-  using testing::ElementsAre;
-  using testing::IsEmpty;
   EXPECT_THAT(reasons({.refused = "x: spec.seed: no"}), ElementsAre("Invalid"));
   EXPECT_THAT(reasons({.refused = "x: spec.seed: no"}), IsEmpty());
   observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};

@@ -1,7 +1,6 @@
 // A mistake in an experiment is told in the same words on a laptop, which reads a file, and in a
 // cluster, which has an object: every key of the table with every kind of value.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <regex>
 #include <set>
@@ -55,26 +54,11 @@ json& at(json* object, const std::string& path) {
 }
 
 TEST(Refusals, AreTheSameSentencesOfAFileAndOfAnObject) {
-  const json values[] = {nullptr,
-                         true,
-                         0,
-                         -1,
-                         3,
-                         1.5,
-                         18446744073709551615ull,
-                         "",
-                         "x",
-                         "0.05",
-                         "off",
-                         "a: b # c",
-                         "two\nlines",
-                         "\x1b[31m",
-                         std::string(5000, 'y'),
-                         json::array(),
-                         {1, 2},
-                         {"niah", "niah"},
-                         json::object(),
-                         {{"a", 1}}};
+  json values = json::parse(R"([
+    null, true, 0, -1, 3, 1.5, 18446744073709551615, "", "x", "0.05", "off", "a: b # c", "two\nlines",
+    "\u001b[31m", [], [1, 2], ["niah", "niah"], {}, {"a": 1}
+  ])");
+  values.push_back(std::string(5000, 'y'));
   std::set<std::string> sentences;
   size_t refused = 0;
   for (const auto* rules : {&specRules(), &clusterRules()}) {

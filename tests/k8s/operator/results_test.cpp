@@ -1,9 +1,6 @@
 // What the deletion of an experiment waits for: pure, and against an API server.
 #include "k8s/operator/results.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "k8s/client/api_error.h"
 #include "k8s/operator/plan.h"
 #include "store/redis/acl.h"
@@ -20,9 +17,6 @@ using std::chrono::milliseconds;
 using test::experiment;
 using test::pod;
 using test::told;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr char kOurs[] = "allot.dev/results";
 constexpr uint64_t kLeftMs = 1'700'000'000'000;  // 2023-11-14T22:13:20Z
@@ -186,16 +180,13 @@ class ResultsAtServer : public test::ClusterTest {
  protected:
   json running() {
     put(experiment("x", {{"workers", 2}, {"results", {{"claim", "kept"}}}}));
-    for (const char* const component : {"store", "aggregator", "worker"}) {
-      put(pod("x", component, true));
-    }
+    putPods("x");
     told_["x"] = told("running", 3);
     return find("x");
   }
   void removeWhileJobsAreRefused(int status, const std::string& body) {
     running();
-    auto controller = start();
-    settle(controller.get());
+    auto controller = settled();
     api_.script(
         {.method = "PATCH", .contains = "jobs", .status = status, .body = body, .times = 1000});
     remove(pod("x", "worker", true));
@@ -214,8 +205,7 @@ class ResultsAtServer : public test::ClusterTest {
 
 TEST_F(ResultsAtServer, AreExportedBeforeTheExperimentGoes) {
   running();
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   EXPECT_EQ(find("x")["metadata"]["finalizers"], json{kOurs});
   EXPECT_EQ(reason("x", "Exported"), "NotDeleted");
   EXPECT_TRUE(api_.store().all("jobs").empty());
@@ -229,8 +219,7 @@ TEST_F(ResultsAtServer, AreExportedBeforeTheExperimentGoes) {
 
   remove(pod("x", "worker", true));
   controller.reset();  // another operator goes on
-  controller = start();
-  settle(controller.get());
+  controller = settled();
   EXPECT_EQ(reason("x", "Exported"), "Exporting");
   json job = find("batch/v1", "Job", "x-export");
   ASSERT_FALSE(job.is_null());
@@ -271,8 +260,7 @@ TEST_F(ResultsAtServer, AJobThatTheServerRefusesIsSaid) {
 // none.
 TEST_F(ResultsAtServer, NothingIsExportedBeforePodsAreKnown) {
   running();
-  auto controller = start();
-  settle(controller.get());
+  auto controller = settled();
   remove(find("x"));
   settle(controller.get());
   controller.reset();
@@ -281,8 +269,7 @@ TEST_F(ResultsAtServer, NothingIsExportedBeforePodsAreKnown) {
        .contains = "/pods",
        .status = 500,
        .body = R"({"kind":"Status","code":500,"reason":"InternalError","message":"later"})"});
-  controller = start();
-  settle(controller.get());
+  controller = settled();
   EXPECT_TRUE(api_.store().all("jobs").empty());
   EXPECT_EQ(reason("x", "Exported"), "WaitsForWorkers");
 }

@@ -2,7 +2,6 @@
 #include "k8s/render/crd.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
@@ -84,43 +83,12 @@ TEST(Crd, FixedKeysAreRefusedWithTheLaptopsSentence) {
 }
 
 TEST(YamlText, IsReadAsWhatWasWritten) {
-  const json values[] = {
-      json::object(),
-      json::array(),
-      "",
-      "true",
-      "off",
-      "No",
-      "0440",
-      "1e3",
-      "a: b",
-      "# a",
-      "- a",
-      "a\nb\n",
-      "a\nb",
-      "a\n\n",
-      " a\nb\n",
-      "a \nb\n",
-      "\na",
-      "a\n\nb\n",
-      "a\tb\nc\n",
-      "\xc2\x85",
-      "a\n\xe2\x80\xa8 b\n",
-      "\x01",
-      "\\",
-      "{}",
-      "*a",
-      "~",
-      "null",
-      0,
-      -1,
-      1.5,
-      true,
-      nullptr,
-      {{"a", {{"b", {1, "2", {{"c", json::array({json::array({1}), json::object()})}}}}}}},
-      {{"a: b", "c"}, {"", "d"}, {"on", "e"}},
-      json::array({{{"a", 1}, {"b", json::array({2})}}, "c"}),
-  };
+  const json values = json::parse(R"([
+    {}, [], "", "true", "off", "No", "0440", "1e3", "a: b", "# a", "- a", "a\nb\n", "a\nb", "a\n\n",
+    " a\nb\n", "a \nb\n", "\na", "a\n\nb\n", "a\tb\nc\n", "\u0085", "a\n\u2028 b\n", "\u0001",
+    "\\", "{}", "*a", "~", "null", 0, -1, 1.5, true, null, {"a": {"b": [1, "2", {"c": [[1], {}]}]}},
+    {"a: b": "c", "": "d", "on": "e"}, [{"a": 1, "b": [2]}, "c"]
+  ])");
   for (const json& value : values) {
     const std::string text = yamlText(json{{"x", value}, {"y", json::array({value})}});
     const std::vector<json> read = yamlObjects(text);

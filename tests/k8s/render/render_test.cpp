@@ -2,9 +2,6 @@
 // holds all that is printed to checks.
 #include "k8s/render/render.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "k8s/render/yaml_text.h"
@@ -14,8 +11,6 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
-using testing::Contains;
-using testing::HasSubstr;
 
 const TextMap kAccounts = {{"users.acl", "user default off\n"},
                            {"worker.password", "w\n"},
@@ -43,17 +38,18 @@ json containerOf(const char* component, const KubeObjects& objects) {
   return podOf(component, objects)["containers"][0];
 }
 
-std::string variable(const json& container, const std::string& name) {
-  for (const json& entry : container.at("env")) {
-    if (entry.at("name") == name) return entry.value("value", "");
-  }
-  return "none";
-}
-
 const json* objectOf(const char* kind, const std::string& start, const KubeObjects& objects) {
   for (const json& object : objects) {
     const std::string name = object.at("metadata").at("name");
     if (object.at("kind") == kind && name.starts_with(start)) return &object;
+  }
+  return nullptr;
+}
+
+// The entry of a list that has this name; null if there is none.
+json named(const json& list, const std::string& name) {
+  for (const json& entry : list) {
+    if (entry.at("name") == name) return entry;
   }
   return nullptr;
 }
@@ -78,18 +74,14 @@ TEST(Render, GpusBringTheirImageAndTheirNumber) {
 TEST(Render, ModelsAreMountedWhereTheSectionSays) {
   const KubeObjects objects = rendered("{models: {claim: weights, mountPath: /w}}");
   const json pod = podOf("worker", objects);
-  json claim, path;
-  for (const json& volume : pod.at("volumes")) {
-    if (volume.at("name") == "models") claim = volume.at("persistentVolumeClaim").at("claimName");
-  }
-  for (const json& mount : pod.at("containers")[0].at("volumeMounts")) {
-    if (mount.at("name") == "models") path = mount.at("mountPath");
-  }
-  EXPECT_EQ(claim, "weights");
-  EXPECT_EQ(path, "/w");
-  EXPECT_EQ(variable(containerOf("worker", objects), "KV_MEMORY_MIB"), "40960");
-  EXPECT_EQ(variable(containerOf("worker", rendered("{kvMemory: 1.5Gi}")), "KV_MEMORY_MIB"),
-            "1536");
+  EXPECT_EQ(named(pod.at("volumes"), "models").at("persistentVolumeClaim").at("claimName"),
+            "weights");
+  EXPECT_EQ(named(pod.at("containers")[0].at("volumeMounts"), "models").at("mountPath"), "/w");
+  const auto kvMemory = [](const KubeObjects& of) {
+    return named(containerOf("worker", of).at("env"), "KV_MEMORY_MIB").at("value");
+  };
+  EXPECT_EQ(kvMemory(objects), "40960");
+  EXPECT_EQ(kvMemory(rendered("{kvMemory: 1.5Gi}")), "1536");
 }
 
 TEST(Render, OfRequestAndLimitTheOneThatIsGivenHolds) {
@@ -141,13 +133,13 @@ TEST(Render, WorkersAreAsManyAsSomebodySays) {
 }
 
 TEST(Render, ImagesAreTheOptionsOrTheSectionsOrTheVersions) {
-  RenderOptions options;
   KubeObjects plain = rendered("{}");
   const std::string version =
       workloadOf("store", &plain)["metadata"]["labels"]["app.kubernetes.io/version"];
   EXPECT_EQ(containerOf("store", plain).at("image"), "localhost/allot-redis:" + version);
   const std::string section = "{image: {registry: r.example.org/t, tag: v2}}";
   EXPECT_EQ(containerOf("store", rendered(section)).at("image"), "r.example.org/t/allot-redis:v2");
+  RenderOptions options;
   options.registry = "other";
   options.tag = "v3";
   EXPECT_EQ(containerOf("store", rendered(section, options)).at("image"), "other/allot-redis:v3");
@@ -160,12 +152,7 @@ TEST(Render, TheSecretIsAsItIsAskedFor) {
     return rendered("{}", options);
   };
   const auto secretOfWorker = [](const KubeObjects& objects) {
-    const json pod = podOf("worker", objects);
-    for (const json& volume : pod.at("volumes")) {
-      if (volume.at("name") == "account")
-        return volume.at("secret").at("secretName").get<std::string>();
-    }
-    return std::string();
+    return named(podOf("worker", objects).at("volumes"), "account").at("secret").at("secretName");
   };
   const KubeObjects once = with(AccountsSecret::kOnce);
   EXPECT_EQ(objectOf("Secret", "x-accounts", once)->at("immutable"), true);
@@ -202,19 +189,17 @@ TEST(Render, TheJobThatExportsWritesToTheClaimOfTheSection) {
   const json* const job = objectOf("Job", "x-export", objects);
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(job, &objects.back());
-  json claim;
-  for (const json& volume : job->at("spec").at("template").at("spec").at("volumes")) {
-    if (volume.at("name") == "results") claim = volume.at("persistentVolumeClaim").at("claimName");
-  }
-  EXPECT_EQ(claim, "kept");
+  const json& pod = job->at("spec").at("template").at("spec");
+  EXPECT_EQ(named(pod.at("volumes"), "results").at("persistentVolumeClaim").at("claimName"),
+            "kept");
   EXPECT_EQ(objectOf("Job", "", rendered("{results: {claim: kept}}")), nullptr);
 }
 
 TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
-  RenderOptions options;
   for (const json& object : rendered("{}")) {
     EXPECT_FALSE(object.at("metadata").contains("namespace"));
   }
+  RenderOptions options;
   options.name_space = "team";
   options.components = {"namespace", "monitoring"};
   const KubeObjects objects = rendered("{}", options);

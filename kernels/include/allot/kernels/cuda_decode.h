@@ -3,15 +3,15 @@
 // structs, whose pointers are then device memory. Needs CUDA's runtime and no framework.
 //
 // Shapes: bfloat16 and float16 caches, head_dim 64 or 128, up to 16 query heads a KV head, pages of
-// 16, 32, 64 ... keys. Queries and a cache's keys, values, codes, scales and bounds begin at
-// multiples of 16 bytes. Other arrays need only their type's alignment. A misaligned array is
-// refused before any launch.
+// 16 keys or a larger power of two. Queries and a cache's keys, values, codes, scales and bounds
+// begin at multiples of 16 bytes. Other arrays need only their type's alignment. Misaligned arrays
+// are refused.
 //
 // Use: Workspace::plan() once on the host, by sizes alone; then appendKv() and decodeAttention()
 // once a layer and step. These launch kernels on the caller's stream and return. They do not
-// allocate, synchronise or copy, so that a step can be captured in a CUDA graph. Lengths, budgets,
-// page tables and steps may change in device memory between replays, within the plan. A workspace
-// has one caller at a time.
+// allocate, synchronise or copy to or from the host, so that a step can be captured in a CUDA
+// graph. Lengths, budgets, page tables and steps may change in device memory between replays,
+// within the plan. A workspace has one caller at a time.
 //
 // On Hopper and later the kernels use programmatic dependent launch: they start while the kernel
 // before them still runs, and wait for its end before they read. This is safe if every earlier
@@ -27,7 +27,7 @@
 //   scores        products of cache elements with queries as two terms of the cache's type (their
 //                 sum is good to 2^-16 for bfloat16, 2^-21 for float16), float32 sums.
 //   4-bit scores  the CPU's integers, then float32 products. Page scores (quest), bernoulli's
-//                 queries, bounds and shadows are the CPU's to the bit.
+//                 queries and bounds are the CPU's to the bit; of shadows see appendKv().
 //   weights       float16 of 2^(s' - e) / 2, s' the score in powers of two, e the largest s' of the
 //                 split, rounded up: a multiple of 2^-24, within 2^-11 of the weight or within
 //                 2^-25 of the split's largest. Sums of weights are exact integers, and so are
@@ -39,9 +39,8 @@
 //                 values together, so that float32 sums round by what the other heads drew.
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
-//   if
-//                 deciding scores differ by more than their rounding. Budgets are the CPU's within
-//                 the rounding of the pilot's sums. Equal budgets give equal samples.
+//                 if deciding scores differ by more than their rounding. Budgets are the CPU's
+//                 within the rounding of the pilot's sums. Equal budgets give equal samples.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,11 +69,11 @@ struct StepBounds {
   int rows = 0;
   int heads = 0;
   int max_length = 0;       // keys of a row
-  uint32_t max_budget = 0;  // draws a head, of rows that draw (budget < length)
+  uint32_t max_budget = 0;  // of heads that draw; with exactAbove=never all do
   bool statistics = false;  // room for DecodeOutputs' statistics and for draws()
 };
 
-// The draws of the last step, for rows that draw; device memory, [rows * heads, stride]. They
+// The draws of the last step, for heads that draw; device memory, [rows * heads, stride]. They
 // ascend by key; santa's are in the order drawn, and vattention's begin with the keys that are
 // always read. -1 stands for a head or split whose keys are all masked. HeadStatistics::draws has
 // their number.
@@ -92,19 +91,20 @@ class Workspace {
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
 
-  // Makes room for steps of at most these sizes, with this method and caches of kv's shapes. Memory
-  // only grows. Growing waits for the device, and graphs captured before must not be replayed.
-  // Refuses a method, shape or element that the GPU does not decode, and too little memory.
+  // Makes room for steps of at most these rows, lengths and budgets, with these heads, this method
+  // and caches of kv's shapes. Memory only grows. Growing waits for the device, and graphs captured
+  // before must not be replayed. Refuses a method, shape, element or length that the GPU does not
+  // decode, budgets above 2^24 with exactAbove=never, and too little memory.
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const StepBounds& bounds);
   size_t bytes() const;
   // Returns a count that rises whenever the memory moves: graphs captured before are then invalid.
   uint64_t moves() const;
 
-  // Waits for the stream, then returns the first error of the steps since the last call, in one
-  // sentence that names row and KV head: a score that is not finite, keys or values that are not
-  // (which appendKv did not write), a length or page outside the pool, a budget beyond the plan.
-  // Outputs of that row are NaN or unspecified.
+  // Waits for the stream, then returns one error of the steps and appends since the last call, in a
+  // sentence that names row and KV head: a score that is not finite, a key or value that is not
+  // (appendKv did not write it), a length or budget beyond its bounds, a page outside the pool.
+  // Outputs of that row are NaN or unspecified. Also returns errors of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   // Requires: a plan with statistics.
@@ -118,24 +118,26 @@ class Workspace {
 };
 
 // Launches one decode step of one layer; all pointers of kv, in and out are device memory
-// (sampling_seconds is ignored). Returns the errors that the host can see: sizes beyond the plan, a
-// method that the GPU does not decode, a failed launch. Workspace::failure() returns the others.
+// (sampling_seconds and value_rows are ignored). Returns the errors that the host can see: sizes
+// beyond the plan, an unsupported input, a failed launch. Workspace::failure() returns the others.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          Workspace* workspace,
                                                          const DecodeOutputs& out, Stream stream);
 
-// Writes keys and values with the shadow (4 bits; no other), the bounds, the sums of values and the
-// mean key that the cache holds, as kernels::appendKv does and with the same bits.
+// Writes what kernels::appendKv writes; of shadows a cache may hold the one of 4 bits alone. Bits
+// are the CPU's, except of a mean key of several positions and its shadow: the sums for it are
+// doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves out vectors that
+// are not finite or have no place in the pool; Workspace::failure() reports them.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 
-// Computes kernels::meanValues with the same bits; all pointers are device memory. A row with a
-// wrong length or page has the mean 0, and its step reports the error.
+// Computes kernels::meanValues; all pointers are device memory. Refuses a cache without value_sums.
+// A row with a wrong length or page has the mean 0, and its step reports the error.
 [[nodiscard]] std::optional<std::string> meanValues(const PagedKv& kv, const MeanInputs& in,
                                                     float* means, Stream stream);
 
-// Copies one page, as kernels::copyPage does.
+// Copies one page, as kernels::copyPage does, with the shadow of 4 bits alone.
 [[nodiscard]] std::optional<std::string> copyPage(const PagedKv& kv, int64_t from, int64_t to,
                                                   Stream stream);
 

@@ -13,11 +13,11 @@ struct TileSum {
   float sum = 0;
 };
 
-// Writes sums [rows, heads, stride]: of tiles of `tile` keys, counted from the oldest key that
-// the row attends to. Products and sums are float32. Reads of `in` queries, page_table, lengths,
-// rows, heads, max_pages, scale and window, and no bias. A page outside the pool has no keys.
-// Refuses the shapes that decodeAttention refuses. Requires: stride is at least the most tiles of a
-// row.
+// Writes sums [rows, heads, stride] of tiles of `tile` keys, counted from the oldest key that the
+// row attends to. Products and sums are float32. Reads queries, page_table, lengths, rows, heads,
+// max_pages, scale and window of `in`. A page outside the pool has no keys. Refuses shapes as
+// decodeAttention does.
+// Requires: stride is at least the most tiles of a row.
 [[nodiscard]] std::optional<std::string> tileSums(const PagedKv& kv, const DecodeInputs& in,
                                                   int tile, int stride, TileSum* sums,
                                                   Stream stream);

@@ -1,17 +1,18 @@
 #pragma once
 // Decode attention over a paged KV cache: one call is one decode step of one layer for a batch.
 //
-// Rows of a batch may differ in length, sample budget and pages. Arithmetic is float32 whatever the
-// elements of the cache; no framework. A row's output is a pure function of its own inputs: it does
+// Rows of a batch may differ in length, sample budget and pages. Queries and outputs are float32,
+// whatever the elements of the cache. A row's output is a pure function of its own inputs: it does
 // not depend on the other rows, on the page size or on the number of threads. Its random draws are
 // philox(seed, sequence, step, attentionStream(layer, head), block) (philox_streams.h).
 //
 // For one query head: n keys, s_j = scale * q.k_j + bias_j, a = softmax(s), o = sum_j a_j v_j.
 // Scores are natural logarithms. A sliding window leaves the newest keys, and n is their number;
 // older keys are not read, counted or drawn. A head with budget 0 outputs zeros, or what
-// zero_budget_values or zero_budget_window say. Budget >= n is exact attention over the scores,
-// unless exactAbove=never (2^24 draws a head at most). A head's output depends on its own budget
-// alone, to the last bit.
+// zero_budget_values or zero_budget_window say. A method that uses the budget (usesBudget) reads
+// every key and value if the budget is n or more: exact attention, or bernoulli's over its
+// estimated scores. With exactAbove=never it draws there, too. The budgets of other heads do not
+// change a bit of a head's output.
 //
 // Methods and their papers: kernels/README.md.
 #include <cstdint>
@@ -31,19 +32,19 @@ struct DecodeInputs {
   const int32_t* lengths = nullptr;     // [rows] keys in the cache, this step's own included
   const uint32_t* budgets = nullptr;    // [rows] or [rows, heads] draws per head in this layer
   const uint32_t* sequences = nullptr;  // [rows] names of the rows' random streams
-  const uint32_t* steps = nullptr;      // [rows] decode step within the sequence
+  const uint32_t* steps = nullptr;      // [rows] decode step, or kPromptBit | position of a prompt
   int rows = 0;
-  int heads = 0;  // a multiple of kv.kv_heads, below 2^16
+  int heads = 0;  // a multiple of kv.kv_heads, at most kStreamHeads (2^16)
   int max_pages = 0;
-  uint32_t layer = 0;  // below 2^16
+  uint32_t layer = 0;  // below kStreamLayers (65535)
   uint64_t seed = 0;
   float scale = 1.0f;
   int window = 0;               // a row attends to this many newest keys; 0: to all
   const float* bias = nullptr;  // [rows, bias_stride] or null: added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
   bool head_budgets = false;    // budgets are [rows, heads]
-  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0, whatever the method.
-  // Nothing is counted as read.
+  // [rows, kv_heads, head_dim] or null: the output of heads with budget 0 in rows with keys. No
+  // value is counted as read. Keys are, by group and row, if DecodeOutputs::lse is wanted.
   const float* zero_budget_values = nullptr;
   // Above 0: a head with budget 0 attends exactly to this many newest keys, which are counted as
   // read, and zero_budget_values is ignored. On the CPU only.
@@ -58,22 +59,24 @@ struct DecodeInputs {
 
 // What one query head read in one step, as if it had read alone.
 struct HeadStatistics {
-  uint32_t draws = 0;        // draws of value rows (exact attention: n)
+  uint32_t draws = 0;        // draws, and value rows that are always read; or all keys attended to
   uint32_t unique_rows = 0;  // distinct value rows read
   uint64_t key_bytes = 0;    // keys, shadows, scales and bounds read
   uint64_t value_bytes = 0;  // unique_rows * head_dim * element size
-  // (sum of weights)^2 / sum of squared weights over the draws; n draws of equal weight give n.
+  // (sum of weights)^2 / sum of squared weights over the draws; exact attention: the number of
+  // keys.
   float effective_sample_size = 0;
   // An estimate of |out - o| / |out| from the draws alone: the standard error of a self-normalised
-  // mean of independent draws. Stratified and systematic draws err less, on average. Small values
-  // also estimate |out - o| / |o|. Large errors read low (0.85 as about 0.6), because |out| holds
-  // the error too. 0 if nothing was sampled. Negative if the error cannot be known: one draw,
-  // top-k, quest, skip-softmax, Bernoulli scores, largest remainders.
+  // mean of independent draws. (vattention, adaptive-denominator: without replacement.) Stratified
+  // and systematic draws usually err less. Small values also estimate |out - o| / |o|. Large errors
+  // read low (0.85 as about 0.6), because |out| holds the error too. 0 if nothing was sampled; 1 if
+  // `out` is 0 and the drawn values are not. Negative if the error cannot be known: one draw,
+  // top-k, quest, skip-softmax, bernoulli's scores, largest remainders.
   float relative_error = 0;
 };
 
-// What the query heads of one KV head read together: an entry that several want is read once. Keys
-// that one head reads exactly and another through a shadow are read both ways.
+// What the query heads of one KV head read together: an entry that several heads want counts once.
+// A key that one head reads exactly and another through a shadow counts as both.
 struct GroupStatistics {
   uint32_t unique_rows = 0;
   uint64_t key_bytes = 0;
@@ -87,7 +90,7 @@ struct RowStatistics {
   uint64_t unique_rows = 0;  // per query head
   uint64_t group_rows = 0;   // per KV head: the union over its query heads
   uint64_t dense_rows = 0;   // n a query head
-  uint64_t key_bytes = 0;    // each key once a KV head
+  uint64_t key_bytes = 0;    // by KV head, as in GroupStatistics
   uint64_t value_bytes = 0;
   uint64_t dense_bytes = 0;  // keys and values once a KV head: what exact attention reads
 };
@@ -96,31 +99,34 @@ struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
   // [rows, heads, head_dim] or null, on a GPU alone: `out` rounded to the cache's element.
   void* rounded = nullptr;
-  // [rows, heads] or null: log sum_j exp(s_j). Exact if every exact score is computed; else the
-  // method's estimate (s2anta-q4, vattention) or the value over the keys kept (quest, skip-softmax,
-  // top-k through a shadow, a head with budget 0 that has a window).
+  // [rows, heads] or null: log sum_j exp(s_j); -inf without keys, or if all are masked. An estimate
+  // with s2anta-q4 (unless weights=exact), bernoulli, vattention and adaptive-denominator. Over the
+  // keys kept with quest, skip-softmax, top-k through a shadow, and for a head with budget 0 that
+  // has a window.
   float* lse = nullptr;
   RowStatistics* statistics = nullptr;          // [rows] or null, added to
   HeadStatistics* head_statistics = nullptr;    // [rows, heads] or null, overwritten
   GroupStatistics* group_statistics = nullptr;  // [rows, kv_heads] or null, overwritten
-  double* sampling_seconds = nullptr;  // or null, added to: choosing entries, over all threads
-  // [heads, value_row_words] or null, a bit a position: set for each value row that the head reads
-  // for any row of the batch; other bits are left as they are. For rows of one sequence.
+  double* sampling_seconds = nullptr;  // or null, added to: time to choose entries, all threads
+  // On the CPU alone: [heads, value_row_words] or null, a bit a position. Set for each value row
+  // that the head reads for any row of the batch, which are then rows of one sequence. Other bits
+  // stay as they are.
   uint64_t* value_rows = nullptr;
   int value_row_words = 0;  // more than the longest length / 64
 };
 
-// Threads and scratch memory. After plan() decodeAttention() allocates nothing. Exception: budgets
-// above max_length with exactAbove=never allocate once. One caller at a time.
+// Threads and scratch memory. After plan() decodeAttention() allocates nothing, except for a
+// refusal and for budgets above max_length with exactAbove=never. One caller at a time.
 class DecodeWorkspace {
  public:
-  // Starts threads - 1 threads, which sleep between calls; the caller is the last of `threads`.
+  // Starts threads - 1 threads, which sleep between calls; the caller works, too.
   explicit DecodeWorkspace(int threads = 1);
   ~DecodeWorkspace();
   DecodeWorkspace(DecodeWorkspace&&) noexcept;
   DecodeWorkspace& operator=(DecodeWorkspace&&) noexcept;
 
-  // Makes room for rows of at most max_length keys and `group` query heads a KV head.
+  // Makes room for rows of at most max_length keys and `group` query heads a KV head. Room only
+  // grows.
   void plan(int max_length, int group, int head_dim);
 
   struct Impl;
@@ -130,15 +136,16 @@ class DecodeWorkspace {
   std::unique_ptr<Impl> impl_;
 };
 
-// Runs one step. Returns nothing, or one sentence that names the tensor and the entry; `out` is
-// then unspecified. Refuses
-// - a query that is not finite, a bias that is NaN or +inf;
-// - a length below 0, beyond the page table, the plan or the bias's stride; a page outside the
-// pool;
+// Runs one step. Returns nothing, or one sentence that says what is refused; outputs are then
+// unspecified. Refuses
+// - a query that is not finite; a bias that is NaN or +inf;
+// - a length below 0, beyond the page table, the plan or bias_stride; a page outside the pool;
 // - a layer or heads beyond the counters' bits; heads that are no multiple of the KV heads;
-// - scores that are not finite (keys are checked when they are written; a product may overflow);
-// - a method whose shadow or bounds the cache does not hold;
-// - a budget above 2^24 with exactAbove=never.
+// - a head_dim that is no multiple of 16 up to 1024; a window below 0;
+// - scores that are NaN or +inf (keys are checked when they are written; a product may overflow);
+// - a method for prompts alone, or whose shadow or bounds the cache does not hold;
+// - a budget above 2^24 with a method that draws by weight and exactAbove=never;
+// - a float16 cache, and DecodeOutputs::rounded.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          DecodeWorkspace* workspace,

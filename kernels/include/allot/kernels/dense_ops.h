@@ -3,9 +3,10 @@
 // (as in Hugging Face's Llama) and gated SiLU.
 //
 // A BLAS is not used: its results for one row change with the number of rows, and a run must give
-// the same bits however its rows were batched. Here every output is one sum over k in order.
+// the same bits however its rows were batched. Here every output of a projection is one chain of
+// multiply-adds over the inputs, in order.
 //
-// Any thread. Only PackedWeights' constructor allocates.
+// Any thread. The functions do not allocate.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,7 +18,7 @@ namespace allot::kernels {
 class PackedWeights {
  public:
   PackedWeights() = default;
-  PackedWeights(const float* weights, int outputs, int inputs);
+  PackedWeights(const float* weights, int outputs, int inputs);  // weights [outputs, inputs]
 
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
@@ -29,7 +30,7 @@ class PackedWeights {
  private:
   int outputs_ = 0;
   int inputs_ = 0;
-  std::vector<float> panels_;  // [outputs / 16, inputs, 16], zero-padded
+  std::vector<float> panels_;  // [ceil(outputs / 16), inputs, 16], zero-padded
 };
 
 // Computes y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; x and y [rows, width], weight [width].
@@ -43,6 +44,7 @@ void gatedSilu(const float* gate_up, int rows, int width, float* out);
 
 // Rotates x [heads, head_dim] in place by the angles of one position: pairs (i, i + head_dim / 2).
 // cosines, sines: [head_dim / 2].
+// Requires: head_dim is even.
 void applyRope(float* x, int heads, int head_dim, const float* cosines, const float* sines);
 
 // Computes x += y, `count` floats.

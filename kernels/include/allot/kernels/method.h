@@ -29,7 +29,7 @@ enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
 // Prefill reads a prompt, decode writes an answer.
 enum class Phase { kPrefill, kDecode };
 
-// A method's row of the table (method_names.h).
+// A method's row of the table; method_names.h says what the columns are.
 struct MethodTraits {
   Method method;
   std::string_view name;
@@ -50,11 +50,12 @@ constexpr bool includes(Phases phases, Phase phase) {
   const Phases one = phase == Phase::kPrefill ? Phases::kPrefill : Phases::kDecode;
   return (static_cast<int>(phases) & static_cast<int>(one)) != 0;
 }
-// Return the words of the documents: "prefill, decode", "error bound".
+// Return the words of the documents, such as "prefill, decode" and "error bound".
 std::string_view wordsOf(Phases phases);
 std::string_view wordsOf(Promise promise);
 
-// The parameter `scores`: q.k itself, or q.k~ with the keys' shadow of that many bits.
+// The scores that keys are ranked or drawn by (parameters `scores`, `bits` and `select`): q.k
+// itself, or q.k~ with keys of that many bits a channel.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
 // A method and all parameters. A method ignores those of others.
@@ -70,11 +71,13 @@ struct MethodOptions {
   // which is biased), instead of systematically over all keys.
   bool largest_remainder = false;
 
-  // Methods that draw: S draws also if S reaches the number of keys, instead of exact attention.
+  // Methods that draw by weight, and bernoulli in front of one: draws are made also if S reaches
+  // the number of keys, instead of exact attention.
   bool never_exact = false;
 
   // s2anta-q4: the bits of the shadow that proposes draws. top-k, vattention and
   // adaptive-denominator: the scores that find heavy keys. sale: the scores that choose blocks.
+  // parseMethod() defaults to kQ4 for s2anta-q4 and sale.
   KeyScores scores = KeyScores::kExact;
 
   // s2anta-q4: divides by the exact normaliser, which needs every exact score and is for analysis,
@@ -94,20 +97,20 @@ struct MethodOptions {
   double local_share = 0;   // above 0: this share instead of `local`, rounded up
   double heavy = 0.05;      // share of the other keys read as the heaviest
   double pilot = 0.05;      // share of the rest sampled to estimate its spread
-  double epsilon = 0.05;    // relative error of the output...
+  double epsilon = 0.05;    // relative error of the output (adaptive-denominator: denominator)...
   double delta = 0.05;      // ...exceeded with at most this probability
   uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
   // vattention: numerator and denominator have half of delta each, instead of the split that needs
   // the fewest rows.
   bool half_delta = false;
   // vattention: uses the pilot's estimate also of a numerator that may be 0. Otherwise that
-  // numerator counts as 0, and every row is read.
+  // numerator counts as 0, and all rows are wanted.
   bool trusts_numerator = false;
 
-  // quest: keys in one of its pages, a multiple of 16.
+  // quest: keys in one of its pages: 16, 32 or 64.
   uint32_t page_size = 16;
-  // quest: the newest page is one of the budget's pages, not an additional one; bounds count as
-  // float32.
+  // quest: the newest page is one of the budget's pages, not an additional one; the bytes of bounds
+  // count as float32.
   bool newest_within = false;
 
   // sample-attention: shares of the sampled attention that kept columns and slashes hold, positions
@@ -117,9 +120,9 @@ struct MethodOptions {
   uint32_t block = 64;
   uint32_t chunk = 4096;
 
-  // sale: a block is kept if a weight, relative to the first and last blocks, reaches tau. Prompts
-  // of up to dense_keys keys are read whole. With profile_tau the caller gives each head its own
-  // tau, and `tau` is ignored.
+  // sale: a block is kept if a weight, relative to the first and last blocks, reaches tau. A chunk
+  // that ends within the first dense_keys positions keeps all blocks. With profile_tau the caller
+  // gives each head its own tau, and `tau` is ignored.
   double tau = 0.004;
   bool profile_tau = false;
   uint32_t dense_keys = 1024;
@@ -130,27 +133,28 @@ struct MethodOptions {
   bool operator==(const MethodOptions&) const = default;
 };
 
-// Reads a text form. Returns nothing, or one sentence that names the fault and the allowed values;
-// `options` is then unchanged.
+// Reads a text form. Returns nothing, or one sentence that names the fault; `options` is then
+// unchanged.
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
                                        Phase phase = Phase::kDecode);
 
-// Returns the shortest text that parses to these options: equal options have equal texts.
+// Returns the method's name and those of its parameters that differ from the defaults, in one
+// order: equal options have equal texts.
 std::string methodText(const MethodOptions& options);
 
 // Returns the names of a phase's methods, in order of the table.
 const std::vector<std::string_view>& methodNames(Phase phase = Phase::kDecode);
 std::string_view methodName(Method method);
 
-// Returns true if the reads depend on the sample budget. dense, vattention, adaptive-denominator,
-// bernoulli in front of dense and methods that choose blocks ignore it, except that budget 0
-// silences the layer.
+// Returns true if the reads depend on the sample budget. dense, bernoulli in front of dense,
+// vattention, adaptive-denominator, sample-attention, sale and skip-softmax ignore it, except that
+// a decode step silences any head with budget 0.
 bool usesBudget(const MethodOptions& options);
 
 // Returns true if entries are drawn with probabilities that follow their weights.
 bool drawsByWeight(ChosenBy by);
-// Returns true if a budget of at least the number of keys is exact attention (not
-// exactAbove=never).
+// Returns false if the method draws by weight and exactAbove=never: it then draws also with a
+// budget of at least the number of keys.
 bool exactFromAllKeys(const MethodOptions& options);
 
 // Returns the keys of one tile in a row of n (s2anta-prop, s2anta-flash). With tiles_by_length they
@@ -166,8 +170,8 @@ int shadowBits(const MethodOptions& options);
 // Returns true if the method reads the keys' bounds (quest).
 bool readsBounds(const MethodOptions& options);
 
-// Returns true if the method chooses blocks of keys for all queries of a chunk (prefill.h). Returns
-// false for dense, and for methods that attend to each query as in a decode step.
+// Returns true for sample-attention, sale and skip-softmax: attendBlocks() reads a prompt by the
+// blocks of keys that they choose (prefill.h).
 bool choosesBlocks(const MethodOptions& options);
 
 // Returns true if the method aims at an error, epsilon with probability 1 - delta (vattention,
@@ -179,7 +183,7 @@ bool hasErrorTarget(const MethodOptions& options);
 std::optional<std::string> gpuUnsupported(const MethodOptions& options,
                                           Phase phase = Phase::kDecode);
 
-// A parameter of methods, in words of the documents.
+// A parameter of methods, in words of the documents. The default is that of the first method.
 struct ParameterInfo {
   std::string key;
   std::string methods;  // "s2anta-prop, s2anta-flash"
@@ -189,7 +193,7 @@ struct ParameterInfo {
 };
 std::vector<ParameterInfo> methodParameterTable();
 
-// Returns the table of parameters in the documents, a row a parameter:
+// Returns the documents' table of parameters, which has rows such as
 // "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |".
 std::string methodParametersMarkdown();
 

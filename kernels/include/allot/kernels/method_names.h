@@ -1,19 +1,17 @@
 #pragma once
 // The table of methods, one row each, and the only list of them. Parsing, refusals, `allot
-// methods`, the documents, the CPU's dispatch, the GPU's kernels, the benchmark's counts and the
-// tests use it.
+// methods`, the documents, both dispatches, the benchmark's counts and the tests use it.
 //
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
 // promise, gpu, select, reads):
 //   name       the name in an experiment file;
-//   phases     kPrefill reads prompts, kDecode writes answers, kBoth does both. decode's methods
-//              attend to a prompt's queries one by one (attendQueries); methods for prefill alone
-//              choose blocks of keys (prefill.h);
+//   phases     kPrefill reads prompts, kDecode writes answers, kBoth does both. kPrefill's methods
+//              choose or draw blocks of keys (prefill.h). kBoth's attend to a prompt's queries one
+//              by one (attendQueries), except dense and skip-softmax (attendBlocks);
 //   scored_by, chosen_by, draws, needs, own_error, promise   the enums below;
 //   gpu        the phases that the GPU's kernels have;
-//   select     the CPU's function in decode, which kernels/cpu/methods.h declares from this table;
-//   or
-//              noSelect, if every entry is read or other stages do the work;
+//   select     the CPU's function in decode, which kernels/cpu/methods.h declares from this table,
+//              or noSelect, if every entry is read or other stages do the work;
 //   reads      a sentence for the documents.
 namespace allot::kernels {
 
@@ -39,7 +37,7 @@ enum class ChosenBy {
   kLargest = 4,        // the S largest
   kAdaptive = 5,       // first, last, largest, and random others, as many as an error needs
   kTiles = 6,          // systematic draws of equal number in every tile
-  kPages = 7,          // whole pages, the best S / pageSize of them
+  kPages = 7,          // whole pages: the newest and about the best S / pageSize
   kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' attention
   kThreshold,          // blocks with a weight that reaches a threshold
   kBlockDraws,         // S blocks, drawn by weight
@@ -50,16 +48,16 @@ enum class ChosenBy {
 // The draws that Selection::draws counts for a head with sample budget S < n, repetitions and
 // entries that are always read included. Tests hold every method to its row.
 enum class Draws {
-  kNone,     // another number, by an error or a threshold
+  kNone,     // not given by S alone
   kS,        // exactly S
-  kAtMostS,  // S or fewer, and at least one for each tile
+  kAtMostS,  // S or fewer; if there are more tiles than S, one for each tile or fewer
 };
 
 // What the select function reads of a Head. kScores: scores and weights alone, so that it also
 // works with bernoulli's scores (`bernoulli values=`). kKeys: keys or positions, too.
 enum class Needs { kScores, kKeys };
 
-// Tells if a method estimates the relative error of its output.
+// Says if a method estimates the relative error of its output.
 enum class OwnError { kEstimated, kUnknown };
 
 // The promise about the output.
@@ -67,7 +65,7 @@ enum class Promise {
   kExact,           // exact attention
   kUnbiased,        // the mean over draws is exact attention
   kConsistent,      // a bias that falls as 1 / S
-  kErrorBound,      // a relative error above epsilon has a probability below delta
+  kErrorBound,      // a relative error above epsilon has a probability of at most delta
   kAttentionBound,  // dropped keys have little attention, by a stated bound
   kNone,
 };

@@ -1,12 +1,13 @@
 #pragma once
-// The paged KV cache of one layer, and the functions that write it.
+// The paged KV cache of one layer, and the CPU's functions for it.
 //
 // A page holds page_size positions of every KV head. A cache may also hold shadows of the keys (3,
 // 4 or 8 bits a channel, for methods that rank or propose keys), bounds (minimum and maximum of
-// each channel over 16 keys, for quest) and running sums of values. appendKv() writes all of them
-// with the keys; a decode step only reads.
+// each channel over 16 keys, for quest), mean keys and running sums of values. appendKv() writes
+// them with the keys; a decode step only reads.
 //
-// Pages are borrowed memory: nothing here allocates. Any thread, one caller a page.
+// Pages are borrowed memory. Any thread; a page has one writer at a time, and none while others
+// read it.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,9 +45,11 @@ struct PagedKv {
   int page_size = 0;  // a multiple of 16 with shadows or bounds
   int head_dim = 0;   // a multiple of 16, at most 1024
 
-  KeyShadow shadows[3];        // valid if bits > 0
-  float* mean_keys = nullptr;  // [pages, kv_heads, head_dim]: in a sequence's first page
-  void* bounds = nullptr;  // [pages, kv_heads, page_size / 16, 2, head_dim] of `element`: min, max
+  KeyShadow shadows[3];  // valid if bits > 0
+  // [pages, kv_heads, head_dim] or null: a sequence's mean key is at its first page. Null: 0.
+  float* mean_keys = nullptr;
+  // [pages, kv_heads, page_size / 16, 2, head_dim] of `element`, or null: minima, maxima.
+  void* bounds = nullptr;
   // [pages, kv_heads, 2, head_dim] or null: the sum of a sequence's values over its positions 0 ..
   // p is at [p % 2] of p's page if p is the newest position, the one before it or the last of its
   // page. A sum is one chain of additions of the cache's elements in order of positions: neither
@@ -82,12 +85,12 @@ struct AppendInputs {
   int max_pages = 0;
 };
 
-// Writes keys and values, with the shadows, bounds and sums of values that the cache holds. The
-// append that starts at position 0 sets the sequence's mean key, to the mean of its keys. Returns
-// nothing, or one sentence, and then nothing is written: a number that is not finite (the sentence
-// names keys or values, row, head and position; bfloat16 overflow counts), a position beyond the
-// page table, a page outside the pool.
-// Requires: positions are appended in order; no page of an append is shared by two sequences.
+// Writes keys and values, with the shadows, bounds and sums of values that the cache holds. An
+// append that starts at position 0 sets the sequence's mean key, to the mean of the keys appended.
+// Returns nothing, or one sentence, and then nothing is written: a number that is not finite (the
+// sentence names keys or values, row, head and position; bfloat16 overflow counts), a start below
+// 0, a position beyond the page table, a page outside the pool, a float16 cache. Requires:
+// positions are appended in order; no page of an append is shared by two sequences.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in);
 
 // The rows of meanValues().
@@ -99,9 +102,10 @@ struct MeanInputs {
 };
 // Writes means [rows, kv_heads, head_dim]: the mean of all values of a sequence, by KV head; zeros
 // for an empty one. Reads value_sums and no value. A sliding window does not change this mean.
+// Requires: value_sums holds the sum at each row's last position; pages are in the pool.
 void meanValues(const PagedKv& kv, const MeanInputs& in, float* means);
 
-// Copies one page: keys, values, shadows, mean key, bounds and sums of values.
+// Copies page `from` to page `to`: keys, values, shadows, mean key, bounds and sums of values.
 void copyPage(const PagedKv& kv, int64_t from, int64_t to);
 
 // Convert float32 to bfloat16, rounding to nearest even, and back.

@@ -2,11 +2,11 @@
 // Lists the sets of Philox counters ("domains") that a run uses; static_asserts prove that they are
 // disjoint. Code that needs random numbers under a run's key adds a domain here.
 //
-// A counter has four words: (sequence, step, stream, block). Layer l and head h of attention have
-// stream l << 16 | h, below kFirstReservedStream. Later streams belong to core/random_stream.h and
-// to the choice of tokens.
+// A counter has four words: (sequence, step, stream, block). core/random_stream.h has an index in
+// place of the first two. Layer l and head h of attention have stream l << 16 | h, below
+// kFirstReservedStream. Later streams belong to core/random_stream.h and to the choice of tokens.
 //
-// Constants and pure functions: host and device, any thread, no dependency but philox.h.
+// Constants and pure functions: any thread, no dependency but philox.h.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr uint32_t kEvaluationBit = 1u << 31;
 // the prefill, each row of a batch prefills the prompt for itself, with its own sequence.
 inline constexpr uint32_t kPromptBit = 1u << 31;
 
-// Limits of layer and head numbers. The kernels refuse models with more.
+// Limits of the numbers of layers and heads. decodeAttention() refuses more.
 inline constexpr uint32_t kStreamLayers = 0xffff;
 inline constexpr int kStreamHeads = 1 << 16;
 inline constexpr uint32_t kFirstReservedStream = kStreamLayers << 16;
@@ -49,9 +49,9 @@ constexpr uint32_t purposeStream(Purpose purpose) {
 
 inline constexpr uint32_t kTokenStream = UINT32_MAX;  // the choice of tokens
 
-// Blocks of one head's attention. Draws of value rows use blocks from 0. Key j of a pilot or sample
-// without replacement has word j % 4 of block j / 4, counted from its first block: 2^29 keys have
-// room.
+// Blocks of one head's attention. Draws of value rows use blocks from 0. Key j has word j % 4 of
+// block first + j / 4, where first is kPilotBlocks for a pilot and kSampleBlocks for a sample
+// without replacement. 2^29 keys have room.
 inline constexpr uint32_t kDrawBlocks = 0;
 inline constexpr uint32_t kPilotBlocks = 0;
 inline constexpr uint32_t kSampleBlocks = 1u << 27;

@@ -2,14 +2,15 @@
 // Prefill attention over a paged KV cache: one call is one chunk of a prompt's queries in one
 // layer.
 //
-// Prefill has two stages with a list between them. A selection chooses for each query head and
-// block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks() computes exact
-// causal softmax attention over any list, and over all keys without one. SampleAttention, SALE and
-// skip-softmax (BLASST, arXiv 2512.12087) are here, and our sampled blocks.
+// SampleAttention and SALE have two stages with a list between them. A selection chooses for each
+// query head and block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks()
+// computes causal softmax attention over a list, or over all keys without one. skip-softmax
+// (BLASST, arXiv 2512.12087), our sampled blocks and decode methods have no list.
 //
-// Arithmetic is float32 whatever the elements of the cache; no framework. Blocks are counted from
-// position 0. A query's output does not depend on its chunk, on the page size, on the other heads
-// or on the number of threads, to the last bit. A workspace has one caller at a time.
+// Queries and outputs are float32, whatever the elements of the cache. Blocks are counted from
+// position 0. A query's output does not depend on the page size, on the other heads or on the
+// number of threads, to the last bit. The chunk that the query comes in matters only for
+// selections, PrefillInputs::skip and sampled blocks.
 //
 // For one query head and the query at position p: s_j = scale * q.k_j over the keys j <= p that the
 // sliding window and the list leave, a = softmax(s), o = sum_j a_j v_j.
@@ -36,9 +37,10 @@ struct PrefillInputs {
   int heads = 0;  // a multiple of kv.kv_heads
   float scale = 1.0f;
   int window = 0;  // a query attends to this many keys, its own included; 0: to all
-  // skip-softmax's threshold; 0: off. Blocks of keys are visited in order. A block's values are
-  // skipped if all its weights, relative to the running maximum, are below `skip` for all queries
-  // of a block. No key of attention `skip` or more is skipped.
+  // skip-softmax's threshold, from 0 to below 1; 0: off. Blocks of keys are visited in order. A
+  // block's values are skipped if its weights, relative to the running maximum, are below `skip`
+  // for all queries that the chunk has of a query block. No key of attention `skip` or more is
+  // skipped.
   float skip = 0;
 
   // Returns the oldest key that the query at this position attends to.
@@ -56,8 +58,8 @@ inline int queryBlocks(const PrefillInputs& in, int size) {
 
 // The key blocks that each head and query block attends to. Head h and the b-th of the chunk's B
 // query blocks have blocks[begin[i]] .. blocks[begin[i + 1] - 1], i = h * B + b, ascending, none
-// behind the last query. Causality and the window still mask keys within a block. Sizes are 16, 32
-// or 64 positions; a larger block is several entries.
+// behind the last query of that query block. Causality and the window still mask keys within a
+// block. Sizes are 16, 32 or 64 positions; a larger block is several entries.
 struct KeyBlocks {
   int query_block = 64;
   int key_block = 64;
@@ -70,22 +72,24 @@ struct KeyBlocks {
 struct PrefillStatistics {
   uint64_t blocks = 0;          // computed pairs of a query block and a key block
   uint64_t dense_blocks = 0;    // pairs that causality and the window leave
-  uint64_t key_bytes = 0;       // of the computed pairs' keys, once a pair
+  uint64_t key_bytes = 0;       // of the computed pairs' keys, once a pair; twice for a drawn block
   uint64_t value_bytes = 0;     // of their values, without those of skipped blocks
-  uint64_t dense_bytes = 0;     // keys and values of dense_blocks
+  uint64_t dense_bytes = 0;     // keys and values of dense_blocks that a query attends to
   uint64_t skipped_blocks = 0;  // computed pairs whose values were skipped
 };
 
 struct PrefillOutputs {
   float* out = nullptr;  // [count, heads, head_dim]; 0 for a query without keys
-  float* lse = nullptr;  // [count, heads] or null: log sum_j exp(s_j); -inf without keys
-  PrefillStatistics* statistics = nullptr;  // or null
+  // [count, heads] or null: log sum_j exp(s_j), without keys that `skip` skips; -inf without keys.
+  float* lse = nullptr;
+  PrefillStatistics* statistics = nullptr;  // or null, added to
 };
 
-// Threads and scratch memory, whose size does not depend on the prompt. One caller at a time.
+// Threads and scratch memory. Sampled blocks take more memory for a longer prompt. One caller at a
+// time.
 class PrefillWorkspace {
  public:
-  // Starts threads - 1 threads, which sleep between calls; the caller is the last of `threads`.
+  // Starts threads - 1 threads, which sleep between calls; the caller works, too.
   explicit PrefillWorkspace(int threads = 1);
   ~PrefillWorkspace();
   PrefillWorkspace(PrefillWorkspace&&) noexcept;
@@ -99,10 +103,15 @@ class PrefillWorkspace {
 };
 
 // Computes attention over a list; without one (null) dense attention, which equals a list of all
-// blocks of 64. Returns nothing, or one sentence that names the tensor and the entry; `out` is then
-// unspecified. Refuses queries that are not finite, positions beyond the page table, a page outside
-// the pool, heads that are no multiple of the KV heads, a float16 cache, a list that does not
-// ascend or has a block behind its queries, and scores that are not finite.
+// blocks of 64. Returns nothing, or one sentence that says what is refused; outputs are then
+// unspecified. Refuses
+// - queries that are not finite; scores that are not finite, except -inf in a block that `skip`
+//   skips;
+// - first, count or window below 0; skip outside of its range;
+// - positions beyond the page table; a page outside the pool;
+// - heads that are no multiple of the KV heads; a head_dim that is no multiple of 16 up to 1024;
+// - a float16 cache;
+// - a list with other sizes, that does not ascend, or that has a block behind its queries.
 [[nodiscard]] std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
                                                       const KeyBlocks* list,
                                                       PrefillWorkspace* workspace,
@@ -121,11 +130,11 @@ struct BlockLists {
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
 
-// SampleAttention: the exact attention of the chunk's last `block` queries is summed by key block
-// (columns) and by distance (slashes). All query blocks of the chunk keep the fewest columns and
-// slashes that hold these shares of the sums, and the diagonal. Sums are integers, so that a list
-// depends on no order. Promise: the sampled queries keep at least max(alpha_column, alpha_slash) of
-// their attention, on average. Other queries have no promise.
+// SampleAttention: the exact attention of the chunk's last queries, at most `block`, is summed by
+// key block (columns) and by distance (slashes). All query blocks of the chunk keep the fewest
+// columns and slashes that hold these shares of the sums, and the diagonal. Sums are integers, so
+// that a list depends on no order. Promise: the sampled queries keep at least max(alpha_column,
+// alpha_slash) of their attention, on average. Other queries have no promise.
 struct SampleAttentionOptions {
   double alpha_column = 0.95;  // above 0, at most 1: everything
   double alpha_slash = 0.95;
@@ -144,9 +153,10 @@ struct SaleOptions {
   int dense_keys = 1024;       // up to this many keys everything is kept, as in the authors' code
 };
 
-// Choose blocks for a chunk, by SampleAttention or SALE. The means and the sampled queries are the
-// chunk's; the keys are all of the cache up to the chunk's end. Refuse what attendBlocks refuses,
-// and options out of range.
+// Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention's sampled queries and
+// SALE's mean query are the chunk's. SALE's mean key is over the keys that any query of the chunk
+// attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of range,
+// and scores of their exact softmax that are not finite.
 [[nodiscard]] std::optional<std::string> selectSampleAttention(
     const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
     PrefillWorkspace* workspace, BlockLists* lists);
@@ -161,8 +171,8 @@ struct QueryDraws {
   uint32_t layer = 0;
   uint32_t budget = 0;
   const uint32_t* budgets = nullptr;  // [heads] or null: instead of `budget`
-  // The output of attendQueries' heads with budget 0: DecodeInputs' zero_budget_window, or the mean
-  // of the values up to the query's position. Else zeros.
+  // For attendQueries() alone: the output of heads with budget 0. A window is as in DecodeInputs,
+  // and means are those of the sequence's values up to the query's position. Else zeros.
   int zero_budget_window = 0;
   bool zero_budget_means = false;
 };
@@ -172,11 +182,12 @@ struct QueryDraws {
 // sum over the queries of their exact attention on the block. The estimate is unbiased: with A_b
 // the attention of a query on block b, c_b the draws of it, w_b its weight, W the sum of weights
 // and S the budget, E[c_b] = S w_b / W, and out = sum_b (c_b W / (S w_b)) A_b V_b has the mean
-// sum_b A_b V_b. Denominators are exact, since all keys are read. A block is never drawn if its
-// weight, relative to a query's, is below 2^-31. A budget of all blocks is dense attention bit for
-// bit; budget 0 outputs zeros. Blocks of queries are those of the call. Draws are of (seed,
-// sequence, kPromptBit | the first query's position, attentionStream(layer, head)). `skip` is
-// ignored. Refuses what attendBlocks refuses.
+// sum_b A_b V_b. Denominators are exact, since all keys are read. A block whose weight is below
+// 2^-31 is never drawn. A budget of all blocks is dense attention bit for bit; budget 0 outputs
+// zeros, and -inf for lse. Queries of one block that are in two chunks have two draws. Draws are of
+// (seed, sequence, kPromptBit | position in the sequence of the block's first query that is in the
+// chunk, attentionStream(layer, head)). `skip` is ignored. Refuses the other inputs that
+// attendBlocks() refuses.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,
                                                              const QueryDraws& draws,
@@ -187,10 +198,11 @@ struct QueryDraws {
 // each head's of `budgets`. Draws are of (seed, sequence, kPromptBit | position,
 // attentionStream(layer, head)). Outputs are decode's, with a row for each query: [count, heads,
 // head_dim] and so on. `statistics` is one entry, summed over the queries, with the bytes of a
-// kernel that shares reads as attendBlocks does: for each head and block of 64 positions every key
-// or its shadow once, and every value row (with a shadow: the key, too) that a query of the block
-// wants. bernoulli's features are counted for all of them. `skip` is ignored. Refuses what
-// decodeAttention refuses. It takes as long as `count` decode steps: for accuracy, not for speed.
+// kernel that shares reads as attendBlocks() does: for each head and block of 64 positions every
+// key or its shadow once, and every value row (with a shadow: the key, too) that a query of the
+// block wants. A head whose queries want no value counts no key. bernoulli and quest count whole
+// keys. `skip` has no effect. Refuses what attendBlocks() or decodeAttention() refuses. It takes as
+// long as `count` decode steps: for accuracy, not for speed.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,

@@ -1,0 +1,214 @@
+// A process with a worker's account breaks keys of the run: the run goes on without a person's
+// help, also with an aggregator that is started anew, and verifies. On a real Redis with the
+// accounts of store/redis/acl.h.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "aggregator/learner/aggregator.h"
+#include "core/learning/replay.h"
+#include "core/learning/update.h"
+#include "core/spec/spec_change.h"
+#include "store/redis/acl.h"
+#include "store/redis/redis_connection.h"
+#include "tests/results.h"
+#include "tests/store/redis_server.h"
+#include "tests/tiny_experiment.h"
+
+namespace allot {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr uint32_t kLayers = 4;
+constexpr const char* kLargestId = "18446744073709551615-18446744073709551615";
+
+struct Attack {
+  const char* what;
+  std::vector<Words> commands;  // each as {"XADD", "key of the run", ...}
+};
+
+class BrokenKeys : public testing::Test {
+ protected:
+  void SetUp() override {
+    run_.experiment = tinyExperiment(
+        {"spec.update.episodesPerUpdate=2", "spec.update.maxUpdates=100",
+         "spec.evaluation={everyUpdates: 2, budgets: [8], schedules: [uniform, learned], methods: "
+         "[s2anta-sys]}"});
+    run_.sha256 = specDigest(run_.experiment);
+    run_.started_unix_ms = 1;
+  }
+  std::string urlOf(const std::string& user) const {
+    return server_.url() + "?user=" + user + "&password-file=" + server_.folder() + "/acl/" + user +
+           ".password";
+  }
+  std::unique_ptr<Store> open(const std::string& user) {
+    return valueOf(openRedisStore(urlOf(user), run_id_));
+  }
+  std::unique_ptr<Aggregator> start(Store* store) {
+    // Another holder each time; the lease of the one before has ended.
+    now_ += 60'000;
+    EXPECT_TRUE(store->releaseLease(holder_));
+    holder_ = "a" + std::to_string(now_);
+    return std::make_unique<Aggregator>(store, run_,
+                                        AggregatorOptions{.holder = holder_,
+                                                          .wait_ms = 1,
+                                                          .now = [this] { return now_; },
+                                                          .unix_now = [this] { return now_; }});
+  }
+  // The commands of a worker's account. Some are refused by then: that is the point.
+  void attack(const Attack& attack) {
+    RedisConnection stranger(*parseRedisUrl(urlOf("worker")), 20'000);
+    for (Words words : attack.commands) {
+      words.at(words[0] == "EVAL" ? 3 : 1).insert(0, "allot:{" + run_id_ + "}:");
+      (void)stranger.call({words.begin(), words.end()});
+    }
+  }
+  // Holds a call to what a broken key may do to it: nothing, or waiting.
+  template <typename T>
+  bool done(const Result<T>& result) {
+    if (result) return true;
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable) << result.error().message;
+    return false;
+  }
+  // What an honest worker does in one round.
+  void work(Store* worker) {
+    v1::WorkerBeat beat;
+    beat.set_worker("honest");
+    done(worker->beat({.beat = beat, .ttl_ms = 10'000}));
+    if (const auto units = worker->claimUnits({.holder = "honest", .count = 9, .lease_ms = 1000});
+        done(units)) {
+      for (const v1::EvaluationUnit& unit : *units) {
+        v1::EvaluationResult result;
+        *result.mutable_unit() = unit;
+        result.set_worker("honest");
+        for (uint32_t i = 0; i < unit.question_count(); ++i)
+          result.add_scores()->set_question(unit.first_question() + i);
+        done(worker->pushEvaluation(result));
+      }
+    }
+    const auto policy = worker->readPolicy();
+    const auto tickets = worker->takeTickets({.count = 2});
+    if (!done(policy) || !*policy || !done(tickets)) return;
+    for (const uint64_t ticket : *tickets) {
+      done(worker->pushResult(episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket), 100));
+    }
+  }
+  // Works until that many more updates are there.
+  void goOn(Aggregator* aggregator, Store* worker, uint64_t updates) {
+    const auto version = [&] {
+      const auto policy = valueOf(worker->readPolicy());
+      return policy ? policy->snapshot.version() : 0;
+    };
+    const uint64_t wanted = version() + updates;
+    for (int round = 0; version() < wanted; ++round) {
+      ASSERT_LT(round, 40) << "the run stands still at version " << version();
+      work(worker);
+      now_ += 6'000;  // the lease is renewed
+      done(aggregator->tick());
+    }
+  }
+  void verify() {
+    const auto reader = open("reader");
+    Replay replay(run_.experiment, initialState(run_.experiment, kLayers), run_.synchronous);
+    uint64_t version = 0;
+    for (auto records = valueOf(reader->readHistory(0, 100)); !records.empty();
+         records = valueOf(reader->readHistory(version, 100))) {
+      for (const auto& record : records) ASSERT_THAT(replay.next(record), succeeds());
+      version = records.back().version();
+    }
+    EXPECT_EQ(valueOf(valueOf(reader->readState())).policy().version(), version);
+  }
+  // A run that is attacked before its first update, later, and under an aggregator that starts.
+  void survives(const Attack& each) {
+    SCOPED_TRACE(each.what);
+    run_id_ = "run" + std::to_string(++runs_);
+    attack(each);
+    const auto store = open("aggregator");
+    const auto worker = open("worker");
+    ASSERT_THAT(store->createRun(run_), succeeds());
+    v1::ModelFacts facts;
+    facts.set_layers(kLayers);
+    facts.set_weights_sha256("w");
+    auto aggregator = start(store.get());
+    attack(each);
+    done(worker->agreeOnModel(facts));
+    // Once its key is mended.
+    done(aggregator->tick());
+    ASSERT_THAT(worker->agreeOnModel(facts), succeeds());
+    attack(each);
+    goOn(aggregator.get(), worker.get(), 2);
+    attack(each);
+    goOn(aggregator.get(), worker.get(), 3);
+    attack(each);
+    aggregator = start(store.get());
+    goOn(aggregator.get(), worker.get(), 2);
+    verify();
+  }
+
+  test::RedisServer server_{
+      {"--aclfile", "FOLDER/acl/users.acl", "--appendfsync", "no"},
+      [](const std::string& folder) { ASSERT_TRUE(writeAcl(folder + "/acl")); }};
+  RunSpec run_;
+  std::string run_id_;
+  std::string holder_ = "nobody";
+  uint64_t now_ = 1'000'000;
+  int runs_ = 0;
+};
+
+TEST_F(BrokenKeys, OfAnotherType) {
+  // Members of sorted sets can be deleted by a worker's account, so that the key is free.
+  const std::string empty =
+      "for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '+inf')) do "
+      "redis.call('ZREM', KEYS[1], m) end";
+  for (const char* key : {"seen", "pending", "inbox", "eval", "news", "tickets", "reissue", "units",
+                          "unit_groups", "unit_specs", "unit_holders", "units_done", "free_units",
+                          "free_groups", "workers", "beats"})
+    survives({key, {{"EVAL", empty, "1", key}, {"SETNX", key, "x"}}});
+}
+
+TEST_F(BrokenKeys, StreamsWithoutIdsLeft) {
+  for (const char* key : {"news", "inbox", "eval"})
+    survives({key, {{"XADD", key, kLargestId, "id", "a", "r", "b"}}});
+}
+
+TEST_F(BrokenKeys, FullOfJunk) {
+  survives(
+      {"tickets that nobody handed out",
+       {{"EVAL", "for i = 1, 200000 do redis.call('ZADD', KEYS[1], 1000000 + i, 1000000 + i) end",
+         "1", "reissue"}}});
+  survives(
+      {"beats of nobody",
+       {{"EVAL", "for i = 1, 2000 do redis.call('HSET', KEYS[1], i, string.rep('x', 1000)) end",
+         "1", "beats"}}});
+  survives({"a large entry", {{"XADD", "inbox", "*", "id", "a", "r", std::string(1 << 20, 'r')}}});
+}
+
+// Redis deletes any key of an `allkeys` policy once its memory is full.
+TEST(EvictingStore, IsRefusedBeforeTheRunBegins) {
+  for (const auto& [policy, taken] : {std::pair{"noeviction", true},
+                                      {"volatile-lru", true},
+                                      {"allkeys-lru", false},
+                                      {"allkeys-random", false}}) {
+    const test::RedisServer server({"--maxmemory-policy", policy});
+    const auto store = valueOf(openRedisStore(server.url(), "run"));
+    RunSpec run;
+    run.experiment = tinyExperiment({});
+    run.sha256 = specDigest(run.experiment);
+    ASSERT_THAT(store->createRun(run), succeeds());
+    v1::ModelFacts facts;
+    facts.set_layers(kLayers);
+    ASSERT_THAT(store->agreeOnModel(facts), succeeds());
+    Aggregator aggregator(store.get(), run,
+                          {.holder = "a", .now = [] { return 1; }, .unix_now = [] { return 1; }});
+    const auto ticked = aggregator.tick();
+    EXPECT_EQ(ticked.has_value(), taken) << policy;
+    if (taken) continue;
+    EXPECT_EQ(ticked.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(ticked.error().message, testing::HasSubstr(policy));
+    EXPECT_FALSE(valueOf(store->readPolicy()).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace allot
