@@ -9,7 +9,7 @@
 
 int main() {
   using allot::jinja::Failure;
-  constexpr const char* kKinds[] = {"syntax", "undefined",   "error", "forbidden",
+  constexpr const char* kKinds[] = {"syntax", "undefined",   "error",
                                     "raised", "unsupported", "limit"};
   for (std::string line; std::getline(std::cin, line);) {
     const auto input = nlohmann::ordered_json::parse(line);

@@ -165,7 +165,7 @@ class Maker:
         if choice < 14:
             chosen = self.pick("trim", "upper", "lower", "string", "tojson", f"replace({self.quoted('a')}, {e('str')})", "trim | length",
                                f"default({self.quoted()})",
-                               f"default({self.quoted()}, true)", f"trim({self.quoted(' a')})", "safe" if self.chance(0.1) else "trim")
+                               f"default({self.quoted()}, true)", f"trim({self.quoted(' a')})")
             return f"{e('str')} | {chosen}"
         if choice == 14:
             a, b = (self.pick("", "", str(self.random.randrange(-4, 6)), e("int")) for _ in range(2))
@@ -174,7 +174,7 @@ class Maker:
         if choice == 15:
             return f"{e('str')} if {e('bool')}" + (f" else {e('str')}" if self.chance(0.85) else "")
         if choice == 16:
-            chosen = self.pick("join", "tojson", "length", "tojson(indent=2)", f"join({self.quoted()})", "string", "tojson(ensure_ascii=false)")
+            chosen = self.pick("join", "tojson", "length", f"join({self.quoted()})", "string", "tojson(ensure_ascii=false)")
             return f"{e(self.pick('list', 'messages', 'dict'))} | {chosen}"
         if self.macros and self.chance(0.8):
             name, count = self.random.choice(self.macros)
@@ -192,7 +192,7 @@ class Maker:
         if choice == 3:
             return f"{e('int')} {self.pick('+', '-', '*', '%', '+')} {e('int')}"
         if choice < 6:
-            return f"{e(self.pick('str', 'list', 'messages', 'dict'))} | length" if self.chance(0.8) else self.pick("'12'", "' -7 '", e("int")) + " | int"
+            return f"{e(self.pick('str', 'list', 'messages', 'dict'))} | length" if self.chance(0.8) else e("int") + " | int"
         if choice == 6 and self.loops:
             return "loop." + self.pick("index", "index0", "first", "last", "previtem", "nextitem")
         return f"-{self.leaf('int')}"
@@ -243,7 +243,7 @@ class Maker:
         if choice == 8:
             return f"{e('list')} | list"
         if choice == 9:
-            return f"{e('dict')}" + self.pick(".items()", ".keys()", ".values()", ".keys() | list", " | items | list", " | dictsort", " | list", ".items() | list")
+            return self.pick("{2: 'b', 1: 'a'} | dictsort", f"{e('dict')}" + self.pick(".items()", " | items | list", " | list", ".items() | list"))
         return f"range({', '.join(self.pick(str(self.random.randrange(-2, 6)), 'number') for _ in range(self.random.randrange(1, 4)))}) | list"
 
     def make_dict(self, depth):
@@ -332,7 +332,7 @@ class Maker:
         over, target, kinds = self.pick(
             ("messages", "m", {"m": "message"}), ("messages", "m", {"m": "message"}), ("list", "item", {"item": "any"}), ("str", "k", {"k": "str"}),
             ("pairs", "k, v", {"k": "str", "v": "any"}), ("any", "i", {"i": "any"}))
-        iterable = f"({self.expression('dict', 2)})" + self.pick(".items()", " | items", " | dictsort") if over == "pairs" else self.expression(over, 1)
+        iterable = f"({self.expression('dict', 2)})" + self.pick(".items()", " | items") if over == "pairs" else self.expression(over, 1)
         if " if " in iterable:
             iterable = f"({iterable})"
         self.known.append(kinds)

@@ -2,17 +2,28 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
-#include "worker/model/jinja_builtins.h"
-#include "worker/model/jinja_parser.h"
+#include "worker/model/jinja_parts.h"
 
 namespace allot::jinja {
+
+struct Run;
+
+// A statement or an expression. A template becomes a tree of them.
+struct Step {
+  std::function<Value(Run& run)> run;
+  int depth;
+};
+
 namespace {
 
+using Code = std::shared_ptr<const Step>;
+using Codes = std::vector<Code>;
+
 constexpr size_t kWork = 4'000'000;             // units of Work for a template,
-constexpr size_t kWorkPerCharacter = 16;        // and for each byte of its variables
-constexpr int kMaxDepth = 900;                  // of evaluations in each other: some 1 MB of stack
+constexpr size_t kWorkPerCharacter = 64;        // and for each byte of its variables
+constexpr int kMaxNesting = 200;                // of a template's expressions and statements
+constexpr int kMaxDepth = 900;                  // of steps in each other: some 1 MB of stack
 constexpr size_t kMaxOutput = size_t{1} << 26;  // characters, beyond those of the variables
 
 // Variables of a block. A macro keeps the scope that it was defined in.
@@ -24,13 +35,25 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 enum class Flow { kOn, kBreak, kContinue };
 
+// What set and for give values to: a name, several names, or an attribute of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string attribute = {};
+};
+
+struct Macro {
+  std::string name;
+  std::vector<std::string> parameters = {};
+  Codes parts = {};  // a default or null for each parameter, then the body
+};
+
 // The variable loop of a for, which reads ahead only when asked, as Jinja's.
 struct Loop {
   Values items;
   std::function<bool(const Value&)> wanted;  // the condition of the for
   size_t ahead = 0;                          // the next item, if `seen`
   bool seen = false;
-  Value current = {}, before = {};
+  Value current = {}, before = undefined("previtem");
   int64_t index0 = -1;
 
   bool peek() {
@@ -40,357 +63,223 @@ struct Loop {
   }
   bool advance() {
     if (!peek()) return false;
-    before = index0 < 0 ? undefined("there is no previous item") : current;
+    if (++index0 > 0) before = current;
     current = items[ahead++];
     seen = false;
-    ++index0;
     return true;
   }
 };
 
-class Machine {
- public:
-  Machine(const std::vector<std::string>& unknown, size_t bytes)
-      : unknown_(unknown),
-        work_(kWork + kWorkPerCharacter * bytes),
-        max_output_(kMaxOutput + bytes) {}
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-  ~Machine() {
+Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
+  if (json.is_null()) return none();
+  if (json.is_boolean()) return boolean(json.get<bool>());
+  if (json.is_number_integer()) return integer(json.get<int64_t>());
+  if (json.is_number()) unsupported("a variable that is no whole number");
+  if (json.is_string()) return string(textOf(json.get_ref<const std::string&>(), data));
+  Pairs pairs;
+  Values items;
+  for (const auto& [key, value] : json.items()) {
+    const bool marked = data || (messages && json.is_object() && key == "content");
+    items.push_back(valueOf(value, messages, marked));
+    if (json.is_object()) pairs.emplace_back(string(key), std::move(items.back()));
+  }
+  return json.is_object() ? dict(std::move(pairs)) : sequence(Kind::kList, std::move(items));
+}
+
+}  // namespace
+
+// A rendering.
+struct Run {
+  Run(const std::vector<std::string>& not_known, size_t bytes)
+      : unknown(not_known),
+        work(kWork + kWorkPerCharacter * bytes),
+        max_output(kMaxOutput + bytes) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() {
     // A macro and its scope hold each other, and a namespace may hold itself.
-    for (const ScopePtr& scope : scopes_) scope->variables.clear();
-    for (const Value& space : namespaces_) space.object->pairs.clear();
-  }
-
-  Text run(const Node& root, const nlohmann::ordered_json& variables) {
-    const ScopePtr globals = newScope(nullptr);
-    for (const auto& [name, value] : variables.items())
-      globals->variables[name] = valueOf(value, name == "messages", false);
-    runAll(root.body, newScope(globals));
-    return std::move(output_);
-  }
-  int line() const { return line_; }
-
- private:
-  Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
-    if (json.is_null()) return none();
-    if (json.is_boolean()) return boolean(json.get<bool>());
-    if (json.is_number_integer()) return integer(json.get<int64_t>());
-    if (json.is_number()) unsupported("a variable that is no whole number");
-    if (json.is_string()) return string(textOf(json.get_ref<const std::string&>(), data));
-    Pairs pairs;
-    Values items;
-    for (const auto& [key, value] : json.items()) {
-      const bool marked = data || (messages && json.is_object() && key == "content");
-      items.push_back(valueOf(value, messages, marked));
-      if (json.is_object()) pairs.emplace_back(string(textOf(key)), std::move(items.back()));
-    }
-    return json.is_object() ? dict(std::move(pairs)) : sequence(Kind::kList, std::move(items));
+    for (const ScopePtr& one : scopes) one->variables.clear();
+    for (const Value& space : namespaces) space.object->pairs.clear();
   }
 
   ScopePtr newScope(ScopePtr parent) {
-    work_.spend(4);
+    work.spend(4);
     return std::make_shared<Scope>(Scope{{}, std::move(parent)});
   }
 
-  // Statements.
+  // Runs `body` in a new scope inside `parent`. A fault ends the rendering, whose scope is then
+  // wrong.
+  template <typename Body>
+  auto inside(ScopePtr parent, const Body& body) {
+    ScopePtr before = std::exchange(scope, newScope(std::move(parent)));
+    auto result = body();
+    scope = std::move(before);
+    return result;
+  }
 
-  Flow runAll(const std::vector<NodePtr>& nodes, const ScopePtr& scope) {
-    const Level level(depth_, kMaxDepth);
-    for (const auto& node : nodes) {
-      if (const Flow flow = runOne(*node, scope); flow != Flow::kOn) return flow;
-    }
-    return Flow::kOn;
+  void start(const Code& root, const nlohmann::ordered_json& variables) {
+    scope = newScope(nullptr);
+    for (const auto& [name, value] : variables.items())
+      scope->variables[name] = valueOf(value, name == "messages", false);
+    inside(scope, [&] { return eval(root); });
+  }
+
+  Value eval(const Code& code) {
+    const Level level(depth, kMaxDepth);
+    work.spend(1);
+    return code->run(*this);
   }
 
   void write(const Text& text) {
-    work_.spend(1 + text.size() / 4);
-    if (output_.size() + text.size() > max_output_)
+    work.spend(text.size() / 4);
+    if (output.size() + text.size() > max_output)
       raise(FailureKind::kLimit, "its output is too long");
-    output_ += text;
+    output += text;
   }
 
-  // Runs statements and returns their output.
-  Text captured(const std::vector<NodePtr>& nodes, const ScopePtr& scope, Flow* flow = nullptr) {
-    Text before = std::exchange(output_, {});
-    const Flow ended = runAll(nodes, scope);
-    if (flow != nullptr) *flow = ended;
-    return std::exchange(output_, std::move(before));
+  // Runs a block in a scope inside `parent` and returns its output.
+  Value captured(const Code& block) {
+    Text before = std::exchange(output, {});
+    eval(block);
+    return string(std::exchange(output, std::move(before)));
   }
 
-  Flow runOne(const Node& node, const ScopePtr& scope) {
-    line_ = node.line;
-    work_.spend(1);
-    Flow flow = Flow::kOn;
-    switch (node.kind) {
-      case NodeKind::kText:
-        return write(node.value.text()), flow;
-      case NodeKind::kPrint:
-        return write(str(work_, evaluate(*node.kids[0], scope))), flow;
-      case NodeKind::kSet:
-        return assign(*node.kids[0], evaluate(*node.kids[1], scope), scope), flow;
-      case NodeKind::kSetBlock: {
-        const Value text = string(captured(node.body, newScope(scope), &flow));
-        if (flow == Flow::kOn) assign(*node.kids[0], text, scope);
-        return flow;
-      }
-      case NodeKind::kIf:
-        return runAll(truth(evaluate(*node.kids[0], scope)) ? node.body : node.other, scope);
-      case NodeKind::kFor:
-        return runLoop(node, scope);
-      case NodeKind::kMacro:
-        return define(node, scope), flow;
-      case NodeKind::kGeneration:
-        return runAll(node.body, newScope(scope));
-      default:
-        return node.kind == NodeKind::kBreak ? Flow::kBreak : Flow::kContinue;
-    }
-  }
-
-  Flow runLoop(const Node& node, const ScopePtr& scope) {
-    const Value all = evaluate(*node.kids[1], scope);
+  // parts: iterable, condition, body, else; each but the first and the body may be missing.
+  void runLoop(const Target& target, const Codes& parts) {
+    const Value all = eval(parts[0]);
+    const ScopePtr outer = scope;
     const auto loop = std::make_shared<Loop>();
-    loop->items = listOf(work_, all);
-    loop->wanted = [&](const Value& item) {
-      if (!node.kids[2]) return true;
-      const ScopePtr inner = newScope(scope);
-      assign(*node.kids[0], item, inner);
-      return truth(evaluate(*node.kids[2], inner));
+    loop->items = listOf(work, all);
+    loop->wanted = [this, outer, &target, &parts](const Value& item) {
+      return !parts[1] ||
+             inside(outer, [&] { return assign(target, item), truth(eval(parts[1])); });
     };
     const Value variable = loopVariable(loop, all);
     // As Jinja's, the else runs unless the end of the body was reached once.
     bool ended = false;
-    while (loop->advance()) {
-      const ScopePtr inner = newScope(scope);
-      inner->variables["loop"] = variable;
-      assign(*node.kids[0], loop->current, inner);
-      const Flow flow = runAll(node.body, inner);
-      if (flow == Flow::kBreak) break;
-      ended |= flow == Flow::kOn;
+    for (Flow left = Flow::kOn; left != Flow::kBreak && loop->advance();) {
+      left = inside(outer, [&] {
+        scope->variables["loop"] = variable;
+        assign(target, loop->current);
+        eval(parts[2]);
+        return std::exchange(flow, Flow::kOn);
+      });
+      ended |= left == Flow::kOn;
     }
-    return !ended ? runAll(node.other, newScope(scope)) : Flow::kOn;
+    if (!ended && parts[3]) inside(outer, [&] { return eval(parts[3]); });
   }
 
   static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
-    Value variable = sequence(Kind::kLoop, {});
-    variable.object->depth += all.object ? all.object->depth : 0;
-    // Weak: the variable may outlive its loop in a namespace, and Jinja's then has ended.
-    const std::weak_ptr<Loop> weak = loop;
-    variable.object->attribute = [weak](const std::string& name) -> Value {
-      const auto l = weak.lock();
-      if (!l) unsupported("the variable loop behind its loop");
-      if (name == "index") return integer(l->index0 + 1);
-      if (name == "index0") return integer(l->index0);
-      if (name == "first") return boolean(l->index0 == 0);
-      if (name == "last") return boolean(!l->peek());
-      if (name == "previtem") return l->before;
-      if (name == "nextitem") return l->peek() ? l->items[l->ahead] : undefined("the next item");
+    Value variable = sequence(Kind::kLoop, {all});
+    variable.object->call = [loop](const Arguments& arguments) -> Value {
+      const std::string name = utf8Of(arguments.values[0].text());
+      if (name == "index") return integer(loop->index0 + 1);
+      if (name == "index0") return integer(loop->index0);
+      if (name == "first") return boolean(loop->index0 == 0);
+      if (name == "last") return boolean(!loop->peek());
+      if (name == "previtem") return loop->before;
+      if (name == "nextitem")
+        return loop->peek() ? loop->items[loop->ahead] : undefined("nextitem");
       unsupported("the attribute " + name + " of the variable loop");
     };
     return variable;
   }
 
-  void define(const Node& node, const ScopePtr& scope) {
-    scopes_.push_back(scope);
-    scope->variables[node.name] =
-        function([this, &node, defined = scopes_.size() - 1](Arguments& arguments) {
-          return callMacro(node, scopes_[defined], arguments);
+  void define(const Macro& macro) {
+    scopes.push_back(scope);
+    scope->variables[macro.name] =
+        function([this, &macro, defined = scopes.size() - 1](const Arguments& arguments) {
+          return inside(scopes[defined], [&] { return callMacro(macro, arguments); });
         });
   }
 
-  Value callMacro(const Node& node, ScopePtr defined, Arguments& arguments) {
-    const Level level(depth_, kMaxDepth);
-    const ScopePtr scope = newScope(std::move(defined));
-    const int line = line_;
+  Value callMacro(const Macro& macro, const Arguments& arguments) {
+    const auto& names = macro.parameters;
+    auto& variables = scope->variables;
     const auto fail = [&] {
-      raise(FailureKind::kError, "the macro " + node.name + " has other parameters");
+      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
     };
-    if (arguments.values.size() > node.names.size()) fail();
-    for (size_t i = 0; i < arguments.values.size(); ++i)
-      scope->variables[node.names[i]] = arguments.values[i];
+    if (arguments.values.size() > names.size()) fail();
+    for (size_t i = 0; i < arguments.values.size(); ++i) variables[names[i]] = arguments.values[i];
     for (const auto& [name, value] : arguments.named) {
-      const bool known = std::find(node.names.begin(), node.names.end(), name) != node.names.end();
-      if (!known || !scope->variables.emplace(name, value).second) fail();
+      const bool known = std::find(names.begin(), names.end(), name) != names.end();
+      if (!known || !variables.emplace(name, value).second) fail();
     }
-    for (size_t i = 0; i < node.names.size(); ++i) {
-      if (scope->variables.contains(node.names[i])) continue;
-      // A default sees the parameters before it.
-      const Value standard = node.kids[i] ? evaluate(*node.kids[i], scope)
-                                          : undefined("the parameter " + node.names[i]);
-      scope->variables[node.names[i]] = standard;
+    // A default sees the parameters before it.
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (variables.contains(names[i])) continue;
+      const Code& standard = macro.parts[i];
+      Value value = standard ? eval(standard) : undefined("the parameter " + names[i]);
+      variables[names[i]] = std::move(value);
     }
-    Value text = string(captured(node.body, scope));
-    line_ = line;
-    return text;
+    return captured(macro.parts.back());
   }
 
-  void assign(const Node& target, const Value& value, const ScopePtr& scope) {
-    work_.spend(2);
-    if (target.kind == NodeKind::kName) {
-      scope->variables[target.name] = value;
-    } else if (target.kind == NodeKind::kAttribute) {
-      Value space = look(target.kids[0]->name, scope);
-      if (!space.is(Kind::kNamespace))
-        raise(FailureKind::kError, target.kids[0]->name + " is not a namespace");
-      put(work_, space, string(textOf(target.name)), value);
-    } else {
-      const Values parts = listOf(work_, value);
-      if (parts.size() != target.kids.size()) {
-        raise(FailureKind::kError, std::to_string(target.kids.size()) + " names are set to " +
-                                       std::to_string(parts.size()) + " values");
-      }
-      for (size_t i = 0; i < parts.size(); ++i) assign(*target.kids[i], parts[i], scope);
+  void assign(const Target& target, const Value& value) {
+    work.spend(2);
+    const auto& names = target.names;
+    if (!target.attribute.empty()) {
+      const Value space = look(names[0]);
+      if (!space.is(Kind::kNamespace)) raise(FailureKind::kError, names[0] + " is not a namespace");
+      return put(work, space, string(target.attribute), value);
     }
+    const Values parts = names.size() == 1 ? Values{value} : listOf(work, value);
+    if (parts.size() != names.size()) {
+      raise(FailureKind::kError, std::to_string(names.size()) + " names are set to " +
+                                     std::to_string(parts.size()) + " values");
+    }
+    for (size_t i = 0; i < parts.size(); ++i) scope->variables[names[i]] = parts[i];
   }
 
-  // Expressions.
-
-  Value look(const std::string& name, const ScopePtr& scope) {
+  Value look(const std::string& name) {
     for (const Scope* s = scope.get(); s != nullptr; s = s->parent.get()) {
-      work_.spend(1);
+      work.spend(1);
       if (const auto found = s->variables.find(name); found != s->variables.end())
         return found->second;
     }
-    if (std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end())
+    if (std::find(unknown.begin(), unknown.end(), name) != unknown.end())
       unsupported(name + ", which the model's files do not name");
-    for (const char* own : {"varargs", "kwargs", "caller", "self", "super"}) {
-      if (name == own) unsupported("the variable " + name);
-    }
-    return globalFunction(work_, name);
+    return globalFunction(work, name);
   }
 
-  Value evaluate(const Node& node, const ScopePtr& scope) {
-    const Level level(depth_, kMaxDepth);
-    work_.spend(1);
-    line_ = node.line;
-    const auto kid = [&](size_t i) {
-      return node.kids[i] ? evaluate(*node.kids[i], scope) : none();
-    };
-    if (node.kind == NodeKind::kConstant) return node.value;
-    if (node.kind == NodeKind::kName) return look(node.name, scope);
-    if (node.kind == NodeKind::kAnd || node.kind == NodeKind::kOr) {
-      const Value left = kid(0);
-      return truth(left) == (node.kind == NodeKind::kOr) ? left : kid(1);
-    }
-    if (node.kind == NodeKind::kChoice) {
-      if (truth(kid(0))) return kid(1);
-      return node.kids[2] ? kid(2) : undefined("an if without an else");
-    }
-    Values kids;
-    for (size_t i = 0; i < node.kids.size(); ++i) kids.push_back(kid(i));
-    line_ = node.line;
-    switch (node.kind) {
-      case NodeKind::kList:
-      case NodeKind::kTuple:
-        return sequence(node.kind == NodeKind::kList ? Kind::kList : Kind::kTuple, std::move(kids));
-      case NodeKind::kDict: {
-        const Value made = dict({});
-        for (size_t i = 0; i < kids.size(); i += 2) put(work_, made, kids[i], kids[i + 1]);
-        return dict(made.pairs());
-      }
-      case NodeKind::kAttribute:
-        return attributeOf(work_, kids[0], node.name);
-      case NodeKind::kItem:
-        return itemOf(work_, kids[0], kids[1]);
-      case NodeKind::kSlice:
-        return slice(kids[0], kids[1], kids[2], node.name == "-1");
-      case NodeKind::kNot:
-        return boolean(!truth(kids[0]));
-      case NodeKind::kNegative:
-        return binary('-', integer(0), kids[0]);
-      case NodeKind::kBinary:
-        return binary(node.name[0], kids[0], kids[1]);
-      case NodeKind::kCompare:
-        return boolean(compare(node.name, kids[0], kids[1]));
-      default:
-        break;
-    }
-    Arguments arguments;
-    const size_t named = kids.size() - node.names.size();
-    for (size_t i = 1; i < named; ++i) arguments.values.push_back(kids[i]);
-    for (size_t i = named; i < kids.size(); ++i)
-      arguments.named.emplace_back(node.names[i - named], kids[i]);
-    if (node.kind == NodeKind::kFilter) return applyFilter(work_, node.name, kids[0], arguments);
-    if (node.kind == NodeKind::kTest)
-      return boolean(applyTest(work_, node.name, kids[0], arguments));
-    if (kids[0].is(Kind::kUndefined)) raiseUndefined(kids[0]);
-    if (!kids[0].is(Kind::kFunction))
-      raise(FailureKind::kError, "a value of type " + typeName(kids[0]) + " is called");
-    const Value result = kids[0].object->call(arguments);
-    if (result.is(Kind::kNamespace)) namespaces_.push_back(result);
+  Value call(const Value& callee, const Arguments& arguments) {
+    checkDefined(callee);
+    if (!callee.is(Kind::kFunction))
+      raise(FailureKind::kError, "a value of type " + typeName(callee) + " is called");
+    const Value result = callee.object->call(arguments);
+    if (result.is(Kind::kNamespace)) namespaces.push_back(result);
     return result;
   }
 
   bool compare(const std::string& op, const Value& left, const Value& right) {
-    if (op == "==" || op == "!=") return equals(work_, left, right) == (op == "==");
-    if (op == "in" || op == "not in") return contains(work_, right, left) == (op == "in");
-    const Value &low = op[0] == '<' ? left : right, &high = op[0] == '<' ? right : left;
-    return less(work_, low, high) || (op.size() == 2 && equals(work_, left, right));
-  }
-
-  Value slice(const Value& value, const Value& first, const Value& last, bool backwards) {
-    if (value.is(Kind::kUndefined)) raiseUndefined(value);
-    const bool text = value.is(Kind::kString);
-    if (value.is(Kind::kRange) || (text && value.number == 1))
-      unsupported("a slice of a range or of safe text");
-    if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple))
-      raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
-    const auto size = static_cast<int64_t>(lengthOf(value));
-    const auto placed = [&](const Value& at, int64_t standard) {
-      if (at.is(Kind::kNone)) return standard;
-      if (!at.isNumber()) raise(FailureKind::kError, "a slice wants integers");
-      const int64_t near = std::clamp<int64_t>(at.number, -size, size);
-      return near < 0 ? near + size : near;
-    };
-    const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
-    const auto part = [&](auto whole) {
-      whole = {whole.begin() + begin, whole.begin() + end};
-      if (backwards) std::reverse(whole.begin(), whole.end());
-      return whole;
-    };
-    work_.spend(static_cast<size_t>(text ? size / 4 : 2 * size));
-    return text ? string(part(value.text())) : sequence(value.kind, part(value.items()));
+    if (op == "==" || op == "!=") return equals(work, left, right) == (op == "==");
+    if (op == "in" || op == "not in") return contains(work, right, left) == (op == "in");
+    checkDefined(left), checkDefined(right);
+    if (!left.isNumber() || !right.isNumber()) {
+      raise(left.kind == right.kind ? FailureKind::kUnsupported : FailureKind::kError,
+            "an order of " + typeName(left) + " and " + typeName(right));
+    }
+    const int64_t low = op[0] == '<' ? left.number : right.number;
+    const int64_t high = op[0] == '<' ? right.number : left.number;
+    return low < high || (op.size() == 2 && low == high);
   }
 
   Value binary(char op, const Value& left, const Value& right) {
-    const auto name = [&] { return std::string(1, op); };
-    for (const Value* value : {&left, &right}) {
-      if (value->is(Kind::kString) && value->number == 1 && op != '~')
-        unsupported("the operator " + name() + " with safe text");
-    }
-    if (op == '~' || (op == '+' && left.is(Kind::kString) && right.is(Kind::kString))) {
-      Text text = str(work_, left);
-      text += str(work_, right);
-      work_.spend(text.size() / 4);
-      return string(std::move(text));
-    }
-    if (op == '%' && left.is(Kind::kString)) unsupported("the operator % of a text");
-    for (const Value* value : {&left, &right}) {
-      if (value->is(Kind::kUndefined)) raiseUndefined(*value);
-    }
+    const bool text = left.is(Kind::kString);
+    if (op == '~' || (op == '+' && text && right.is(Kind::kString)))
+      return string(str(work, left) + str(work, right));
+    if (op == '%' && text) unsupported("the operator % of a text");
+    checkDefined(left), checkDefined(right);
     if (left.isNumber() && right.isNumber())
       return integer(arithmetic(op, left.number, right.number));
     if (op == '+' && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
       Values items = left.items();
       items.insert(items.end(), right.items().begin(), right.items().end());
-      work_.spend(2 * items.size());
       return sequence(left.kind, std::move(items));
     }
-    if (op == '*' && (left.isNumber() || right.isNumber())) {
-      const Value& many = left.isNumber() ? right : left;
-      const int64_t count = std::max<int64_t>(0, left.isNumber() ? left.number : right.number);
-      if (many.is(Kind::kList) || many.is(Kind::kTuple)) unsupported("a multiple of a list");
-      if (many.is(Kind::kString)) {
-        const Text& text = many.text();
-        if (!text.empty() && static_cast<size_t>(count) > kMaxOutput / text.size())
-          raise(FailureKind::kLimit, "a value becomes too long");
-        work_.spend(1 + text.size() * static_cast<size_t>(count) / 2);
-        Text all;
-        for (int64_t i = 0; i < count && !text.empty(); ++i) all += text;
-        return string(std::move(all));
-      }
-    }
-    raise(FailureKind::kError, typeName(left) + " " + name() + " " + typeName(right));
+    if (op == '*' && (left.isNumber() ? right : left).isSized())
+      unsupported("a multiple of a value of type " + typeName(left.isNumber() ? right : left));
+    raise(FailureKind::kError, typeName(left) + " " + op + " " + typeName(right));
   }
 
   static int64_t arithmetic(char op, int64_t a, int64_t b) {
@@ -407,54 +296,642 @@ class Machine {
     return result;
   }
 
-  const std::vector<std::string>& unknown_;
-  Work work_;
-  size_t max_output_;
-  std::vector<ScopePtr> scopes_;  // those with macros
-  Values namespaces_;
-  Text output_;
-  int depth_ = 0;
-  int line_ = 0;
+  const std::vector<std::string>& unknown;
+  Work work;
+  size_t max_output;
+  ScopePtr scope = nullptr;
+  Text output = {};
+  Flow flow = Flow::kOn;
+  int line = 0;
+  int depth = 0;
+  std::vector<ScopePtr> scopes = {};  // those with macros
+  Values namespaces = {};
 };
 
-size_t bytesIn(const nlohmann::ordered_json& json) {
-  if (json.is_string()) return json.get_ref<const std::string&>().size();
-  size_t bytes = 1;
-  if (json.is_structured()) {
-    for (const auto& item : json) bytes += bytesIn(item);
-  }
-  return bytes;
+namespace {
+
+// value[first:last], or value[::-1].
+Value slice(const Value& value, const Value& first, const Value& last, bool backwards) {
+  checkDefined(value);
+  const bool text = value.is(Kind::kString);
+  if (value.is(Kind::kRange)) unsupported("a slice of a range");
+  if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple))
+    raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
+  const auto size = static_cast<int64_t>(lengthOf(value));
+  const auto placed = [&](const Value& at, int64_t standard) {
+    if (at.is(Kind::kNone)) return standard;
+    if (!at.isNumber()) raise(FailureKind::kError, "a slice wants integers");
+    const int64_t near = std::clamp<int64_t>(at.number, -size, size);
+    return near < 0 ? near + size : near;
+  };
+  const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
+  const auto part = [&](auto whole) {
+    whole = {whole.begin() + begin, whole.begin() + end};
+    if (backwards) std::reverse(whole.begin(), whole.end());
+    return whole;
+  };
+  return text ? string(part(value.text())) : sequence(value.kind, part(value.items()));
 }
+
+// Makes a step that `op` runs with its parts, of which some may be missing.
+template <typename Op>
+Code lazy(Codes parts, Op op) {
+  int depth = 1;
+  for (const Code& part : parts) depth = std::max(depth, part ? part->depth + 1 : 1);
+  if (depth > kMaxNesting) raise(FailureKind::kLimit, "its expressions are too deep");
+  const auto run = [parts = std::move(parts), op](Run& run) {
+    if constexpr (!std::is_void_v<decltype(op(run, parts))>) return op(run, parts);
+    return op(run, parts), Value();
+  };
+  return std::make_shared<const Step>(Step{run, depth});
+}
+
+bool isDigit(char32_t c) { return c >= '0' && c <= '9'; }
+bool isWord(char32_t c) {
+  return isDigit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+constexpr std::string_view kConstants = "true false none True False None";
+
+// Reads a template with Jinja's rules of white space and precedence. It reads characters: what a
+// sign or a word means depends on the place alone.
+class Parser {
+ public:
+  explicit Parser(std::string_view utf8) {
+    const Text raw = textOf(utf8);
+    for (size_t i = 0; i < raw.size(); ++i) {
+      if (raw[i] == '\r' && i + 1 < raw.size() && raw[i + 1] == '\n') continue;
+      source_ += raw[i] == '\r' ? U'\n' : raw[i];
+    }
+    if (!source_.empty() && source_.back() == '\n') source_.pop_back();
+  }
+
+  // Throws Fault without a line, unless it is another than line().
+  Code parse() {
+    Code root = statements("");
+    checkNames(0);
+    return root;
+  }
+
+  // Returns the line of what was read last.
+  int line() {
+    size_t end = at_;
+    while (end > counted_ && isSpace(source_[end - 1])) --end;
+    for (; counted_ < end; ++counted_) line_ += source_[counted_] == '\n';
+    return line_;
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& message) {
+    raise(FailureKind::kSyntax, message);
+  }
+  [[noreturn]] void miss(const std::string& what) {
+    space();
+    const std::string found = utf8Of(source_.substr(at_, 1));
+    fail(what + " is missing" + (found.empty() ? "" : ", there is \"" + found + "\""));
+  }
+
+  char32_t at(size_t place) const { return place < source_.size() ? source_[place] : 0; }
+  bool sees(std::string_view text, size_t place) const {
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (at(place + i) != static_cast<unsigned char>(text[i])) return false;
+    }
+    return true;
+  }
+  void space() {
+    while (at_ < source_.size() && isSpace(source_[at_])) ++at_;
+  }
+  // Returns true if the end of a tag is at a place, with its sign or without.
+  bool ends(size_t place) const {
+    if (at(place) == '-' || at(place) == '+') ++place;
+    return sees("%}", place) || sees("}}", place);
+  }
+  // Returns true if this word or sign comes next.
+  bool is(std::string_view text) {
+    space();
+    if (!sees(text, at_)) return false;
+    const char32_t next = at(at_ + text.size());
+    if (isWord(text[0])) return !isWord(next);
+    if (text == "=") return next != '=';
+    return (text != "-" && text != "+" && text != "%") || !ends(at_);
+  }
+  bool skip(std::string_view text) {
+    if (!is(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+  void expect(const std::string& text) {
+    if (text != "," && is(",")) unsupported("a tuple without parentheses");
+    if (!skip(text)) miss("\"" + text + "\"");
+  }
+  bool isName() {
+    space();
+    return isWord(at(at_)) && !isDigit(at(at_));
+  }
+  std::string taken(bool (*is)(char32_t)) {
+    std::string out;
+    for (; is(at(at_)); ++at_) out += static_cast<char>(source_[at_]);
+    return out;
+  }
+  std::string name() {
+    space();
+    if (at(at_) >= 0x80) unsupported("a name with letters beyond ASCII");
+    if (!isName()) miss("a name");
+    return taken(isWord);
+  }
+  // Returns the first of the words that comes next, or nothing.
+  std::string anyOf(std::string_view words) {
+    std::string all(words);
+    for (size_t begin = 0; begin < all.size();) {
+      const size_t end = std::min(all.find(' ', begin), all.size());
+      if (is(all.substr(begin, end - begin))) return all.substr(begin, end - begin);
+      begin = end + 1;
+    }
+    return "";
+  }
+
+  // Passes the end of a tag if it is here: "%}" with a sign, and the white space that goes with it.
+  bool skipEnd(std::string_view end) {
+    const bool block = end != "}}";
+    const char32_t sign = at(at_) == '-' || (at(at_) == '+' && block) ? at(at_) : 0;
+    if (!sees(end, at_ + (sign != 0 ? 1 : 0))) return false;
+    at_ += sign != 0 ? 3 : 2;
+    if (sign == '-') {
+      space();
+    } else if (block && sign == 0 && at(at_) == '\n') {
+      ++at_;
+    }
+    return true;
+  }
+  void end(std::string_view end) {
+    if (is(",")) unsupported("a tuple without parentheses");
+    if (!skipEnd(end)) miss("\"" + std::string(end) + "\"");
+  }
+
+  // Passes the text up to the next tag and its opening, and adds the text to `parts`. Returns the
+  // tag's second character, or 0 at the end of the template.
+  char32_t text(Codes& parts) {
+    size_t open = source_.find(U'{', at_);
+    while (open != Text::npos && at(open + 1) != '%' && at(open + 1) != '{' && at(open + 1) != '#')
+      open = source_.find(U'{', open + 1);
+    open = std::min(open, source_.size());
+    const char32_t kind = at(open + 1), sign = at(open + 2);
+    size_t stop = open;
+    if (kind != 0 && sign == '-') {
+      while (stop > at_ && isSpace(source_[stop - 1])) --stop;
+    } else if (kind != 0 && kind != '{' && sign != '+') {
+      size_t begin = open;
+      while (begin > at_ && source_[begin - 1] != '\n' && isSpace(source_[begin - 1])) --begin;
+      if (begin == 0 || source_[begin - 1] == '\n') stop = begin;
+    }
+    if (stop > at_) {
+      parts.push_back(lazy({}, [text = source_.substr(at_, stop - at_)](Run& run, const Codes&) {
+        run.write(text);
+      }));
+    }
+    at_ = std::min(open + (sign == '-' || sign == '+' ? 3 : 2), source_.size());
+    return kind;
+  }
+
+  // Reads statements up to a tag that begins with one of `ends`, which stays.
+  Code statements(std::string_view ends) {
+    const Level level(level_, kMaxNesting);
+    Codes parts;
+    for (;;) {
+      const char32_t kind = text(parts);
+      if (kind == 0) {
+        if (ends.empty()) break;
+        miss("the tag \"" + std::string(ends.substr(ends.rfind(' ') + 1)) + "\"");
+      }
+      if (kind == '#') {
+        for (; !skipEnd("#}"); ++at_) {
+          if (at_ == source_.size()) fail("a comment has no end");
+        }
+      } else if (kind == '{') {
+        parts.push_back(made({expression()}, [](Run& run, const Values& values) {
+          run.write(str(run.work, values[0]));
+        }));
+        end("}}");
+      } else if (!anyOf(ends).empty()) {
+        break;
+      } else {
+        parts.push_back(statement());
+        end("%}");
+      }
+    }
+    return lazy(std::move(parts), [](Run& run, const Codes& codes) {
+      for (const Code& code : codes) {
+        if (run.flow == Flow::kOn) run.eval(code);
+      }
+    });
+  }
+
+  // Reads the rest of a tag and what is behind it.
+  Code block(std::string_view ends, bool certain = true) {
+    const size_t names = unknown_.size();
+    skip(":");
+    end("%}");
+    Code body = statements(ends);
+    if (certain) checkNames(names);
+    return body;
+  }
+  // The same up to the one end, which is passed. A break inside cannot leave a loop outside.
+  Code closed(const std::string& last) {
+    const int loops = std::exchange(loops_, 0);
+    Code body = block(last);
+    loops_ = loops;
+    skip(last);
+    return body;
+  }
+
+  Code statement() {
+    if (!isName()) fail("a tag has no name");
+    const std::string word = name();
+    if (word == "if") return branch();
+    if (word == "set") return set();
+    if (word == "for") return loop();
+    if (word == "macro") return macro();
+    if (word == "generation") {
+      return lazy({closed("endgeneration")}, [](Run& run, const Codes& codes) {
+        return run.inside(run.scope, [&] { return run.eval(codes[0]); });
+      });
+    }
+    if (word == "break" || word == "continue") {
+      if (loops_ == 0) fail(word + " stands outside a loop");
+      const Flow flow = word == "break" ? Flow::kBreak : Flow::kContinue;
+      return lazy({}, [flow](Run& run, const Codes&) { run.flow = flow; });
+    }
+    constexpr std::string_view kKnown =
+        "include import from extends block with call filter autoescape print raw";
+    raise(among(word, kKnown) ? FailureKind::kUnsupported : FailureKind::kSyntax,
+          "the statement " + word);
+  }
+
+  Target target() {
+    Target made;
+    do {
+      if (is("(")) unsupported("parentheses around names that are set");
+      made.names.push_back(name());
+      if (among(made.names.back(), kConstants))
+        fail("a value is set to the constant " + made.names.back());
+    } while (skip(","));
+    return made;
+  }
+
+  Code set() {
+    Target to = target();
+    if (to.names.size() > 1) unsupported("a set of several names");
+    if (skip(".")) to.attribute = name();
+    if (skip("=")) {
+      return made({expression()},
+                  [to](Run& run, const Values& values) { run.assign(to, values[0]); });
+    }
+    if (is("|")) unsupported("a filter of a set block");
+    Code body = block("endset");
+    skip("endset");
+    return lazy({std::move(body)}, [to](Run& run, const Codes& codes) {
+      const Value text = run.inside(run.scope, [&] { return run.captured(codes[0]); });
+      if (run.flow == Flow::kOn) run.assign(to, text);
+    });
+  }
+
+  Code loop() {
+    const Target to = target();
+    expect("in");
+    Codes parts = {binary(0)};
+    parts.push_back(skip("if") ? expression() : nullptr);
+    if (is("recursive")) unsupported("a recursive loop");
+    ++loops_;
+    parts.push_back(block("else endfor"));
+    --loops_;
+    parts.push_back(skip("else") ? block("endfor") : nullptr);
+    skip("endfor");
+    return lazy(std::move(parts), [to](Run& run, const Codes& codes) { run.runLoop(to, codes); });
+  }
+
+  Code branch() {
+    const size_t names = unknown_.size();
+    Codes parts;
+    do {
+      parts.push_back(binary(0));
+      parts.push_back(block("elif else endif", false));
+    } while (skip("elif"));
+    if (skip("else")) parts.push_back(block("endif", false));
+    skip("endif");
+    unknown_.resize(names);  // those inside an if matter when they are reached
+    return lazy(std::move(parts), [](Run& run, const Codes& codes) {
+      size_t i = 1;
+      while (i < codes.size() && !truth(run.eval(codes[i - 1]))) i += 2;
+      return i <= codes.size() ? run.eval(codes[i < codes.size() ? i : i - 1]) : Value();
+    });
+  }
+
+  Code macro() {
+    Macro macro{.name = name()};
+    expect("(");
+    while (!skip(")")) {
+      if (!macro.parameters.empty()) expect(",");
+      macro.parameters.push_back(name());
+      Code standard = skip("=") ? expression() : nullptr;
+      if (!macro.parts.empty() && macro.parts.back() && !standard)
+        fail("a parameter without a default stands behind one with a default");
+      macro.parts.push_back(std::move(standard));
+    }
+    macro.parts.push_back(closed("endmacro"));
+    return lazy(macro.parts, [macro](Run& run, const Codes&) { run.define(macro); });
+  }
+
+  Code expression() {
+    const Level level(level_, kMaxNesting);
+    const size_t names = unknown_.size();
+    Code code = binary(0);
+    while (skip("if")) {
+      Codes parts = {binary(0), std::move(code)};
+      parts.push_back(skip("else") ? expression() : nullptr);
+      unknown_.resize(names);
+      code = lazy(std::move(parts), [](Run& run, const Codes& codes) {
+        if (truth(run.eval(codes[0]))) return run.eval(codes[1]);
+        return codes[2] ? run.eval(codes[2]) : undefined("an if without an else");
+      });
+    }
+    return code;
+  }
+
+  // Operators of this level of precedence and those that bind more tightly.
+  Code binary(size_t level) {
+    constexpr const char* kLevels[] = {"or",  "and", "",           "== != <= >= < > in not",
+                                       "+ -", "~",   "** * // / %"};
+    if (level == std::size(kLevels)) return unary();
+    int negations = 0;
+    while (level == 2 && skip("not")) ++negations;
+    Code left = binary(level + 1);
+    if (negations > 0) {
+      left = made({std::move(left)}, [odd = negations % 2 == 1](Run&, const Values& values) {
+        return boolean(truth(values[0]) != odd);
+      });
+    }
+    for (bool compared = false;; compared = level == 3) {
+      std::string op = anyOf(kLevels[level]);
+      const size_t before = at_;
+      if (!op.empty()) skip(op);
+      if (op.empty() || (op == "not" && !skip("in"))) return at_ = before, left;
+      if (op == "not") op = "not in";
+      if (among(op, "/ // **")) unsupported("the operator " + op);
+      if (compared) unsupported("a chain of comparisons");
+      Codes parts = {std::move(left), binary(level + 1)};
+      if (level < 2) {
+        left = lazy(std::move(parts), [either = level == 0](Run& run, const Codes& codes) {
+          Value first = run.eval(codes[0]);
+          return truth(first) == either ? first : run.eval(codes[1]);
+        });
+      } else {
+        left = made(std::move(parts), [op, level](Run& run, const Values& values) {
+          return level == 3 ? boolean(run.compare(op, values[0], values[1]))
+                            : run.binary(op[0], values[0], values[1]);
+        });
+      }
+    }
+  }
+
+  Code unary() {
+    if (is("+")) unsupported("the sign +");
+    const bool negative = skip("-");
+    if (negative && (is("-") || is("+"))) unsupported("a sign behind a sign");
+    Code code = postfix(primary());
+    if (negative) {
+      code = made({std::move(code)}, [](Run& run, const Values& values) {
+        return run.binary('-', integer(0), values[0]);
+      });
+    }
+    for (;;) {
+      if (is("(")) {
+        code = called(std::move(code), "call", "");
+      } else if (skip("|")) {
+        code = called(std::move(code), "filter", name());
+      } else if (skip("is")) {
+        const bool negated = skip("not");
+        code = called(std::move(code), negated ? "negated test" : "test", name());
+      } else {
+        return code;
+      }
+    }
+  }
+
+  Code primary() {
+    space();
+    const char32_t c = at(at_);
+    if (isDigit(c)) return constant(number());
+    if (c == '\'' || c == '"') return constant(quoted(c));
+    if (skip("(")) {
+      bool tuple = false;
+      Codes parts = listed(")", &tuple);
+      return tuple ? collection(Kind::kTuple, std::move(parts)) : parts[0];
+    }
+    if (skip("[")) return collection(Kind::kList, listed("]"));
+    if (skip("{")) {
+      return made(listed("}"), [](Run& run, const Values& values) {
+        const Value all = dict({});
+        for (size_t i = 0; i < values.size(); i += 2) put(run.work, all, values[i], values[i + 1]);
+        return dict(all.pairs());
+      });
+    }
+    if (!isName() && c < 0x80) miss("an expression");
+    const std::string word = name();
+    if (among(word, "none None")) return constant(none());
+    if (among(word, kConstants)) return constant(boolean(among(word, "true True")));
+    return made({}, [word](Run& run, const Values&) { return run.look(word); });
+  }
+
+  // Reads expressions with commas between them, and the closing bracket. `tuple`: whether they are
+  // other than one in parentheses.
+  Codes listed(std::string_view close, bool* tuple = nullptr) {
+    Codes parts;
+    bool comma = false;
+    while (!skip(close)) {
+      if (!parts.empty()) expect(","), comma = true;
+      if (skip(close)) break;
+      parts.push_back(expression());
+      if (close != "}") continue;
+      expect(":");
+      parts.push_back(expression());
+    }
+    if (tuple != nullptr) *tuple = comma || parts.empty();
+    return parts;
+  }
+
+  Value number() {
+    const std::string text = taken(isDigit);
+    if (text.size() > 18) unsupported("a number beyond 64 bits");
+    if ((at(at_) == '.' && isDigit(at(at_ + 1))) || isWord(at(at_)) ||
+        (text[0] == '0' && text.size() > 1))
+      unsupported("a number that is not of plain digits");
+    return integer(std::stoll(text));
+  }
+
+  Value quoted(char32_t quote) {
+    constexpr std::u32string_view kLetters = U"\\'\"nrt", kMeanings = U"\\'\"\n\r\t";
+    Text out;
+    for (++at_; at(at_) != quote; ++at_) {
+      if (at_ >= source_.size()) fail("a text has no closing quote");
+      if (source_[at_] != '\\') {
+        out += source_[at_];
+        continue;
+      }
+      const size_t known = kLetters.find(at(++at_));
+      if (known == std::u32string_view::npos) unsupported("the escape \\" + utf8Of({at(at_)}));
+      out += kMeanings[known];
+    }
+    ++at_;
+    if (is("'") || is("\"")) unsupported("texts that stand side by side");
+    return string(std::move(out));
+  }
+
+  Code postfix(Code code) {
+    for (;;) {
+      if (skip(".")) {
+        space();
+        if (isDigit(at(at_))) unsupported("an attribute that is a number");
+        code = made({std::move(code)}, [name = name()](Run& run, const Values& values) {
+          return attributeOf(run.work, values[0], name);
+        });
+      } else if (skip("[")) {
+        code = subscript(std::move(code));
+      } else if (is("(")) {
+        code = called(std::move(code), "call", "");
+      } else {
+        return code;
+      }
+    }
+  }
+
+  Code subscript(Code code) {
+    if (is("]")) unsupported("an index that is empty");
+    Codes parts = {std::move(code), is(":") ? nullptr : expression()};
+    const bool slices = skip(":");
+    bool backwards = false;
+    if (slices) {
+      parts.push_back(is(":") || is("]") ? nullptr : expression());
+      if (skip(":") && !is("]")) {
+        backwards = skip("-") && skip("1") && is("]") && !parts[1] && !parts[2];
+        if (!backwards) unsupported("a slice with a step, other than [::-1]");
+      }
+    }
+    if (is(",")) unsupported("an index with a comma");
+    expect("]");
+    return made(std::move(parts), [slices, backwards](Run& run, const Values& values) {
+      return slices ? slice(values[0], values[1], values[2], backwards)
+                    : itemOf(run.work, values[0], values[1]);
+    });
+  }
+
+  // Reads arguments in parentheses, if there are any, and makes a step of them and of `code`: a
+  // call, or a filter or a test of this name.
+  Code called(Code code, const std::string& kind, const std::string& word) {
+    const bool filter = kind == "filter", test = kind.ends_with("test");
+    Codes parts = {std::move(code)};
+    std::vector<std::string> names;
+    if ((filter && !isFilter(word)) || (test && !isTest(word)))
+      unknown_.push_back({FailureKind::kUnsupported, line(), "the " + kind + " " + word});
+    if (is(".")) unsupported("a filter or a test with a dot in its name");
+    const bool bare = test && isName() && anyOf("else or and if is not").empty();
+    if (bare || (test && (isDigit(at(at_)) || !anyOf("' \" [ {").empty())))
+      unsupported("a test's argument without parentheses");
+    for (bool open = skip("("); open && !skip(")");) {
+      if (parts.size() > 1) expect(",");
+      if (skip(")")) break;
+      if (is("*")) unsupported("arguments with *");
+      const size_t before = at_;
+      std::string given = isName() ? name() : "";
+      if (!given.empty() && skip("=")) {
+        names.push_back(std::move(given));
+      } else {
+        at_ = before;
+        if (!names.empty()) fail("an argument without a name stands behind one with a name");
+      }
+      parts.push_back(expression());
+    }
+    return made(std::move(parts), [=](Run& run, const Values& values) {
+      Arguments arguments;
+      const size_t named = values.size() - names.size();
+      arguments.values.assign(values.begin() + 1, values.begin() + static_cast<ptrdiff_t>(named));
+      for (size_t i = named; i < values.size(); ++i)
+        arguments.named.emplace_back(names[i - named], values[i]);
+      if (filter) return applyFilter(run.work, word, values[0], arguments);
+      if (!test) return run.call(values[0], arguments);
+      return boolean(applyTest(run.work, word, values[0], arguments) == (kind == "test"));
+    });
+  }
+
+  // Makes a step of an `op` of the values of its parts; a missing one is none.
+  template <typename Op>
+  Code made(Codes parts, Op op) {
+    return lazy(std::move(parts), [line = line(), op](Run& run, const Codes& codes) {
+      Values values;
+      for (const Code& code : codes) values.push_back(code ? run.eval(code) : none());
+      run.line = line;
+      if constexpr (std::is_void_v<decltype(op(run, values))>) {
+        op(run, values);
+      } else {
+        Value value = op(run, values);
+        if (value.isSized()) run.work.spend(value.text().size() / 4 + 2 * value.items().size());
+        return value;
+      }
+    });
+  }
+  Code constant(const Value& value) {
+    return lazy({}, [value](Run&, const Codes&) { return value; });
+  }
+  Code collection(Kind kind, Codes parts) {
+    return made(std::move(parts), [kind](Run&, const Values& v) { return sequence(kind, v); });
+  }
+
+  // Fails if a filter or a test was read that is not known, of those after the first `count`. Like
+  // Jinja, it leaves those inside an if to the moment when they are reached.
+  void checkNames(size_t count) const {
+    if (unknown_.size() > count) throw Fault{unknown_[count]};
+  }
+
+  Text source_;
+  size_t at_ = 0, counted_ = 0;
+  int line_ = 1;
+  int level_ = 0;
+  int loops_ = 0;
+  std::vector<Failure> unknown_;
+};
 
 }  // namespace
 
 tl::expected<Template, Failure> Template::parse(std::string_view source) {
+  Parser parser(source);
   try {
     Template made;
-    made.root_ = jinja::parse(source);
+    made.root_ = parser.parse();
     return made;
   } catch (Fault& fault) {
+    if (fault.failure.line == 0) fault.failure.line = parser.line();
     return tl::unexpected(std::move(fault.failure));
   }
 }
 
 tl::expected<std::vector<Span>, Failure> Template::render(
     const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown) const {
-  Machine machine(unknown, bytesIn(variables));
+  const auto ignore = nlohmann::ordered_json::error_handler_t::ignore;
+  Run run(unknown, variables.dump(-1, ' ', false, ignore).size());
   try {
-    std::vector<Span> spans;
-    const Text output = machine.run(*root_, variables);
-    for (size_t at = 0; at < output.size();) {
-      size_t end = at;
-      while (end < output.size() && (output[end] & kData) == (output[at] & kData)) ++end;
-      spans.push_back({utf8Of(output.substr(at, end - at)), (output[at] & kData) != 0});
-      at = end;
-    }
-    return spans;
+    run.start(root_, variables);
   } catch (Fault& fault) {
-    if (fault.failure.line == 0) fault.failure.line = machine.line();
+    if (fault.failure.line == 0) fault.failure.line = run.line;
     return tl::unexpected(std::move(fault.failure));
   }
+  std::vector<Span> spans;
+  const Text& output = run.output;
+  for (size_t at = 0; at < output.size();) {
+    size_t end = at;
+    while (end < output.size() && (output[end] & kData) == (output[at] & kData)) ++end;
+    spans.push_back({utf8Of(output.substr(at, end - at)), (output[at] & kData) != 0});
+    at = end;
+  }
+  return spans;
 }
 
 }  // namespace allot::jinja

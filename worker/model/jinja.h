@@ -17,7 +17,6 @@ enum class FailureKind {
   kSyntax,       // Jinja's TemplateSyntaxError
   kUndefined,    // UndefinedError
   kError,        // Python's TypeError, ValueError and others
-  kForbidden,    // SecurityError
   kRaised,       // the template called raise_exception
   kUnsupported,  // Jinja may know it, this interpreter does not
   kLimit,        // too deep, too long, too many steps
@@ -35,7 +34,7 @@ struct Span {
   bool data = false;
 };
 
-struct Node;
+struct Step;
 
 class Template {
  public:
@@ -48,7 +47,7 @@ class Template {
       const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown = {}) const;
 
  private:
-  std::shared_ptr<const Node> root_;
+  std::shared_ptr<const Step> root_;
 };
 
 }  // namespace allot::jinja

@@ -1,10 +1,7 @@
-#include "worker/model/jinja_value.h"
-
 #include <algorithm>
-#include <optional>
 
 #include "core/utf8.h"
-#include "worker/model/nfc.h"
+#include "worker/model/jinja_parts.h"
 
 namespace allot::jinja {
 namespace {
@@ -13,33 +10,35 @@ constexpr int kMaxDepth = 64;
 
 bool sameCharacter(char32_t a, char32_t b) { return bare(a) == bare(b); }
 
-bool hashable(const Value& value) {
-  if (value.is(Kind::kTuple)) {
-    return std::all_of(value.items().begin(), value.items().end(), hashable);
-  }
-  return !value.is(Kind::kList) && !value.is(Kind::kDict);
+Value made(Kind kind, Object object) {
+  const auto deeper = [&](const Value& inner) {
+    if (inner.object) object.depth = std::max(object.depth, inner.object->depth + 1);
+  };
+  for (const Value& item : object.items) deeper(item);
+  for (const auto& [key, value] : object.pairs) deeper(value);
+  if (object.depth > kMaxDepth) raise(FailureKind::kLimit, "its values are too deep");
+  return {.kind = kind, .object = std::make_shared<Object>(std::move(object))};
 }
 
+size_t sizeOf(const Object& o) { return o.text.size() + o.items.size() + o.pairs.size(); }
+
 // As Python's repr, or as JSON's texts.
-Text quoted(const Text& text, bool json) {
-  const auto holds = [&](char32_t c) {
-    return std::any_of(text.begin(), text.end(), [c](char32_t t) { return bare(t) == c; });
-  };
-  const char32_t quote = json || (holds(U'\'') && !holds(U'"')) ? U'"' : U'\'';
+Text quoted(Work& work, const Text& text, bool json) {
+  work.spend(text.size() / 4);
+  const bool single =
+      std::any_of(text.begin(), text.end(), [](char32_t c) { return bare(c) == '\''; });
+  const bool twice =
+      std::any_of(text.begin(), text.end(), [](char32_t c) { return bare(c) == '"'; });
+  const char32_t quote = json || (single && !twice) ? U'"' : U'\'';
   const std::u32string_view known = json ? U"\n\r\t\b\f" : U"\n\r\t";
   Text out(1, quote);
   for (const char32_t marked : text) {
     const char32_t c = bare(marked), mark = marked & kData;
     const size_t named = known.find(c);
-    const std::optional<bool> prints = json ? c >= 0x20 : isPrintable(c);
     if (named != std::u32string_view::npos || c == quote || c == U'\\') {
       out += {U'\\' | mark, (named == std::u32string_view::npos ? c : U"nrtbf"[named]) | mark};
-    } else if (!prints) {
+    } else if (c < ' ' || (!json && c >= 0x7f)) {
       unsupported("the text of a list or an object with a character that may need an escape");
-    } else if (!*prints) {
-      const int digits = json ? 4 : c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
-      out += {U'\\' | mark, (digits == 2 ? U'x' : digits == 4 ? U'u' : U'U') | mark};
-      for (int i = digits - 1; i >= 0; --i) out += U"0123456789abcdef"[c >> 4 * i & 15] | mark;
     } else {
       out += marked;
     }
@@ -47,16 +46,48 @@ Text quoted(const Text& text, bool json) {
   return out += quote;
 }
 
-Value made(Kind kind, Object object) {
-  const auto deeper = [&](const Value& inner) {
-    if (inner.object) object.depth = std::max(object.depth, inner.object->depth + 1);
-  };
-  for (const Value& item : object.items) deeper(item);
-  for (const auto& [key, value] : object.pairs) deeper(key), deeper(value);
-  if (object.depth > kMaxDepth) raise(FailureKind::kLimit, "its values are too deep");
-  Value value{.kind = kind};
-  value.object = std::make_shared<Object>(std::move(object));
-  return value;
+// Returns "[", the parts with ", " between them, and "]".
+Text listed(Work& work, char32_t open, const std::vector<Text>& parts, char32_t close) {
+  Text out(1, open);
+  for (const Text& part : parts) {
+    work.spend(1 + part.size() / 4);
+    out += (out.size() > 1 ? U", " : U"") + part;
+  }
+  return out += close;
+}
+
+// The text of a value inside another: JSON, or Python's repr.
+Text written(Work& work, const Value& value, bool json) {
+  work.spend(1);
+  const bool tuple = value.is(Kind::kTuple);
+  std::vector<Text> parts;
+  switch (value.kind) {
+    case Kind::kNone:
+      return json ? U"null" : U"None";
+    case Kind::kBool:
+      return value.number != 0 ? (json ? U"true" : U"True") : (json ? U"false" : U"False");
+    case Kind::kInt:
+      return textOf(std::to_string(value.number));
+    case Kind::kString:
+      return quoted(work, value.text(), json);
+    case Kind::kList:
+    case Kind::kTuple:
+      for (const Value& item : value.items()) parts.push_back(written(work, item, json));
+      if (json || !tuple) return listed(work, U'[', parts, U']');
+      if (parts.size() == 1) parts[0] += U',';
+      return parts.size() == 1 ? U'(' + parts[0] + U')' : listed(work, U'(', parts, U')');
+    case Kind::kDict:
+      for (const auto& [key, inner] : value.pairs()) {
+        const Text name = written(work, key, json);
+        parts.push_back((json && !key.is(Kind::kString) ? U'"' + name + U'"' : name) + U": " +
+                        written(work, inner, json));
+      }
+      return listed(work, U'{', parts, U'}');
+    default:
+      if (json) raise(FailureKind::kError, "JSON has no values of type " + typeName(value));
+      if (value.is(Kind::kUndefined)) return U"Undefined";
+      unsupported("a value of type " + typeName(value) + " is printed");
+  }
 }
 
 }  // namespace
@@ -65,12 +96,11 @@ void raise(FailureKind kind, const std::string& message) { throw Fault{{kind, 0,
 
 void unsupported(const std::string& what) { raise(FailureKind::kUnsupported, what); }
 
-void raiseUndefined(const Value& value) {
-  raise(FailureKind::kUndefined, utf8Of(value.text()) + " is not defined");
+bool among(std::string_view name, std::string_view words) {
+  return (" " + std::string(words) + " ").find(" " + std::string(name) + " ") != std::string::npos;
 }
 
 Text textOf(std::string_view utf8, bool data) {
-  const char32_t mark = data ? kData : 0;
   Text text;
   text.reserve(utf8.size());
   while (!utf8.empty()) {
@@ -79,7 +109,7 @@ Text textOf(std::string_view utf8, bool data) {
     const char32_t c = bytes == 0   ? 0xdc00 + first
                        : bytes == 1 ? first
                                     : utf8Code(utf8.substr(0, bytes));
-    text += c | mark;
+    text += c | (data ? kData : 0);
     utf8.remove_prefix(std::max<size_t>(bytes, 1));
   }
   return text;
@@ -113,11 +143,6 @@ bool isSpace(char32_t marked) {
          c == 0x205f || c == 0x3000;
 }
 
-bool equal(const Text& text, std::string_view ascii) {
-  return std::equal(text.begin(), text.end(), ascii.begin(), ascii.end(),
-                    [](char32_t a, char b) { return bare(a) == static_cast<unsigned char>(b); });
-}
-
 size_t findText(const Text& text, const Text& part, size_t from) {
   if (part.empty()) return from <= text.size() ? from : Text::npos;
   // Knuth, Morris and Pratt: hostile texts take no longer.
@@ -138,11 +163,10 @@ Value none() { return {.kind = Kind::kNone}; }
 Value boolean(bool value) { return {.kind = Kind::kBool, .number = value}; }
 Value integer(int64_t value) { return {.kind = Kind::kInt, .number = value}; }
 Value string(Text text) { return made(Kind::kString, {.text = std::move(text)}); }
+Value string(std::string_view utf8) { return string(textOf(utf8)); }
 Value sequence(Kind kind, Values items) { return made(kind, {.items = std::move(items)}); }
 Value dict(Pairs pairs) { return made(Kind::kDict, {.pairs = std::move(pairs)}); }
-Value function(std::function<Value(Arguments&)> call) {
-  return made(Kind::kFunction, {.call = std::move(call)});
-}
+Value function(Function call, Kind kind) { return made(kind, {.call = std::move(call)}); }
 Value undefined(const std::string& name) { return made(Kind::kUndefined, {.text = textOf(name)}); }
 
 std::string typeName(const Value& value) {
@@ -152,13 +176,22 @@ std::string typeName(const Value& value) {
   return kNames[static_cast<int>(value.kind)];
 }
 
-// Of what a string, list, tuple, dict, view or range holds.
-bool sized(const Value& value) { return value.kind >= Kind::kString && value.kind <= Kind::kRange; }
-size_t sizeOf(const Object& o) { return o.text.size() + o.items.size() + o.pairs.size(); }
+void checkDefined(const Value& value) {
+  if (value.is(Kind::kUndefined))
+    raise(FailureKind::kUndefined, utf8Of(value.text()) + " is not defined");
+}
 
 bool truth(const Value& value) {
-  if (sized(value)) return sizeOf(*value.object) != 0;
+  if (value.isSized()) return sizeOf(*value.object) != 0;
   return value.kind > Kind::kRange || value.number != 0;
+}
+
+size_t lengthOf(const Value& value) {
+  if (value.is(Kind::kUndefined)) return 0;
+  if (value.is(Kind::kLoop)) unsupported("the length of the variable loop");
+  if (!value.isSized())
+    raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
+  return sizeOf(*value.object);
 }
 
 bool equals(Work& work, const Value& a, const Value& b) {
@@ -166,15 +199,8 @@ bool equals(Work& work, const Value& a, const Value& b) {
   if (a.isNumber() && b.isNumber()) return a.number == b.number;
   if (a.kind != b.kind) return false;
   if (a.kind <= Kind::kNone) return true;
-  if (!sized(a)) return a.object == b.object;
-  if (a.is(Kind::kView)) unsupported("a comparison of views of a dict");
-  if (a.is(Kind::kDict)) {
-    return a.pairs().size() == b.pairs().size() &&
-           std::all_of(a.pairs().begin(), a.pairs().end(), [&](const auto& pair) {
-             const Value* other = find(work, b, pair.first);
-             return other != nullptr && equals(work, pair.second, *other);
-           });
-  }
+  if (!a.isSized()) return a.object == b.object;
+  if (a.is(Kind::kView) || a.is(Kind::kDict)) unsupported("a comparison of dicts");
   work.spend(a.text().size() / 4);
   return std::equal(a.text().begin(), a.text().end(), b.text().begin(), b.text().end(),
                     sameCharacter) &&
@@ -182,23 +208,21 @@ bool equals(Work& work, const Value& a, const Value& b) {
                     [&](const Value& x, const Value& y) { return equals(work, x, y); });
 }
 
-bool less(Work& work, const Value& a, const Value& b) {
-  work.spend(1);
-  for (const Value* value : {&a, &b}) {
-    if (value->is(Kind::kUndefined)) raiseUndefined(*value);
+bool contains(Work& work, const Value& container, const Value& item) {
+  if (container.is(Kind::kDict)) return find(work, container, item) != nullptr;
+  if (!container.is(Kind::kString)) {
+    const Values items = listOf(work, container);
+    return std::any_of(items.begin(), items.end(),
+                       [&](const Value& one) { return equals(work, one, item); });
   }
-  if (a.isNumber() && b.isNumber()) return a.number < b.number;
-  if (a.kind != b.kind || a.kind < Kind::kString || a.kind > Kind::kTuple)
-    raise(FailureKind::kError, "there is no order of " + typeName(a) + " and " + typeName(b));
-  if (!a.is(Kind::kString)) unsupported("an order of lists");
-  work.spend(std::min(a.text().size(), b.text().size()) / 4);
-  return std::lexicographical_compare(a.text().begin(), a.text().end(), b.text().begin(),
-                                      b.text().end(),
-                                      [](char32_t x, char32_t y) { return bare(x) < bare(y); });
+  if (!item.is(Kind::kString))
+    raise(FailureKind::kError, "a text cannot hold a value of type " + typeName(item));
+  work.spend((container.text().size() + item.text().size()) / 4);
+  return findText(container.text(), item.text()) != Text::npos;
 }
 
 Value* find(Work& work, const Value& dict, const Value& key) {
-  if (!hashable(key)) raise(FailureKind::kError, "a dict has no keys of type " + typeName(key));
+  if (key.kind > Kind::kString) unsupported("a key of type " + typeName(key));
   for (auto& [name, value] : dict.object->pairs) {
     if (equals(work, name, key)) return &value;
   }
@@ -216,7 +240,7 @@ void put(Work& work, const Value& dict, const Value& key, Value value) {
 Values listOf(Work& work, const Value& value) {
   if (value.is(Kind::kUndefined)) return {};
   if (value.is(Kind::kLoop)) unsupported("iteration over the variable loop");
-  if (!sized(value) && !value.is(Kind::kIterator))
+  if (!value.isSized() && !value.is(Kind::kIterator))
     raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
   if (value.is(Kind::kIterator) && std::exchange(value.object->read, true))
     unsupported("a second pass over the result of map, select or their like");
@@ -227,75 +251,11 @@ Values listOf(Work& work, const Value& value) {
   return items;
 }
 
-size_t lengthOf(const Value& value) {
-  if (value.is(Kind::kUndefined)) return 0;
-  if (value.is(Kind::kLoop)) unsupported("the length of the variable loop");
-  if (!sized(value))
-    raise(FailureKind::kError, "a value of type " + typeName(value) + " has no length");
-  return sizeOf(*value.object);
-}
-
 Text str(Work& work, const Value& value) {
   if (value.is(Kind::kString)) return value.text();
-  return value.is(Kind::kUndefined) ? Text() : repr(work, value);
+  return value.is(Kind::kUndefined) ? Text() : written(work, value, false);
 }
 
-Text repr(Work& work, const Value& value) {
-  work.spend(1);
-  if (value.is(Kind::kUndefined)) return U"Undefined";
-  if (value.is(Kind::kNone)) return U"None";
-  if (value.is(Kind::kBool)) return value.number != 0 ? U"True" : U"False";
-  if (value.isNumber()) return textOf(std::to_string(value.number));
-  if (value.is(Kind::kString)) {
-    if (value.number == 1) unsupported("a list that holds safe text is printed");
-    work.spend(value.text().size() / 4);
-    return quoted(value.text(), false);
-  }
-  const bool tuple = value.is(Kind::kTuple), dict = value.is(Kind::kDict);
-  if (!tuple && !dict && !value.is(Kind::kList))
-    unsupported("a value of type " + typeName(value) + " is printed");
-  Text out = dict ? U"{" : tuple ? U"(" : U"[";
-  const auto comma = [&] { out += out.size() > 1 ? U", " : U""; };
-  for (const Value& item : value.items()) comma(), out += repr(work, item);
-  for (const auto& [key, inner] : value.pairs())
-    comma(), out += repr(work, key) + U": " + repr(work, inner);
-  work.spend(out.size() / 4);
-  return out + (dict ? U"}" : !tuple ? U"]" : value.items().size() == 1 ? U",)" : U")");
-}
-
-Text toJson(Work& work, const Value& value, int64_t indent, int level) {
-  work.spend(1);
-  const auto scalar = [&](const Value& v) -> Text {
-    if (v.is(Kind::kNone)) return U"null";
-    if (v.is(Kind::kBool)) return v.number != 0 ? U"true" : U"false";
-    if (v.isNumber()) return textOf(std::to_string(v.number));
-    raise(FailureKind::kError, "JSON has no values of type " + typeName(v));
-  };
-  std::vector<Text> parts;
-  if (value.is(Kind::kString)) {
-    work.spend(value.text().size() / 4);
-    return quoted(value.text(), true);
-  }
-  if (value.is(Kind::kDict)) {
-    for (const auto& [key, inner] : value.pairs()) {
-      parts.push_back(quoted(key.is(Kind::kString) ? key.text() : scalar(key), true) + U": " +
-                      toJson(work, inner, indent, level + 1));
-    }
-  } else if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
-    for (const Value& item : value.items()) parts.push_back(toJson(work, item, indent, level + 1));
-  } else {
-    return scalar(value);
-  }
-  const auto lineEnd = [&](int depth) {
-    return indent < 0 ? Text() : U'\n' + Text(static_cast<size_t>(indent * depth), U' ');
-  };
-  Text out(1, value.is(Kind::kDict) ? U'{' : U'[');
-  for (size_t i = 0; i < parts.size(); ++i) {
-    out += (i == 0 ? U"" : indent < 0 ? U", " : U",") + lineEnd(level + 1) + parts[i];
-    work.spend(parts[i].size() / 4 + static_cast<size_t>(std::max<int64_t>(indent, 0)));
-  }
-  if (!parts.empty()) out += lineEnd(level);
-  return out += value.is(Kind::kDict) ? U'}' : U']';
-}
+Text toJson(Work& work, const Value& value) { return written(work, value, true); }
 
 }  // namespace allot::jinja
