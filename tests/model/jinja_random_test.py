@@ -65,8 +65,10 @@ def kind_of(error):
     return "raised" if type(error) is TemplateError else "error"
 
 
-WORDS = ["user", "system", "assistant", "a", "b ", " Ab c", "x-y z", "", "\n", " \n\t q", "é\u00a0ü", "漢字 🙂", "</think>", "1", "-7",
+WORDS = ["user", "system", "assistant", "a", "b ", " Ab c", "x-y z", "", "\n", " \n\t q", "éü", "漢字", "</think>", "1", "-7",
          "2.50", "A<b>&'\"", "one\ntwo\n\nthree\r\nfour", "a,b,,c", "\\n{}", "aXbXc"]
+# Refused where a list of them is printed, since they may need an escape.
+ODD_WORDS = ["é\u00a0ü", "漢字 🙂"]
 NAMES = ["v", "w", "ns", "m", "k", "i", "item"]
 
 
@@ -116,7 +118,7 @@ class Maker:
         return [name for scope in self.known for name, k in scope.items() if k == kind]
 
     def quoted(self, text=None):
-        text = self.random.choice(WORDS) if text is None else text
+        text = self.random.choice(WORDS + ODD_WORDS) if text is None else text
         quote = self.pick("'", '"')
         text = text.replace("\\", "\\\\").replace(quote, "\\" + quote)
         return quote + (text if self.chance(0.3) else text.replace("\n", "\\n").replace("\t", "\\t")) + quote

@@ -833,7 +833,7 @@ class Parser {
     if ((filter && !isFilter(word)) || (test && !isTest(word)))
       unknown_.push_back({FailureKind::kUnsupported, line(), "the " + kind + " " + word});
     if (is(".")) unsupported("a filter or a test with a dot in its name");
-    const bool bare = test && isName() && anyOf("else or and if is not").empty();
+    const bool bare = test && isName() && anyOf("else or and").empty();
     if (bare || (test && (isDigit(at(at_)) || !anyOf("' \" [ {").empty())))
       unsupported("a test's argument without parentheses");
     for (bool open = skip("("); open && !skip(")");) {

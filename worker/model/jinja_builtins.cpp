@@ -371,11 +371,15 @@ std::optional<Value> bound(Work& work, const std::string& name, const Value& sel
 std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::string& name) {
   constexpr std::string_view kOfDicts =
       "clear copy fromkeys keys pop popitem setdefault update values";
-  constexpr std::string_view kOfTexts =
-      "capitalize casefold center count encode expandtabs find format_map index isalnum isalpha "
-      "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle "
-      "isupper join ljust maketrans partition removeprefix removesuffix rfind rindex rjust "
-      "rpartition rsplit splitlines swapcase title translate zfill";
+  constexpr std::string_view kOfOthers =
+      "append as_integer_ratio bit_count bit_length capitalize casefold center clear conjugate "
+      "copy "
+      "count denominator encode expandtabs extend find format_map from_bytes imag index insert "
+      "isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable "
+      "isspace "
+      "istitle isupper is_integer join ljust maketrans numerator partition pop real remove "
+      "removeprefix removesuffix reverse rfind rindex rjust rpartition rsplit sort splitlines "
+      "swapcase title to_bytes translate zfill";
   const Kind kind = value.kind;
   if (kind == Kind::kLoop) return value.object->call({{string(name)}, {}});
   if (kind == Kind::kNamespace) {
@@ -383,11 +387,8 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   if (auto method = bound(work, typeName(value) + " " + name, value)) return method;
-  // Other values have too many attributes to be listed here.
-  const bool may_have = kind == Kind::kDict     ? among(name, kOfDicts)
-                        : kind == Kind::kString ? among(name, kOfTexts)
-                                                : kind != Kind::kNone;
-  if (may_have || name.starts_with("__"))
+  if (name.starts_with("__") || among(name, kind == Kind::kDict ? kOfDicts : kOfOthers) ||
+      kind > Kind::kDict)
     unsupported("the attribute " + name + " of a value of type " + typeName(value));
   return std::nullopt;
 }

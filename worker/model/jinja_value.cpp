@@ -2,6 +2,7 @@
 
 #include "core/utf8.h"
 #include "worker/model/jinja_parts.h"
+#include "worker/model/nfc.h"
 
 namespace allot::jinja {
 namespace {
@@ -37,7 +38,7 @@ Text quoted(Work& work, const Text& text, bool json) {
     const size_t named = known.find(c);
     if (named != std::u32string_view::npos || c == quote || c == U'\\') {
       out += {U'\\' | mark, (named == std::u32string_view::npos ? c : U"nrtbf"[named]) | mark};
-    } else if (c < ' ' || (!json && c >= 0x7f)) {
+    } else if (c < ' ' || (!json && c >= 0x7f && !(nfcAvailable() && isLetterOrNumber(c)))) {
       unsupported("the text of a list or an object with a character that may need an escape");
     } else {
       out += marked;

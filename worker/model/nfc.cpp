@@ -180,35 +180,9 @@ std::string lowerCase(std::string_view text) {
   return out;
 }
 
-std::optional<uint32_t> upperCase(uint32_t character) {
-  const auto c = static_cast<utf8proc_int32_t>(character);
-  utf8proc_int32_t folded[8];
-  int boundary = 0;
-  const auto length = utf8proc_decompose_char(c, folded, 8, UTF8PROC_CASEFOLD, &boundary);
-  if (length != 1 || utf8proc_toupper(c) != utf8proc_totitle(c)) return std::nullopt;
-  return static_cast<uint32_t>(utf8proc_toupper(c));
-}
-
-std::optional<bool> isPrintable(uint32_t character) {
-  if (character == ' ') return true;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
-  if (category == UTF8PROC_CATEGORY_CN) return std::nullopt;
-  return category < UTF8PROC_CATEGORY_ZS;
-}
-
 #else
 
 bool nfcAvailable() { return false; }
-
-std::optional<uint32_t> upperCase(uint32_t character) {
-  if (character >= 0x80) return std::nullopt;
-  return character >= 'a' && character <= 'z' ? character - 32 : character;
-}
-
-std::optional<bool> isPrintable(uint32_t character) {
-  if (character >= 0x80) return std::nullopt;
-  return character >= ' ' && character != 0x7f;
-}
 
 bool isLetterOrNumber(uint32_t /*character*/) { return true; }
 

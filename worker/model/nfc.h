@@ -7,7 +7,6 @@
 // 300,000 random strings of marks. The results are equal, except for marks that are newer than the
 // tables of either: their order differs.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,14 +27,6 @@ std::string nfc(std::string_view text);
 // sigma at the end of a word the final one. Bytes that are not UTF-8 are kept. A build without the
 // tables lowers only ASCII.
 std::string lowerCase(std::string_view text);
-
-// Returns the upper case of a code point. Returns nothing if that is several characters, if title
-// case differs from it, or beyond ASCII in a build without the tables.
-std::optional<uint32_t> upperCase(uint32_t character);
-
-// Returns true if Python's repr() writes the code point itself and not as an escape. Returns
-// nothing if it is not assigned yet, or beyond ASCII in a build without the tables.
-std::optional<bool> isPrintable(uint32_t character);
 
 // Returns true if a code point is a letter or a number for Python's str.isalnum(). A build without
 // the tables returns true for all.
