@@ -152,20 +152,20 @@ class Maker:
         if choice < 3:
             return self.leaf("str")
         if choice < 6:
-            return f"{self.message(depth)}" + self.pick(".content", "['content']", ".role", "['role']", ".get('name', 'none')", ".role ~ ''")
+            return f"{self.message(depth)}" + self.pick(".content", "['content']", ".role", "['role']", ".get('name', 'none')", ".role ~ ''", ".role.upper()")
         if choice < 8:
             return f"{e('str')} {self.pick('+', '~', '~', '+')} {e('str')}"
         if choice == 8:
             return f"{e(self.pick('int', 'any', 'list', 'dict', 'bool'))} ~ {e('str')}"
         if choice < 11:
-            method = self.pick("strip()", "lstrip()", "rstrip()", f"strip({self.quoted()})", "lstrip('\\n')", "upper()", "lower()",
+            method = self.pick("strip()", "lstrip()", "rstrip()", f"strip({self.quoted()})", "lstrip('\\n')", "lower()",
                                f"replace({self.quoted('a')}, {self.quoted()})", f"replace('X', {e('str')})", f"split({self.quoted('X')})[-1]",
                                f"rstrip({self.quoted(' abc')})", f"split(',', 1)[{self.pick('0', '1', '-1')}]", f"split({self.quoted('</think>')})[0]")
             if self.chance(0.1):
                 return f"'<{{}}>{{}}'.format({e('str')}, {e(None)})"
             return f"({e('str')}).{method}"
         if choice < 14:
-            chosen = self.pick("trim", "upper", "lower", "string", "tojson", f"replace({self.quoted('a')}, {e('str')})", "trim | length",
+            chosen = self.pick("trim", "lower", "string", "tojson", f"replace({self.quoted('a')}, {e('str')})", "trim | length",
                                f"default({self.quoted()})",
                                f"default({self.quoted()}, true)", f"trim({self.quoted(' a')})")
             return f"{e('str')} | {chosen}"
@@ -184,6 +184,8 @@ class Maker:
             if self.chance(0.2):
                 given.append(f"{self.pick('p0', 'p1', 'q')}={e('str')}")
             return f"{name}({', '.join(given)})"
+        if self.chance(0.3):
+            return f"{self.message(depth)}.role | upper"
         return f"strftime_now({self.pick(repr('%d %b %Y'), repr('%Y-%m-%d'), repr('%B'))})"
 
     def make_int(self, depth):
@@ -238,9 +240,8 @@ class Maker:
         if choice == 6:
             return f"({e(self.pick('list', 'messages'))} | list)[{self.pick('1:', ':-1', '::-1', ':2', '1:2', '-1:')}]"
         if choice == 7:
-            chosen = self.pick("map('upper')", "map(attribute='role')", "map(attribute='content')", "select('string')", "reject('none')",
-                               "selectattr('role', 'equalto', 'user')", "rejectattr('name')", "selectattr('content', 'defined')", "select", "map('trim')",
-                               "reject('equalto', 'a')", "rejectattr('role', 'equalto', 'system')")
+            chosen = self.pick("map(attribute='role')", "map(attribute='content')", "selectattr('role', 'equalto', 'user')", "rejectattr('name')",
+                               "selectattr('content', 'defined')", "rejectattr('role', 'equalto', 'system')", "selectattr('content', 'string')")
             return f"{e(self.pick('list', 'messages'))} | {chosen}" + (" | list" if self.chance(0.9) else "")
         if choice == 8:
             return f"{e('list')} | list"

@@ -150,7 +150,7 @@ struct Run {
     const ScopePtr outer = scope;
     const auto loop = std::make_shared<Loop>();
     loop->items = listOf(work, all);
-    loop->wanted = [this, outer, &target, &parts](const Value& item) {
+    loop->wanted = [&](const Value& item) {
       return !parts[1] ||
              inside(outer, [&] { return assign(target, item), truth(eval(parts[1])); });
     };
@@ -171,8 +171,11 @@ struct Run {
 
   static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
     Value variable = sequence(Kind::kLoop, {all});
-    variable.object->call = [loop](const Arguments& arguments) -> Value {
+    // Weak: the variable may outlive its loop in a namespace, and must not keep its scope.
+    variable.object->call = [weak = std::weak_ptr(loop)](const Arguments& arguments) -> Value {
       const std::string name = utf8Of(arguments.values[0].text());
+      const auto loop = weak.lock();
+      if (!loop) unsupported("the variable loop behind its loop");
       if (name == "index") return integer(loop->index0 + 1);
       if (name == "index0") return integer(loop->index0);
       if (name == "first") return boolean(loop->index0 == 0);
@@ -325,10 +328,10 @@ Value slice(const Value& value, const Value& first, const Value& last, bool back
     return near < 0 ? near + size : near;
   };
   const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
-  const auto part = [&](auto whole) {
-    whole = {whole.begin() + begin, whole.begin() + end};
-    if (backwards) std::reverse(whole.begin(), whole.end());
-    return whole;
+  const auto part = [&](const auto& whole) {
+    std::decay_t<decltype(whole)> copy(whole.begin() + begin, whole.begin() + end);
+    if (backwards) std::reverse(copy.begin(), copy.end());
+    return copy;
   };
   return text ? string(part(value.text())) : sequence(value.kind, part(value.items()));
 }

@@ -34,7 +34,7 @@ Value run(const Table::value_type& entry, Work& work, const Value& self,
           const Arguments& arguments) {
   const auto& [least, most, run] = entry.second;
   In in{work, entry.first.substr(entry.first.find(' ') + 1), self, arguments};
-  work.spend(2);
+  work.spend(2 + (self.is(Kind::kString) ? self.text().size() / 4 : 0));
   const size_t count = arguments.values.size();
   if (most != kOwn && (count < least || count > most || !arguments.named.empty()))
     unsupported(in.name + " with such arguments");
@@ -142,6 +142,7 @@ Value format(In& in) {
     if (parts[i].find_first_of(U"{}") != Text::npos)
       unsupported("format with other fields than {}");
     if (i > 0) parts[i].insert(0, str(in.work, values[i - 1]));
+    in.work.spend(parts[i].size() / 4);
   }
   return joined(in.work, {}, parts);
 }
@@ -219,33 +220,24 @@ Value iterator(In& in, const Items& items) {
   }
 }
 
-// map, select and reject, of values or of their attributes.
+// map(attribute=...), selectattr and rejectattr
 Value each(In& in) {
   return iterator(in, [&] {
-    const bool map = in.name == "map", attributes = in.name.ends_with("attr");
-    const Values& values = in.arguments.values;
-    const auto& named = in.arguments.named;
-    if (map ? values.size() + named.size() != 1 || (!named.empty() && named[0].first != "attribute")
-            : !named.empty() || values.size() < (attributes ? 1 : 0))
+    const auto& [values, named] = in.arguments;
+    const bool map = in.name == "map";
+    if (map ? !values.empty() || named.size() != 1 || named[0].first != "attribute"
+            : values.empty() || !named.empty())
       unsupported("such arguments");
+    Arguments rest;
+    for (size_t i = 2; i < values.size(); ++i) rest.values.push_back(values[i]);
     Values items;
-    if (!truth(in.self)) return items;
-    for (const Value& item : listOf(in.work, in.self)) {
+    for (const Value& item : truth(in.self) ? listOf(in.work, in.self) : Values()) {
       in.work.spend(2);
-      Arguments rest;
-      if (map) {
-        items.push_back(named.empty()
-                            ? applyFilter(in.work, utf8Of(textIn(values[0], in.name)), item, rest)
-                            : pathOf(in.work, item, named[0].second));
-        continue;
-      }
-      const Value value = attributes ? pathOf(in.work, item, values[0]) : item;
-      const size_t test = attributes ? 1 : 0;
-      for (size_t i = test + 1; i < values.size(); ++i) rest.values.push_back(values[i]);
-      const bool is = values.size() <= test
-                          ? truth(value)
-                          : applyTest(in.work, utf8Of(textIn(values[test], in.name)), value, rest);
-      if (is == in.name.starts_with("select")) items.push_back(item);
+      const Value value = pathOf(in.work, item, map ? named[0].second : values[0]);
+      const bool is = values.size() < 2
+                          ? map || truth(value)
+                          : applyTest(in.work, utf8Of(textIn(values[1], in.name)), value, rest);
+      if (is == (in.name != "rejectattr")) items.push_back(map ? value : item);
     }
     return items;
   });
@@ -331,10 +323,8 @@ const Table& builtins() {
       {"filter list", {0, 0, list}},
       {"filter lower", {0, 0, lower}},
       {"filter map", {0, kOwn, each}},
-      {"filter reject", {0, kOwn, each}},
       {"filter rejectattr", {0, kOwn, each}},
       {"filter replace", {2, 2, replace}},
-      {"filter select", {0, kOwn, each}},
       {"filter selectattr", {0, kOwn, each}},
       {"filter string", {0, 0, toText}},
       {"filter tojson", {0, kOwn, json}},
@@ -362,9 +352,11 @@ const Table& builtins() {
 std::optional<Value> bound(Work& work, const std::string& name, const Value& self) {
   const auto found = builtins().find(name);
   if (found == builtins().end()) return std::nullopt;
-  return function([&work, &builtin = *found, self](const Arguments& arguments) {
+  Value made = function([&work, &builtin = *found, self](const Arguments& arguments) {
     return run(builtin, work, self, arguments);
   });
+  if (self.object) made.object->depth += self.object->depth;
+  return made;
 }
 
 // Returns a Python attribute of the value, or nothing if Python has none of this name.

@@ -26,11 +26,8 @@ size_t sizeOf(const Object& o) { return o.text.size() + o.items.size() + o.pairs
 // As Python's repr, or as JSON's texts.
 Text quoted(Work& work, const Text& text, bool json) {
   work.spend(text.size() / 4);
-  const bool single =
-      std::any_of(text.begin(), text.end(), [](char32_t c) { return bare(c) == '\''; });
-  const bool twice =
-      std::any_of(text.begin(), text.end(), [](char32_t c) { return bare(c) == '"'; });
-  const char32_t quote = json || (single && !twice) ? U'"' : U'\'';
+  const auto holds = [&](char32_t c) { return findText(text, Text(1, c)) != Text::npos; };
+  const char32_t quote = json || (holds(U'\'') && !holds(U'"')) ? U'"' : U'\'';
   const std::u32string_view known = json ? U"\n\r\t\b\f" : U"\n\r\t";
   Text out(1, quote);
   for (const char32_t marked : text) {
