@@ -344,8 +344,6 @@ class Maker:
         made = self.tag(f"for {target} in {iterable}{condition}") + self.body(depth + 1)
         self.loops -= 1
         self.known.pop()
-        if self.chance(0.15):
-            made += self.tag("else") + self.body(depth + 1)
         return made + self.tag("endfor")
 
     def set(self, depth):

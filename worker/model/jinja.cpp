@@ -20,11 +20,11 @@ namespace {
 using Code = std::shared_ptr<const Step>;
 using Codes = std::vector<Code>;
 
-constexpr size_t kWork = 4'000'000;             // units of Work for a template,
-constexpr size_t kWorkPerCharacter = 64;        // and for each byte of its variables
-constexpr int kMaxNesting = 200;                // of a template's expressions and statements
-constexpr int kMaxDepth = 900;                  // of steps in each other: some 1 MB of stack
-constexpr size_t kMaxOutput = size_t{1} << 26;  // characters, beyond those of the variables
+constexpr size_t kWork = 4'000'000;                 // units of Work for a template,
+constexpr size_t kWorkPerCharacter = 64;            // and for each byte of its variables
+constexpr int kMaxNesting = 200;                    // of a template's expressions and statements
+constexpr int kMaxDepth = 900;                      // of steps in each other: some 1 MB of stack
+constexpr size_t kMaxCharacters = size_t{1} << 20;  // of a template
 
 // Variables of a block. A macro keeps the scope that it was defined in.
 struct Scope {
@@ -91,9 +91,7 @@ Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
 // A rendering.
 struct Run {
   Run(const std::vector<std::string>& not_known, size_t bytes)
-      : unknown(not_known),
-        work(kWork + kWorkPerCharacter * bytes),
-        max_output(kMaxOutput + bytes) {}
+      : unknown(not_known), work(kWork + kWorkPerCharacter * bytes) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() {
@@ -131,20 +129,18 @@ struct Run {
   }
 
   void write(const Text& text) {
-    work.spend(text.size() / 4);
-    if (output.size() + text.size() > max_output)
-      raise(FailureKind::kLimit, "its output is too long");
+    work.spend(text.size());
     output += text;
   }
 
-  // Runs a block in a scope inside `parent` and returns its output.
+  // Runs a block and returns its output.
   Value captured(const Code& block) {
     Text before = std::exchange(output, {});
     eval(block);
     return string(std::exchange(output, std::move(before)));
   }
 
-  // parts: iterable, condition, body, else; each but the first and the body may be missing.
+  // parts: iterable, condition or null, body
   void runLoop(const Target& target, const Codes& parts) {
     const Value all = eval(parts[0]);
     const ScopePtr outer = scope;
@@ -155,8 +151,6 @@ struct Run {
              inside(outer, [&] { return assign(target, item), truth(eval(parts[1])); });
     };
     const Value variable = loopVariable(loop, all);
-    // As Jinja's, the else runs unless the end of the body was reached once.
-    bool ended = false;
     for (Flow left = Flow::kOn; left != Flow::kBreak && loop->advance();) {
       left = inside(outer, [&] {
         scope->variables["loop"] = variable;
@@ -164,9 +158,7 @@ struct Run {
         eval(parts[2]);
         return std::exchange(flow, Flow::kOn);
       });
-      ended |= left == Flow::kOn;
     }
-    if (!ended && parts[3]) inside(outer, [&] { return eval(parts[3]); });
   }
 
   static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
@@ -301,7 +293,6 @@ struct Run {
 
   const std::vector<std::string>& unknown;
   Work work;
-  size_t max_output;
   ScopePtr scope = nullptr;
   Text output = {};
   Flow flow = Flow::kOn;
@@ -371,6 +362,7 @@ class Parser {
 
   // Throws Fault without a line, unless it is another than line().
   Code parse() {
+    if (source_.size() > kMaxCharacters) raise(FailureKind::kLimit, "it is too long");
     Code root = statements("");
     checkNames(0);
     return root;
@@ -389,7 +381,7 @@ class Parser {
     raise(FailureKind::kSyntax, message);
   }
   [[noreturn]] void miss(const std::string& what) {
-    space();
+    if (is(",")) unsupported("a tuple without parentheses");
     const std::string found = utf8Of(source_.substr(at_, 1));
     fail(what + " is missing" + (found.empty() ? "" : ", there is \"" + found + "\""));
   }
@@ -424,7 +416,6 @@ class Parser {
     return true;
   }
   void expect(const std::string& text) {
-    if (text != "," && is(",")) unsupported("a tuple without parentheses");
     if (!skip(text)) miss("\"" + text + "\"");
   }
   bool isName() {
@@ -466,9 +457,9 @@ class Parser {
     }
     return true;
   }
-  void end(std::string_view end) {
-    if (is(",")) unsupported("a tuple without parentheses");
-    if (!skipEnd(end)) miss("\"" + std::string(end) + "\"");
+  void end(const std::string& end) {
+    space();
+    if (!skipEnd(end)) miss("\"" + end + "\"");
   }
 
   // Passes the text up to the next tag and its opening, and adds the text to `parts`. Returns the
@@ -607,7 +598,7 @@ class Parser {
     ++loops_;
     parts.push_back(block("else endfor"));
     --loops_;
-    parts.push_back(skip("else") ? block("endfor") : nullptr);
+    if (skip("else")) unsupported("an else of a loop");
     skip("endfor");
     return lazy(std::move(parts), [to](Run& run, const Codes& codes) { run.runLoop(to, codes); });
   }
@@ -706,18 +697,15 @@ class Parser {
         return run.binary('-', integer(0), values[0]);
       });
     }
-    for (;;) {
-      if (is("(")) {
-        code = called(std::move(code), "call", "");
-      } else if (skip("|")) {
-        code = called(std::move(code), "filter", name());
-      } else if (skip("is")) {
-        const bool negated = skip("not");
-        code = called(std::move(code), negated ? "negated test" : "test", name());
-      } else {
-        return code;
-      }
+    while (is("|") || is("is") || is("(")) {
+      const bool filter = skip("|"), test = !filter && skip("is"), negated = test && skip("not");
+      const std::string kind = filter    ? "filter"
+                               : negated ? "negated test"
+                               : test    ? "test"
+                                         : "call";
+      code = called(std::move(code), kind, filter || test ? name() : "");
     }
+    return code;
   }
 
   Code primary() {
@@ -726,9 +714,9 @@ class Parser {
     if (isDigit(c)) return constant(number());
     if (c == '\'' || c == '"') return constant(quoted(c));
     if (skip("(")) {
-      bool tuple = false;
-      Codes parts = listed(")", &tuple);
-      return tuple ? collection(Kind::kTuple, std::move(parts)) : parts[0];
+      bool comma = false;
+      Codes parts = listed(")", &comma);
+      return comma || parts.empty() ? collection(Kind::kTuple, std::move(parts)) : parts[0];
     }
     if (skip("[")) return collection(Kind::kList, listed("]"));
     if (skip("{")) {
@@ -745,20 +733,18 @@ class Parser {
     return made({}, [word](Run& run, const Values&) { return run.look(word); });
   }
 
-  // Reads expressions with commas between them, and the closing bracket. `tuple`: whether they are
-  // other than one in parentheses.
-  Codes listed(std::string_view close, bool* tuple = nullptr) {
+  // Reads expressions with commas between them, and the closing bracket.
+  Codes listed(std::string_view close, bool* comma = nullptr) {
     Codes parts;
-    bool comma = false;
     while (!skip(close)) {
-      if (!parts.empty()) expect(","), comma = true;
+      if (!parts.empty()) expect(",");
+      if (comma != nullptr) *comma = *comma || !parts.empty();
       if (skip(close)) break;
       parts.push_back(expression());
       if (close != "}") continue;
       expect(":");
       parts.push_back(expression());
     }
-    if (tuple != nullptr) *tuple = comma || parts.empty();
     return parts;
   }
 

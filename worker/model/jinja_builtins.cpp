@@ -166,8 +166,7 @@ Value view(In& in) {
 }
 
 Value get(In& in) {
-  const Value* found = find(in.work, in.self, *in.at(0));
-  return found != nullptr ? *found : in.at(1) != nullptr ? *in.at(1) : none();
+  return find(in.work, in.self, *in.at(0)).value_or(in.at(1) != nullptr ? *in.at(1) : none());
 }
 
 // An attribute as filters take it: a name alone.
@@ -374,10 +373,7 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
       "swapcase title to_bytes translate zfill";
   const Kind kind = value.kind;
   if (kind == Kind::kLoop) return value.object->call({{string(name)}, {}});
-  if (kind == Kind::kNamespace) {
-    const Value* found = find(work, value, string(name));
-    return found == nullptr ? std::nullopt : std::optional(*found);
-  }
+  if (kind == Kind::kNamespace) return find(work, value, string(name));
   if (auto method = bound(work, typeName(value) + " " + name, value)) return method;
   if (name.starts_with("__") || among(name, kind == Kind::kDict ? kOfDicts : kOfOthers) ||
       kind > Kind::kDict)
@@ -386,10 +382,7 @@ std::optional<Value> pythonAttribute(Work& work, const Value& value, const std::
 }
 
 std::optional<Value> itemAt(Work& work, const Value& value, const Value& key) {
-  if (value.is(Kind::kDict)) {
-    const Value* found = find(work, value, key);
-    return found == nullptr ? std::nullopt : std::optional(*found);
-  }
+  if (value.is(Kind::kDict)) return find(work, value, key);
   if (!key.isNumber() || !value.isSized() || value.is(Kind::kView)) return std::nullopt;
   const auto size = static_cast<int64_t>(lengthOf(value));
   const int64_t index = key.number < 0 ? key.number + size : key.number;

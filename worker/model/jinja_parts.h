@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -131,8 +132,8 @@ bool truth(const Value& value);
 size_t lengthOf(const Value& value);
 bool equals(Work& work, const Value& a, const Value& b);
 bool contains(Work& work, const Value& container, const Value& item);
-// Returns the value of a key of a dict or a namespace, or nullptr.
-Value* find(Work& work, const Value& dict, const Value& key);
+// Returns the value of a key of a dict or a namespace, if there is one.
+std::optional<Value> find(Work& work, const Value& dict, const Value& key);
 void put(Work& work, const Value& dict, const Value& key, Value value);
 // Returns what an iteration gives. Fails (kError) if a value cannot be iterated.
 Values listOf(Work& work, const Value& value);

@@ -207,7 +207,7 @@ bool equals(Work& work, const Value& a, const Value& b) {
 }
 
 bool contains(Work& work, const Value& container, const Value& item) {
-  if (container.is(Kind::kDict)) return find(work, container, item) != nullptr;
+  if (container.is(Kind::kDict)) return find(work, container, item).has_value();
   if (!container.is(Kind::kString)) {
     const Values items = listOf(work, container);
     return std::any_of(items.begin(), items.end(),
@@ -219,20 +219,20 @@ bool contains(Work& work, const Value& container, const Value& item) {
   return findText(container.text(), item.text()) != Text::npos;
 }
 
-Value* find(Work& work, const Value& dict, const Value& key) {
+std::optional<Value> find(Work& work, const Value& dict, const Value& key) {
   if (key.kind > Kind::kString) unsupported("a key of type " + typeName(key));
-  for (auto& [name, value] : dict.object->pairs) {
-    if (equals(work, name, key)) return &value;
+  for (const auto& [name, value] : dict.pairs()) {
+    if (equals(work, name, key)) return value;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 void put(Work& work, const Value& dict, const Value& key, Value value) {
-  if (Value* found = find(work, dict, key)) {
-    *found = std::move(value);
-  } else {
-    dict.object->pairs.emplace_back(key, std::move(value));
+  if (key.kind > Kind::kString) unsupported("a key of type " + typeName(key));
+  for (auto& [name, old] : dict.object->pairs) {
+    if (equals(work, name, key)) return std::swap(old, value);
   }
+  dict.object->pairs.emplace_back(key, std::move(value));
 }
 
 Values listOf(Work& work, const Value& value) {
