@@ -407,8 +407,8 @@ def compare(options, numbers):
             expected = (kind_of(error), f"{type(error).__name__}: {error}")
         answer = json.loads(program.stdout.readline() or '{"failure": "crash", "message": "the program ended"}')
         found = ("text", answer["text"]) if "text" in answer else (answer["failure"], answer["message"])
-        if found[0] in ("unsupported", "limit"):
-            outcomes[found[0]] += 1
+        if found[0] in ("unsupported", "limit") or (found[0] == "syntax" and expected[0] != "syntax"):
+            outcomes["unsupported"] += 1
             refused[found[1]] += 1
             continue
         outcomes[expected[0]] += 1

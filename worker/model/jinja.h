@@ -14,7 +14,7 @@
 namespace allot::jinja {
 
 enum class FailureKind {
-  kSyntax,       // Jinja's TemplateSyntaxError
+  kSyntax,       // not Jinja, or no form of it that is read here
   kUndefined,    // UndefinedError
   kError,        // Python's TypeError, ValueError and others
   kRaised,       // the template called raise_exception
