@@ -240,13 +240,13 @@ class Maker:
         if choice == 6:
             return f"({e(self.pick('list', 'messages'))} | list)[{self.pick('1:', ':-1', '::-1', ':2', '1:2', '-1:')}]"
         if choice == 7:
-            chosen = self.pick("map(attribute='role')", "map(attribute='content')", "selectattr('role', 'equalto', 'user')", "rejectattr('name')",
+            chosen = self.pick("selectattr('role', 'equalto', 'user')", "rejectattr('name')",
                                "selectattr('content', 'defined')", "rejectattr('role', 'equalto', 'system')", "selectattr('content', 'string')")
             return f"{e(self.pick('list', 'messages'))} | {chosen}" + (" | list" if self.chance(0.9) else "")
         if choice == 8:
             return f"{e('list')} | list"
         if choice == 9:
-            return self.pick("{2: 'b', 1: 'a'} | dictsort", f"{e('dict')}" + self.pick(".items()", " | items | list", " | list", ".items() | list"))
+            return self.pick("{2: 'b', 1: 'a'} | dictsort", f"{e('dict')}" + self.pick(".items()", " | list", ".items() | list"))
         return f"range({', '.join(self.pick(str(self.random.randrange(-2, 6)), 'number') for _ in range(self.random.randrange(1, 4)))}) | list"
 
     def make_dict(self, depth):
@@ -335,7 +335,7 @@ class Maker:
         over, target, kinds = self.pick(
             ("messages", "m", {"m": "message"}), ("messages", "m", {"m": "message"}), ("list", "item", {"item": "any"}), ("str", "k", {"k": "str"}),
             ("pairs", "k, v", {"k": "str", "v": "any"}), ("any", "i", {"i": "any"}))
-        iterable = f"({self.expression('dict', 2)})" + self.pick(".items()", " | items") if over == "pairs" else self.expression(over, 1)
+        iterable = f"({self.expression('dict', 2)}).items()" if over == "pairs" else self.expression(over, 1)
         if " if " in iterable:
             iterable = f"({iterable})"
         self.known.append(kinds)
@@ -406,6 +406,8 @@ def compare(options, numbers):
         except Exception as error:  # noqa: BLE001: each kind is an outcome
             expected = (kind_of(error), f"{type(error).__name__}: {error}")
         answer = json.loads(program.stdout.readline() or '{"failure": "crash", "message": "the program ended"}')
+        if "No filter named" in expected[1] or "No test named" in expected[1]:
+            continue  # allot tells it when the name is reached
         found = ("text", answer["text"]) if "text" in answer else (answer["failure"], answer["message"])
         if found[0] in ("unsupported", "limit") or (found[0] == "syntax" and expected[0] != "syntax"):
             outcomes["unsupported"] += 1

@@ -19,6 +19,7 @@ namespace {
 
 using Code = std::shared_ptr<const Step>;
 using Codes = std::vector<Code>;
+using Words = std::vector<const char*>;
 
 constexpr size_t kWork = 4'000'000;                 // units of Work for a template,
 constexpr size_t kWorkPerCharacter = 64;            // and for each byte of its variables
@@ -91,9 +92,7 @@ Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
 // A rendering.
 struct Run {
   Run(const std::vector<std::string>& not_known, size_t bytes)
-      : unknown(not_known), work(kWork + kWorkPerCharacter * bytes) {}
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+      : unknown(not_known), work{kWork + kWorkPerCharacter * bytes} {}
   ~Run() {
     // A macro and its scope hold each other, and a namespace may hold itself.
     for (const ScopePtr& one : scopes) one->variables.clear();
@@ -123,9 +122,11 @@ struct Run {
   }
 
   Value eval(const Code& code) {
-    const Level level(depth, kMaxDepth);
     work.spend(1);
-    return code->run(*this);
+    if (++depth > kMaxDepth) raise(FailureKind::kLimit, "it is nested too deep");
+    Value value = code->run(*this);
+    --depth;
+    return value;
   }
 
   void write(const Text& text) {
@@ -190,23 +191,20 @@ struct Run {
 
   Value callMacro(const Macro& macro, const Arguments& arguments) {
     const auto& names = macro.parameters;
-    auto& variables = scope->variables;
-    const auto fail = [&] {
-      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
-    };
-    if (arguments.values.size() > names.size()) fail();
-    for (size_t i = 0; i < arguments.values.size(); ++i) variables[names[i]] = arguments.values[i];
-    for (const auto& [name, value] : arguments.named) {
-      const bool known = std::find(names.begin(), names.end(), name) != names.end();
-      if (!known || !variables.emplace(name, value).second) fail();
-    }
-    // A default sees the parameters before it.
+    const auto& [values, named] = arguments;
+    size_t used = std::min(values.size(), names.size());
     for (size_t i = 0; i < names.size(); ++i) {
-      if (variables.contains(names[i])) continue;
-      const Code& standard = macro.parts[i];
-      Value value = standard ? eval(standard) : undefined("the parameter " + names[i]);
-      variables[names[i]] = std::move(value);
+      const auto given = std::find_if(named.begin(), named.end(),
+                                      [&](const auto& one) { return one.first == names[i]; });
+      used += i >= values.size() && given != named.end() ? 1 : 0;
+      // A default sees the parameters before it.
+      scope->variables[names[i]] = i < values.size()      ? values[i]
+                                   : given != named.end() ? given->second
+                                   : macro.parts[i]       ? eval(macro.parts[i])
+                                                          : undefined("the parameter " + names[i]);
     }
+    if (used < values.size() + named.size())
+      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
     return captured(macro.parts.back());
   }
 
@@ -363,9 +361,7 @@ class Parser {
   // Throws Fault without a line, unless it is another than line().
   Code parse() {
     if (source_.size() > kMaxCharacters) raise(FailureKind::kLimit, "it is too long");
-    Code root = statements("");
-    checkNames(0);
-    return root;
+    return statements({});
   }
 
   // Returns the line of what was read last.
@@ -419,6 +415,9 @@ class Parser {
   void expect(const std::string& text) {
     if (!skip(text)) miss("\"" + text + "\"");
   }
+  void deeper() {
+    if (++level_ > kMaxNesting) raise(FailureKind::kLimit, "it is nested too deep");
+  }
   bool isName() {
     space();
     return isWord(at(at_)) && !isDigit(at(at_));
@@ -433,14 +432,10 @@ class Parser {
     return taken(isWord);
   }
   // Returns the first of the words that comes next, or nothing.
-  std::string anyOf(std::string_view words) {
-    std::string all(words);
-    for (size_t begin = 0; begin < all.size();) {
-      const size_t end = std::min(all.find(' ', begin), all.size());
-      if (is(all.substr(begin, end - begin))) return all.substr(begin, end - begin);
-      begin = end + 1;
-    }
-    return "";
+  std::string anyOf(const Words& words) {
+    const auto found =
+        std::find_if(words.begin(), words.end(), [&](const char* w) { return is(w); });
+    return found == words.end() ? "" : *found;
   }
 
   // Passes the end of a tag if it is here: "%}" with a sign, and the white space that goes with it.
@@ -487,22 +482,22 @@ class Parser {
   }
 
   // Reads statements up to a tag that begins with one of `ends`, which stays.
-  Code statements(std::string_view ends) {
-    const Level level(level_, kMaxNesting);
+  Code statements(const Words& ends) {
+    deeper();
     Codes parts;
     for (;;) {
       const char32_t kind = text(parts);
       if (kind == 0) {
         if (ends.empty()) break;
-        miss("the tag \"" + std::string(ends.substr(ends.rfind(' ') + 1)) + "\"");
+        miss("the tag \"" + std::string(ends.back()) + "\"");
       }
       if (kind == '#') {
         for (; !skipEnd("#}"); ++at_) {
           if (at_ == source_.size()) fail("a comment has no end");
         }
       } else if (kind == '{') {
-        parts.push_back(made({expression()}, [](Run& run, const Values& values) {
-          run.write(str(run.work, values[0]));
+        parts.push_back(lazy({expression()}, [](Run& run, const Codes& codes) {
+          run.write(str(run.work, run.eval(codes[0])));
         }));
         end("}}");
       } else if (!anyOf(ends).empty()) {
@@ -512,6 +507,7 @@ class Parser {
         end("%}");
       }
     }
+    --level_;
     return lazy(std::move(parts), [](Run& run, const Codes& codes) {
       for (const Code& code : codes) {
         if (run.flow == Flow::kOn) run.eval(code);
@@ -520,18 +516,15 @@ class Parser {
   }
 
   // Reads the rest of a tag and what is behind it.
-  Code block(std::string_view ends, bool certain = true) {
-    const size_t names = unknown_.size();
+  Code block(const Words& ends) {
     skip(":");
     end("%}");
-    Code body = statements(ends);
-    if (certain) checkNames(names);
-    return body;
+    return statements(ends);
   }
   // The same up to the one end, which is passed. A break inside cannot leave a loop outside.
-  Code closed(const std::string& last) {
+  Code closed(const char* last) {
     const int loops = std::exchange(loops_, 0);
-    Code body = block(last);
+    Code body = block({last});
     loops_ = loops;
     skip(last);
     return body;
@@ -570,9 +563,10 @@ class Parser {
     Target to = target();
     if (to.names.size() == 1 && skip(".")) to.attribute = name();
     if (skip("=")) {
-      return made({expression()}, [to](Run& run, const Values& v) { run.assign(to, v[0]); });
+      return lazy({expression()},
+                  [to](Run& run, const Codes& codes) { run.assign(to, run.eval(codes[0])); });
     }
-    Code body = block("endset");
+    Code body = block({"endset"});
     skip("endset");
     return lazy({std::move(body)}, [to](Run& run, const Codes& codes) {
       const Value text = run.inside(run.scope, [&] { return run.captured(codes[0]); });
@@ -586,7 +580,7 @@ class Parser {
     Codes parts = {binary(0)};
     parts.push_back(skip("if") ? expression() : nullptr);
     ++loops_;
-    parts.push_back(block("else endfor"));
+    parts.push_back(block({"else", "endfor"}));
     --loops_;
     if (skip("else")) unsupported("an else of a loop");
     skip("endfor");
@@ -594,15 +588,13 @@ class Parser {
   }
 
   Code branch() {
-    const size_t names = unknown_.size();
     Codes parts;
     do {
       parts.push_back(binary(0));
-      parts.push_back(block("elif else endif", false));
+      parts.push_back(block({"elif", "else", "endif"}));
     } while (skip("elif"));
-    if (skip("else")) parts.push_back(block("endif", false));
+    if (skip("else")) parts.push_back(block({"endif"}));
     skip("endif");
-    unknown_.resize(names);  // those inside an if matter when they are reached
     return lazy(std::move(parts), [](Run& run, const Codes& codes) {
       size_t i = 1;
       while (i < codes.size() && !truth(run.eval(codes[i - 1]))) i += 2;
@@ -626,25 +618,29 @@ class Parser {
   }
 
   Code expression() {
-    const Level level(level_, kMaxNesting);
-    const size_t names = unknown_.size();
+    deeper();
     Code code = binary(0);
     while (skip("if")) {
       Codes parts = {binary(0), std::move(code)};
       parts.push_back(skip("else") ? expression() : nullptr);
-      unknown_.resize(names);
       code = lazy(std::move(parts), [](Run& run, const Codes& codes) {
         if (truth(run.eval(codes[0]))) return run.eval(codes[1]);
         return codes[2] ? run.eval(codes[2]) : undefined("an if without an else");
       });
     }
+    --level_;
     return code;
   }
 
   // Operators of this level of precedence and those that bind more tightly.
   Code binary(size_t level) {
-    constexpr const char* kLevels[] = {"or",  "and", "",   "== != <= >= < > in not",
-                                       "+ -", "~",   "* %"};
+    static const Words kLevels[] = {{"or"},
+                                    {"and"},
+                                    {},  // not
+                                    {"==", "!=", "<=", ">=", "<", ">", "in", "not"},
+                                    {"+", "-"},
+                                    {"~"},
+                                    {"*", "%"}};
     if (level == std::size(kLevels)) return unary();
     int negations = 0;
     while (level == 2 && skip("not")) ++negations;
@@ -798,9 +794,7 @@ class Parser {
     const bool filter = kind == "filter", test = kind.ends_with("test");
     Codes parts = {std::move(code)};
     std::vector<std::string> names;
-    if ((filter && !isFilter(word)) || (test && !isTest(word)))
-      unknown_.push_back({FailureKind::kUnsupported, line(), "the " + kind + " " + word});
-    if (test && isName() && anyOf("else or and").empty()) miss("\"(\"");
+    if (test && isName() && anyOf({"else", "or", "and"}).empty()) miss("\"(\"");
     for (bool open = skip("("); open && !skip(")");) {
       if (parts.size() > 1) expect(",");
       if (skip(")")) break;
@@ -833,13 +827,9 @@ class Parser {
       Values values;
       for (const Code& code : codes) values.push_back(code ? run.eval(code) : none());
       run.line = line;
-      if constexpr (std::is_void_v<decltype(op(run, values))>) {
-        op(run, values);
-      } else {
-        Value value = op(run, values);
-        if (value.isSized()) run.work.spend(value.text().size() / 4 + 2 * value.items().size());
-        return value;
-      }
+      Value value = op(run, values);
+      if (value.isSized()) run.work.spend(value.text().size() / 4 + 2 * value.items().size());
+      return value;
     });
   }
   Code constant(const Value& value) {
@@ -849,18 +839,11 @@ class Parser {
     return made(std::move(parts), [kind](Run&, const Values& v) { return sequence(kind, v); });
   }
 
-  // Fails if a filter or a test was read that is not known, of those after the first `count`. Like
-  // Jinja, it leaves those inside an if to the moment when they are reached.
-  void checkNames(size_t count) const {
-    if (unknown_.size() > count) throw Fault{unknown_[count]};
-  }
-
   Text source_;
   size_t at_ = 0, counted_ = 0;
   int line_ = 1;
   int level_ = 0;
   int loops_ = 0;
-  std::vector<Failure> unknown_;
 };
 
 }  // namespace

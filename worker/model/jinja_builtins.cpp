@@ -169,15 +169,6 @@ Value get(In& in) {
   return find(in.work, in.self, *in.at(0)).value_or(in.at(1) != nullptr ? *in.at(1) : none());
 }
 
-// An attribute as filters take it: a name alone.
-Value pathOf(Work& work, const Value& value, const Value& path) {
-  const Text name = textIn(path, "an attribute");
-  if (name.find_first_of(U".,0123456789") != Text::npos)
-    unsupported("an attribute with dots, commas or digits");
-  if (value.is(Kind::kNamespace)) unsupported("an attribute of a namespace in a filter");
-  return itemOf(work, value, path);
-}
-
 Value dictsort(In& in) {
   checkDefined(in.self);
   if (!in.self.is(Kind::kDict))
@@ -208,46 +199,28 @@ Value json(In& in) {
   return string(toJson(in.work, in.self));
 }
 
-// Gives what `items` makes, to be read once. Jinja fails when it is read; this cannot wait.
-template <typename Items>
-Value iterator(In& in, const Items& items) {
-  try {
-    return sequence(Kind::kIterator, items());
-  } catch (const Fault& fault) {
-    if (fault.failure.kind == FailureKind::kLimit) throw;
-    unsupported(in.name + ", since " + fault.failure.message);
+// selectattr and rejectattr. Jinja fails when the result is read; this cannot wait.
+Value selectAttribute(In& in) try {
+  const Values& values = in.arguments.values;
+  const Text& name = textIn(*in.at(0), in.name);
+  if (name.find_first_of(U".,0123456789") != Text::npos)
+    unsupported("its attribute has dots, commas or digits");
+  Arguments rest;
+  for (size_t i = 2; i < values.size(); ++i) rest.values.push_back(values[i]);
+  Values items;
+  for (const Value& item : truth(in.self) ? listOf(in.work, in.self) : Values()) {
+    in.work.spend(2);
+    if (item.is(Kind::kNamespace)) unsupported("an item is a namespace");
+    const Value value = itemOf(in.work, item, values[0]);
+    const bool is = values.size() < 2
+                        ? truth(value)
+                        : applyTest(in.work, utf8Of(textIn(values[1], in.name)), value, rest);
+    if (is == (in.name == "selectattr")) items.push_back(item);
   }
-}
-
-// map(attribute=...), selectattr and rejectattr
-Value each(In& in) {
-  return iterator(in, [&] {
-    const auto& [values, named] = in.arguments;
-    const bool map = in.name == "map";
-    if (map ? !values.empty() || named.size() != 1 || named[0].first != "attribute"
-            : values.empty() || !named.empty())
-      unsupported("such arguments");
-    Arguments rest;
-    for (size_t i = 2; i < values.size(); ++i) rest.values.push_back(values[i]);
-    Values items;
-    for (const Value& item : truth(in.self) ? listOf(in.work, in.self) : Values()) {
-      in.work.spend(2);
-      const Value value = pathOf(in.work, item, map ? named[0].second : values[0]);
-      const bool is = values.size() < 2
-                          ? map || truth(value)
-                          : applyTest(in.work, utf8Of(textIn(values[1], in.name)), value, rest);
-      if (is == (in.name != "rejectattr")) items.push_back(map ? value : item);
-    }
-    return items;
-  });
-}
-
-Value itemsOf(In& in) {
-  return iterator(in, [&] {
-    if (in.self.is(Kind::kUndefined)) return Values();
-    if (!in.self.is(Kind::kDict)) unsupported("a value of type " + typeName(in.self) + " has none");
-    return view(in).items();
-  });
+  return sequence(Kind::kIterator, std::move(items));
+} catch (const Fault& fault) {
+  if (fault.failure.kind == FailureKind::kLimit) throw;
+  unsupported(in.name + ", since " + fault.failure.message);
 }
 
 Value join(In& in) {
@@ -268,9 +241,6 @@ Value standard(In& in) {
 Value length(In& in) { return integer(static_cast<int64_t>(lengthOf(in.self))); }
 Value list(In& in) { return sequence(Kind::kList, listOf(in.work, in.self)); }
 Value toText(In& in) { return string(str(in.work, in.self)); }
-
-constexpr std::string_view kTests =
-    "boolean defined equalto false iterable mapping none number sequence string true undefined";
 
 Value range(In& in) {
   const bool one = in.at(1) == nullptr;
@@ -316,15 +286,13 @@ const Table& builtins() {
       {"filter default", {0, 2, standard}},
       {"filter dictsort", {0, 0, dictsort}},
       {"filter int", {0, 0, toInteger}},
-      {"filter items", {0, 0, itemsOf}},
       {"filter join", {0, 1, join}},
       {"filter length", {0, 0, length}},
       {"filter list", {0, 0, list}},
       {"filter lower", {0, 0, lower}},
-      {"filter map", {0, kOwn, each}},
-      {"filter rejectattr", {0, kOwn, each}},
+      {"filter rejectattr", {1, 3, selectAttribute}},
       {"filter replace", {2, 2, replace}},
-      {"filter selectattr", {0, kOwn, each}},
+      {"filter selectattr", {1, 3, selectAttribute}},
       {"filter string", {0, 0, toText}},
       {"filter tojson", {0, kOwn, json}},
       {"filter trim", {0, 1, strip}},
@@ -393,9 +361,6 @@ std::optional<Value> itemAt(Work& work, const Value& value, const Value& key) {
 
 }  // namespace
 
-bool isFilter(const std::string& name) { return builtins().contains("filter " + name); }
-bool isTest(const std::string& name) { return among(name, kTests); }
-
 Value applyFilter(Work& work, const std::string& name, const Value& input,
                   const Arguments& arguments) {
   const auto filter = builtins().find("filter " + name);
@@ -406,9 +371,8 @@ Value applyFilter(Work& work, const std::string& name, const Value& input,
 bool applyTest(Work& work, const std::string& name, const Value& value,
                const Arguments& arguments) {
   const Kind kind = value.kind;
-  if (!isTest(name)) unsupported("the test " + name);
   if (!arguments.named.empty() || arguments.values.size() != (name == "equalto" ? 1 : 0))
-    unsupported(name + " with such arguments");
+    unsupported("the test " + name + " with such arguments");
   if (name == "equalto") return equals(work, value, arguments.values[0]);
   if (name == "boolean") return kind == Kind::kBool;
   if (name == "true" || name == "false")
@@ -419,7 +383,7 @@ bool applyTest(Work& work, const std::string& name, const Value& value,
   if (name == "number") return value.isNumber();
   if (name == "string") return kind == Kind::kString;
   if (name == "mapping") return kind == Kind::kDict;
-  // iterable and sequence
+  if (!among(name, "iterable sequence")) unsupported("the test " + name);
   const bool lazy = kind == Kind::kView || kind == Kind::kIterator || kind == Kind::kLoop;
   return kind == Kind::kUndefined || (lazy ? name == "iterable" : value.isSized());
 }

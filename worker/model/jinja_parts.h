@@ -37,31 +37,16 @@ struct Fault {
 [[noreturn]] void unsupported(const std::string& what);
 
 // The rendering's bound on work and memory. Each unit is a step, an element or four characters.
-class Work {
- public:
-  explicit Work(size_t units) : left_(units) {}
+struct Work {
+  size_t left;
   void spend(size_t units) {
-    if (units > left_) raise(FailureKind::kLimit, "it takes too many steps or too much memory");
-    left_ -= units;
+    if (units > left) raise(FailureKind::kLimit, "it takes too many steps or too much memory");
+    left -= units;
   }
-
- private:
-  size_t left_;
 };
 
-// Bounds a recursion.
-struct Level {
-  Level(int& depth, int most) : depth_(depth) {
-    if (++depth_ > most) raise(FailureKind::kLimit, "it is nested too deep");
-  }
-  ~Level() { --depth_; }
-  Level(const Level&) = delete;
-  Level& operator=(const Level&) = delete;
-  int& depth_;
-};
-
-// kView is that of a dict's keys, values or items. kIterator is what map, select and others give,
-// to be read once. kNamespace is the only value that changes. kFunction is a macro, a method or a
+// kView is that of a dict's keys, values or items. kIterator is what selectattr gives, to be
+// read once. kNamespace is the only value that changes. kFunction is a macro, a method or a
 // global function; kLoop is the variable loop, whose `call` returns an attribute.
 // kString to kRange have a length.
 enum class Kind {
@@ -143,8 +128,6 @@ Text toJson(Work& work, const Value& value);
 
 // Filters and tests that are not here fail by name (kUnsupported). `work` outlives the results:
 // functions and iterators keep it.
-bool isFilter(const std::string& name);
-bool isTest(const std::string& name);
 Value applyFilter(Work& work, const std::string& name, const Value& input,
                   const Arguments& arguments);
 bool applyTest(Work& work, const std::string& name, const Value& value, const Arguments& arguments);

@@ -241,7 +241,7 @@ Values listOf(Work& work, const Value& value) {
   if (!value.isSized() && !value.is(Kind::kIterator))
     raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
   if (value.is(Kind::kIterator) && std::exchange(value.object->read, true))
-    unsupported("a second pass over the result of map, select or their like");
+    unsupported("a second pass over the result of selectattr");
   work.spend(2 * sizeOf(*value.object));
   Values items = value.items();
   for (const char32_t c : value.text()) items.push_back(string(Text(1, c)));
