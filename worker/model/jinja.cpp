@@ -244,51 +244,6 @@ struct Run {
     return result;
   }
 
-  bool compare(const std::string& op, const Value& left, const Value& right) {
-    if (op == "==" || op == "!=") return equals(work, left, right) == (op == "==");
-    if (op == "in" || op == "not") return contains(work, right, left) == (op == "in");
-    checkDefined(left), checkDefined(right);
-    if (!left.isNumber() || !right.isNumber()) {
-      raise(left.kind == right.kind ? FailureKind::kUnsupported : FailureKind::kError,
-            "an order of " + typeName(left) + " and " + typeName(right));
-    }
-    const int64_t low = op[0] == '<' ? left.number : right.number;
-    const int64_t high = op[0] == '<' ? right.number : left.number;
-    return low < high || (op.size() == 2 && low == high);
-  }
-
-  Value binary(char op, const Value& left, const Value& right) {
-    const bool text = left.is(Kind::kString);
-    if (op == '~' || (op == '+' && text && right.is(Kind::kString)))
-      return string(str(work, left) + str(work, right));
-    if (op == '%' && text) unsupported("the operator % of a text");
-    checkDefined(left), checkDefined(right);
-    if (left.isNumber() && right.isNumber())
-      return integer(arithmetic(op, left.number, right.number));
-    if (op == '+' && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
-      Values items = left.items();
-      items.insert(items.end(), right.items().begin(), right.items().end());
-      return sequence(left.kind, std::move(items));
-    }
-    if (op == '*' && (left.isNumber() ? right : left).isSized())
-      unsupported("a multiple of a value of type " + typeName(left.isNumber() ? right : left));
-    raise(FailureKind::kError, typeName(left) + " " + op + " " + typeName(right));
-  }
-
-  static int64_t arithmetic(char op, int64_t a, int64_t b) {
-    int64_t result = 0;
-    if (op == '%') {
-      if (b == 0) raise(FailureKind::kError, "a division by zero");
-      result = b == -1 ? 0 : a % b;  // with the divisor's sign, as Python's
-      return result != 0 && (result < 0) != (b < 0) ? result + b : result;
-    }
-    const bool over = op == '+'   ? __builtin_add_overflow(a, b, &result)
-                      : op == '-' ? __builtin_sub_overflow(a, b, &result)
-                                  : __builtin_mul_overflow(a, b, &result);
-    if (over) unsupported("an integer beyond 64 bits");
-    return result;
-  }
-
   const std::vector<std::string>& unknown;
   Work work;
   ScopePtr scope = nullptr;
@@ -301,29 +256,6 @@ struct Run {
 };
 
 namespace {
-
-// value[first:last], or value[::-1].
-Value slice(const Value& value, const Value& first, const Value& last, bool backwards) {
-  checkDefined(value);
-  const bool text = value.is(Kind::kString);
-  if (value.is(Kind::kRange)) unsupported("a slice of a range");
-  if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple))
-    raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
-  const auto size = static_cast<int64_t>(lengthOf(value));
-  const auto placed = [&](const Value& at, int64_t standard) {
-    if (at.is(Kind::kNone)) return standard;
-    if (!at.isNumber()) raise(FailureKind::kError, "a slice wants integers");
-    const int64_t near = std::clamp<int64_t>(at.number, -size, size);
-    return near < 0 ? near + size : near;
-  };
-  const int64_t begin = placed(first, 0), end = std::max(begin, placed(last, size));
-  const auto part = [&](const auto& whole) {
-    std::decay_t<decltype(whole)> copy(whole.begin() + begin, whole.begin() + end);
-    if (backwards) std::reverse(copy.begin(), copy.end());
-    return copy;
-  };
-  return text ? string(part(value.text())) : sequence(value.kind, part(value.items()));
-}
 
 // Makes a step that `op` runs with its parts, of which some may be missing.
 template <typename Op>
@@ -663,11 +595,12 @@ class Parser {
         });
       } else if (level == 3) {
         return made(std::move(parts), [op](Run& run, const Values& v) {
-          return boolean(run.compare(op, v[0], v[1]));
+          return boolean(compare(run.work, op, v[0], v[1]));
         });
       } else {
-        left = made(std::move(parts),
-                    [op](Run& run, const Values& v) { return run.binary(op[0], v[0], v[1]); });
+        left = made(std::move(parts), [op](Run& run, const Values& v) {
+          return binary(run.work, op[0], v[0], v[1]);
+        });
       }
     }
   }
@@ -676,8 +609,9 @@ class Parser {
     const bool negative = skip("-");
     Code code = postfix(primary());
     if (negative) {
-      code = made({std::move(code)},
-                  [](Run& run, const Values& v) { return run.binary('-', integer(0), v[0]); });
+      code = made({std::move(code)}, [](Run& run, const Values& v) {
+        return binary(run.work, '-', integer(0), v[0]);
+      });
     }
     while (is("|") || is("is") || is("(")) {
       const bool filter = skip("|"), test = !filter && skip("is"), negated = test && skip("not");

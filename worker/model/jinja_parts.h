@@ -126,6 +126,13 @@ Text str(Work& work, const Value& value);
 // As json.dumps with ensure_ascii=False.
 Text toJson(Work& work, const Value& value);
 
+// The operators ==, !=, <, <=, >, >=, in, and not for "not in".
+bool compare(Work& work, const std::string& op, const Value& left, const Value& right);
+// The operators +, -, *, % and ~.
+Value binary(Work& work, char op, const Value& left, const Value& right);
+// value[first:last], or value[::-1].
+Value slice(const Value& value, const Value& first, const Value& last, bool backwards);
+
 // Filters and tests that are not here fail by name (kUnsupported). `work` outlives the results:
 // functions and iterators keep it.
 Value applyFilter(Work& work, const std::string& name, const Value& input,
