@@ -599,7 +599,7 @@ class Parser {
         });
       } else {
         left = made(std::move(parts), [op](Run& run, const Values& v) {
-          return binary(run.work, op[0], v[0], v[1]);
+          return jinja::binary(run.work, op[0], v[0], v[1]);
         });
       }
     }
@@ -610,7 +610,7 @@ class Parser {
     Code code = postfix(primary());
     if (negative) {
       code = made({std::move(code)}, [](Run& run, const Values& v) {
-        return binary(run.work, '-', integer(0), v[0]);
+        return jinja::binary(run.work, '-', integer(0), v[0]);
       });
     }
     while (is("|") || is("is") || is("(")) {
