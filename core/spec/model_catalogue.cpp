@@ -47,7 +47,7 @@ std::vector<std::string> architectureNames() {
 }
 
 std::vector<std::string> chatTemplateChoices() {
-  std::vector<std::string> names = {"auto", "none"};
+  std::vector<std::string> names = {"auto", "none", "rendered"};
   for (const ChatTemplateInfo& info : chatTemplateCatalogue()) names.emplace_back(info.name);
   return names;
 }

@@ -127,7 +127,7 @@ TEST(ChatTemplate, ANameAloneDoes) {
     const char* name;
     const char* golden_case;  // the strings of that name where nothing is published
   };
-  std::vector<std::string> tested = {"auto", "none"};
+  std::vector<std::string> tested = {"auto", "none", "rendered"};
   for (const auto& [name, golden_case] :
        {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"qwen3", "qwen3"},
         Named{"qwen3-no-think", "qwen3-no-think"}, Named{"deepseek", "deepseek"},
@@ -165,6 +165,35 @@ TEST(ChatTemplate, WithoutOneTheTextsStandAlone) {
   }
   model.publish(caseOf("llama-3")["template"]);
   EXPECT_TRUE(model.choose("none")->none());
+}
+
+TEST(ChatTemplate, ARenderedPromptKeepsItsTokensAndGetsNoOthers) {
+  const std::string qwen = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+  const std::string llama =
+      "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>";
+  for (const auto& [name, prompt, marks] :
+       {std::tuple{"qwen2", qwen, 3}, std::tuple{"llama-3", llama, 4}}) {
+    SCOPED_TRACE(name);
+    ModelFolder model(caseOf(name));
+    model.publish(caseOf(name)["template"]);
+    const auto chat = valueOf(model.choose("rendered"));
+    EXPECT_EQ(chat.name(), "rendered");
+    const auto made = valueOf(chat.prompt(model.tokenizer(), "", prompt, ""));
+    EXPECT_EQ(made.text, prompt);
+    EXPECT_EQ(made.ids, model.tokenizer().encode(prompt));
+    const auto is_mark = [&](int32_t id) {
+      return model.tokenizer().addedIdOf(model.tokenizer().decode({id}, false)).has_value();
+    };
+    EXPECT_EQ(std::count_if(made.ids.begin(), made.ids.end(), is_mark), marks);
+    // The turn ends as the published template ends it.
+    EXPECT_EQ(chat.endOfTurn(), valueOf(model.choose("auto")).endOfTurn());
+    // Anything else takes the marks for text.
+    const auto plain =
+        valueOf(valueOf(model.choose("none")).prompt(model.tokenizer(), "", prompt, ""));
+    EXPECT_GT(plain.ids.size(), made.ids.size());
+    model.publish("{% include 'x' %}");
+    EXPECT_EQ(valueOf(model.choose("rendered")).endOfTurn(), std::nullopt);
+  }
 }
 
 // Of every mark there are as many as without the hostile texts.
@@ -237,14 +266,16 @@ TEST(ChatTemplate, RefusesWhatItCannotExecute) {
   ModelFolder model(caseOf("qwen2"));
   for (const auto& [text, reason] :
        {std::pair{"\n{{ messages | wordcount }}", "line 2: the filter wordcount (not supported)"},
-        {"{% include 'a' %}", "line 1: the statement include"},
+        {"{% include 'a' %}",
+         "line 1: the statement include is not known (not supported, or not Jinja)"},
         {"{{ functions.a }}", "line 1: functions is not defined (not defined)"},
         {"{{ raise_exception('tools') }}", "line 1: it says: tools (refused)"}}) {
     const std::string message = model.nameOf(text);
     EXPECT_THAT(message, HasSubstr("spec.model.chatTemplate: the chat template that "));
     EXPECT_THAT(message, HasSubstr(std::string("publishes cannot be executed: ") + reason));
-    EXPECT_THAT(message, HasSubstr("; choose another spec.model.chatTemplate: none, llama-3, "
-                                   "qwen2, qwen3, qwen3-no-think, deepseek, mistral, chatml"));
+    EXPECT_THAT(message,
+                HasSubstr("; choose another spec.model.chatTemplate: none, rendered, "
+                          "llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral, chatml"));
   }
   // A template may refuse a system prompt alone.
   model.publish(
@@ -257,7 +288,7 @@ TEST(ChatTemplate, RefusesWhatItCannotExecute) {
               HasSubstr("spec.model.chatTemplate: llama-3: the model's tokenizer has no "
                         "<|start_header_id|> among its added tokens"));
   EXPECT_THAT(model.choose("llama-2").error().message,
-              HasSubstr("\"llama-2\" is not known; allowed: auto, none, llama-3"));
+              HasSubstr("\"llama-2\" is not known; allowed: auto, none, rendered, llama-3"));
   for (const json& bad : {json(7), json::object(), json::array({1})}) {
     model.write("tokenizer_config.json", {{"chat_template", bad}});
     EXPECT_THAT(model.choose("auto"),

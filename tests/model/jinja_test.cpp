@@ -71,15 +71,15 @@ TEST(Jinja, ValuesArePythons) {
       {"{{ -7 % 3 }} {{ 7 - 2 * 3 }} {{ 2 > 1 }} {{ -2 + 1 }}", "2 1 True -1"},
       {"{{ [1, 'a\\'b', none, true] }} {{ {'k': (1,)} }}", "[1, \"a'b\", None, True] {'k': (1,)}"},
       {"{{ 'h\u00e9llo'[1:4] }} {{ '\u6f22\u5b57' | length }} {{ 'abc'[::-1] }}", "\u00e9ll 2 cba"},
-      {"{{ '\u00e9' | upper }} {{ ' x ' | trim ~ '|' }}", "\u00c9 x|"},
+      {"{{ '\u00c9' | lower }} {{ ' x ' | trim ~ '|' }}", "\u00e9 x|"},
       {"{{ {'a': '<\u00e9>', 'b': [1, none]} | tojson }}",
        "{\"a\": \"<\u00e9>\", \"b\": [1, null]}"},
-      {"{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}"},
+      {"{{ {2: 'b', 1: 'a'} | dictsort }}", "[(1, 'a'), (2, 'b')]"},
+      {"{{ {'a': 1} | tojson(ensure_ascii=False) }}", "{\"a\": 1}"},
       {"{{ missing }}{{ missing | default('d') }}{{ missing is defined }}", "dFalse"},
       {"{{ 'a,b,,c'.split(',') | join('+') }} {{ 'xaxbx'.split('x', 1) }}", "a+b++c ['', 'axbx']"},
       {"{{ '<{}{}>'.format('a', 1) }}", "<a1>"},
-      {"{% for i in range(5) if i % 2 == 0 %}{{ loop.index }}{{ loop.last }}{% else %}e{% endfor "
-       "%}",
+      {"{% for i in range(5) if i % 2 == 0 %}{{ loop.index }}{{ loop.last }}{% endfor %}",
        "1False2False3True"},
       {"{% for i in [1, 2, 3] %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "13"},
       {"{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{% endfor %}{{ x }}", "1"},
@@ -87,7 +87,8 @@ TEST(Jinja, ValuesArePythons) {
        "2"},
       {"{% generation %}{{ messages[0].content }}{% endgeneration %}", "q"},
       {"{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"},
-      {"{{ messages | map(attribute='role') | list }}", "['user']"},
+      {"{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"},
+      {"{% set a, b = (1, 2) %}{{ b }}{{ -a }}{{ not not a }}", "2-1True"},
       {"{{ 1 < 2 }} {{ 'a' in 'abc' and 3 not in [1] }} {{ 'y' if false }}", "True True "},
   };
   for (const auto& [source, text] : cases) EXPECT_EQ(made(source), text) << source;
@@ -107,34 +108,46 @@ TEST(Jinja, DataIsFollowedThroughTheTemplate) {
 
 TEST(Jinja, RefusesByNameAndLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"\n\n{{ 'a' | wordcount }}", "5 line 3: the filter wordcount"},
-      {"\n{{ 'a' | nofilter\n | trim }}", "5 line 2: the filter nofilter"},
-      {"{{ 'a' is\n odd }}", "5 line 2: the test odd"},
-      {"{{ 'a' | trim(1, 2) }}", "5 line 1: trim with such arguments"},
-      {"{{ [2] | map('trim') }}", "5 line 1: a value of type generator is printed"},
-      {"{{ 7 // 2 }}", "5 line 1: the operator //"},
-      {"{{ 1 < 2 < 3 }}", "5 line 1: a chain of comparisons"},
-      {"{{ 1.5 }}", "5 line 1: a number that is not of plain digits"},
-      {"{{ 'a'[::2] }}", "5 line 1: a slice with a step, other than [::-1]"},
-      {"{{ '\\x41' }}", "5 line 1: the escape \\x"},
-      {"{% raw %}{{ x {% endraw %}", "5 line 1: the statement raw"},
-      {"{% set a, b = 1, 2 %}", "5 line 1: a set of several names"},
+      {"\n\n{{ 'a' | wordcount }}", "4 line 3: the filter wordcount"},
+      {"\n{{ 'a' | nofilter\n | trim }}", "4 line 2: the filter nofilter"},
+      {"{{ 'a' is\n odd }}", "4 line 2: the test odd"},
+      {"{{ 'a' | trim(1, 2) }}", "4 line 1: trim with such arguments"},
+      {"{{ 'a' | tojson(indent=2) }}", "4 line 1: tojson with other arguments"},
+      {"{{ [2] | selectattr('x') }}", "4 line 1: a value of type generator is printed"},
+      {"{{ 7 // 2 }}", "0 line 1: an expression is missing, there is \"/\""},
+      {"{{ 1 < 2 < 3 }}", "0 line 1: \"}}\" is missing, there is \"<\""},
+      {"{{ x is divisibleby 3 }}", "0 line 1: \"}}\" is missing, there is \"3\""},
+      {"{{ x is none if y }}", "0 line 1: \"(\" is missing, there is \"if\""},
+      {"{{ 1.5 }}", "0 line 1: a name is missing, there is \"5\""},
+      {"{{ 007 }}", "4 line 1: a number beyond 64 bits, or with a zero in front"},
+      {"{{ 'a'[::2] }}", "4 line 1: a slice with a step, other than [::-1]"},
+      {"{{ '\\x41' }}", "4 line 1: the escape \\x"},
+      {"{{ '\u00e9' | upper }}", "4 line 1: upper case of \u00e9"},
+      {"{% raw %}{{ x {% endraw %}", "0 line 1: the statement raw is not known"},
+      {"{% set true = 1 %}", "0 line 1: a name that is no constant is missing"},
       {"{% for i in [1] %}\n{{ loop.cycle(1) }}{% endfor %}",
-       "5 line 2: the attribute cycle of the variable loop"},
-      {"{% include 'x' %}", "5 line 1: the statement include"},
-      {"{% nonsense %}", "0 line 1: the statement nonsense"},
-      {"{{ 'a'.zfill(3) }}", "5 line 1: the attribute zfill of a value of type str"},
-      {"{{ lipsum() }}", "5 line 1: the function lipsum"},
+       "4 line 2: the attribute cycle of the variable loop"},
+      {"{% for i in [] %}{% else %}{% endfor %}", "4 line 1: an else of a loop"},
+      {"{% break %}", "0 line 1: break stands outside a loop"},
+      {"{% for i in [1] %}{% macro f() %}{% break %}{% endmacro %}{% endfor %}",
+       "0 line 1: break stands outside a loop"},
+      {"{% include 'x' %}", "0 line 1: the statement include is not known"},
+      {"{{ 'a'.zfill(3) }}", "4 line 1: the attribute zfill of a value of type str"},
+      {"{{ {}.update({}) }}", "4 line 1: the attribute update of a value of type dict"},
+      {"{{ lipsum() }}", "4 line 1: the name lipsum"},
       {"{{ nothing() }}", "1 line 1: nothing is not defined"},
       {"{{ nothing.deeper }}", "1 line 1: nothing is not defined"},
-      {"{{ messages.append(1) }}", "3 line 1: the sandbox of templates forbids the method append"},
-      {"{{ ''.__class__ }}", "5 line 1: the attribute __class__"},
-      {"{{ eos_token }}", "5 line 1: eos_token, which the model's files do not name"},
-      {"{{ raise_exception('no') }}", "4 line 1: it says: no"},
+      {"{{ messages.append(1) }}", "4 line 1: the attribute append of a value of type list"},
+      {"{{ ''.__class__ }}", "4 line 1: the attribute __class__"},
+      {"{{ eos_token }}", "4 line 1: eos_token, which the model's files do not name"},
+      {"{{ raise_exception('no') }}", "3 line 1: it says: no"},
       {"{{ 'a' + 1 }}", "2 line 1: str + int"},
-      {"{% for i in [] recursive %}{% endfor %}", "5 line 1: a recursive loop"},
+      {"{{ 'a' * 2 }}", "4 line 1: a multiple of a value of type str"},
+      {"{{ 9223372036854775807 }}", "4 line 1: a number beyond 64 bits"},
+      {"{{ 999999999999999999 * 999 }}", "4 line 1: an integer beyond 64 bits"},
+      {"{% for i in [] recursive %}{% endfor %}",
+       "0 line 1: \"%}\" is missing, there is \"recursive\""},
       {"{% if x %}", "0 line 1: the tag \"endif\" is missing"},
-      {"{{ 9223372036854775807 }}", "5 line 1: a number beyond 64 bits"},
   };
   for (const auto& [source, message] : cases)
     EXPECT_THAT(made(source), HasSubstr(message)) << source;
@@ -157,19 +170,26 @@ TEST(Jinja, HostileTemplatesAreBounded) {
            std::string("{% set ns = namespace(l=[]) %}{% for i in range(50) %}"
                        "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}"),
            std::string("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}"),
-           std::string("{{ 'a' * 99999999999 }}"),
+           std::string("{% set ns = namespace(d={}) %}{% for i in range(9999) %}"
+                       "{% set ns.d = {'a': ns.d.items} %}{% endfor %}"),
+           std::string("{% set ns = namespace(s=' ') %}{% for i in range(22) %}"
+                       "{% set ns.s = ns.s + ns.s %}{% endfor %}"
+                       "{% for i in range(99999) %}{% set s = ns.s.strip() %}{% endfor %}"),
+           std::string("{% set ns = namespace(s='{}') %}{% for i in range(18) %}"
+                       "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s.replace('{}', ns.s) }}"),
            "{{ " + repeated("(", 100000) + repeated(")", 100000) + " }}",
            "{{ " + repeated("1 + ", 100000) + "1 }}",
            "{{ " + repeated("not ", 100000) + "1 }}",
            "{{ x" + repeated(".a", 100000) + " }}",
            repeated("{% if a %}", 100000),
-           repeated("{{ x }}", 300000),
+           repeated("{{ x }}", 150000),
        }) {
-    EXPECT_EQ(made(source).substr(0, 7), "6 line ") << source.substr(0, 90);
+    EXPECT_EQ(made(source).substr(0, 7), "5 line ") << source.substr(0, 90);
   }
-  EXPECT_EQ(made("{% set ns = namespace(g=[]) %}{% for i in range(9999) %}"
-                 "{% set ns.g = ns.g | map('upper') %}{% endfor %}{{ ns.g | list }}"),
-            "[]");
+  // Of a variable loop that outlives its loop, none keeps the one before.
+  EXPECT_EQ(made("{% set ns = namespace() %}{% for i in range(9999) %}{% set before = ns.l %}"
+                 "{% for j in [1] %}{% set ns.l = loop %}{% endfor %}{% endfor %}"),
+            "");
   // A namespace that holds itself, and a macro that its own scope holds, are released.
   EXPECT_EQ(made("{% set ns = namespace() %}{% set ns.a = ns %}{% macro f() %}{% endmacro %}"), "");
 }

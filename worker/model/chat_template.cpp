@@ -171,6 +171,13 @@ const std::vector<ChatTemplate::Family>& ChatTemplate::families() {
 Result<ChatTemplate> ChatTemplate::choose(const std::string& name, const std::string& model_path,
                                           const Tokenizer& tokenizer) {
   ChatTemplate chosen;
+  if (name == "rendered") {
+    chosen.name_ = name;
+    chosen.specials_ = Specials::kTokens;
+    const auto published = choose("auto", model_path, tokenizer);
+    if (published) chosen.end_of_turn_ = published->end_of_turn_;
+    return chosen;
+  }
   chosen.bos_ = tokenizer.bosToken();
   if (name == "none") return chosen;
   std::string source;
@@ -208,7 +215,8 @@ Result<ChatTemplate> ChatTemplate::choose(const std::string& name, const std::st
   auto parsed = jinja::Template::parse(source);
   if (!parsed) {
     return badInput(chosen.place_ + " cannot be executed: line " +
-                    std::to_string(parsed.error().line) + ": " + parsed.error().message + wayOut());
+                    std::to_string(parsed.error().line) + ": " + parsed.error().message +
+                    " (not supported, or not Jinja)" + wayOut());
   }
   chosen.template_ = std::move(*parsed);
   ALLOT_TRY(chosen.run(ordered_json::array({message("user", "a")}), true));
@@ -227,9 +235,12 @@ Result<std::vector<jinja::Span>> ChatTemplate::run(const ordered_json& messages,
   auto spans = template_->render(variables, unknown_);
   if (spans) return std::move(*spans);
   const jinja::Failure& failure = spans.error();
-  constexpr const char* kReasons[] = {
-      "damaged", "not defined",   "wrong for Jinja", "forbidden by Jinja's sandbox",
-      "refused", "not supported", "too much"};
+  constexpr const char* kReasons[] = {"not supported, or not Jinja",
+                                      "not defined",
+                                      "wrong for Jinja",
+                                      "refused",
+                                      "not supported",
+                                      "too much"};
   return badInput(place_ + " cannot be executed: line " + std::to_string(failure.line) + ": " +
                   failure.message + " (" + kReasons[static_cast<int>(failure.kind)] + ")" +
                   wayOut());
@@ -296,7 +307,7 @@ Result<ChatTemplate::Prompt> ChatTemplate::prompt(const Tokenizer& tokenizer,
       prompt.ids.push_back(*piece.token);
     } else {
       const bool begins = prompt.ids.empty() || (none() && bos_ && prompt.ids.size() == 1);
-      const auto ids = tokenizer.encode(piece.text, Specials::kText, begins);
+      const auto ids = tokenizer.encode(piece.text, specials_, begins);
       prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
     }
   }

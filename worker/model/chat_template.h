@@ -27,7 +27,7 @@ class ChatTemplate {
   };
 
   // Returns the template of `name`, which is spec.model.chatTemplate: auto (or empty), none,
-  // llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral or chatml.
+  // rendered, llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral or chatml.
   // auto is the template that the model publishes in chat_template.jinja or tokenizer_config.json
   // beside the weights, or in a GGUF file's metadata. A model that publishes no template gets none.
   // Errors (kUsage): the published template cannot be executed, a published file is damaged, the
@@ -35,11 +35,13 @@ class ChatTemplate {
   static Result<ChatTemplate> choose(const std::string& name, const std::string& model_path,
                                      const Tokenizer& tokenizer);
 
-  const std::string& name() const { return name_; }  // "published", "none" or a template's name
+  // "published", "none", "rendered" or a template's name
+  const std::string& name() const { return name_; }
   bool none() const { return !template_; }
 
-  // Returns the prompt. With none(): bos if the tokenizer puts one in front, system, an empty line,
-  // user, assistant_prefix. Similar text to a special token in the three arguments stays text.
+  // Returns the prompt. Without a template: bos if the tokenizer puts one in front, system, an
+  // empty line, user, assistant_prefix. Similar text to a special token in the three arguments
+  // stays text. Of "rendered" it becomes the token, and there is no bos but the text's own.
   // Errors (kUsage): the template refuses the question, or fails at it.
   // Requires: `tokenizer` is the one that choose() got.
   Result<Prompt> prompt(const Tokenizer& tokenizer, std::string_view system, std::string_view user,
@@ -60,7 +62,8 @@ class ChatTemplate {
   std::optional<jinja::Template> template_;
   nlohmann::ordered_json tokens_ = nlohmann::ordered_json::object();  // bos_token, eos_token, ...
   std::vector<std::string> unknown_;                                  // of these, those not known
-  std::optional<int32_t> bos_;                                        // with none()
+  std::optional<int32_t> bos_;                                        // without a template
+  Specials specials_ = Specials::kText;                               // in the texts of a question
   std::optional<int32_t> end_of_turn_;
 };
 
