@@ -153,11 +153,13 @@ def chat_files():
     yield "accepted-jinja-parts", "w", (
         "{%- macro f(a, b=1) -%}{{ a ~ b }}{%- endmacro -%}{% set ns = namespace(x=[]) %}{# c #}"
         "{% for m in messages if m.role != 'x' %}{% set ns.x = ns.x + [m.content | trim] %}{{ loop.index0 % 2 }}"
-        "{% if loop.last %}{% break %}{% endif %}{% else %}{{ 1.5 ** 2 }}{% endfor %}{% set y | upper %}a{% endset %}"
-        "{{ f('a', b=ns.x[::-1] | join(',')) ~ (messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list) "
-        "~ ({'k': none, 'l': (1, true)} | tojson(indent=2)) ~ ('a-b' | title).split('-')[1:] ~ (y is string) }}"
+        "{{ loop.previtem is defined }}{% if loop.last %}{% break %}{% endif %}{% endfor %}{% set y %}a{% endset %}"
+        "{% for k, v in {2: 'b', 1: 'a'} | dictsort %}{{ '{}:{}'.format(k, v) }}{% endfor %}"
+        "{{ f('a', b=ns.x[::-1] | join(',')) ~ (messages | selectattr('role', 'equalto', 'user') | list | length) "
+        "~ ({'k': none, 'l': (1, true)} | tojson) ~ 'a-b'.split('-')[1:] ~ (y is string) }}"
         "{% generation %}{{ tools is none and 'a' in 'abc' or not missing is defined }}{% endgeneration %}"
-        "{% raw %}{{ {% endraw %}")
+        "{% for i in range(3) %}{{ i - 1 if i else missing | default('d') }}{% endfor %}"
+        "{{ messages[0].get('name', 'n').upper().lstrip('n') | lower | replace('a', 'b') | string }}")
     yield "refused-jinja-filter", "w", "{{ messages | nothing }}"
     yield "refused-jinja-raise", "w", "{{ raise_exception('no') }}"
     yield "refused-jinja-loops", "w", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
