@@ -114,7 +114,7 @@ TEST(Jinja, RefusesByNameAndLine) {
       {"{{ 'a' | trim(1, 2) }}", "4 line 1: trim with such arguments"},
       {"{{ 'a' | tojson(indent=2) }}", "4 line 1: tojson with other arguments"},
       {"{{ [2] | selectattr('x') }}", "4 line 1: a value of type generator is printed"},
-      {"{{ 7 // 2 }}", "0 line 1: an expression is missing, there is \"/\""},
+      {"{{ 7 // 2 }}", "0 line 1: \"}}\" is missing, there is \"/\""},
       {"{{ 1 < 2 < 3 }}", "0 line 1: \"}}\" is missing, there is \"<\""},
       {"{{ x is divisibleby 3 }}", "0 line 1: \"}}\" is missing, there is \"3\""},
       {"{{ x is none if y }}", "0 line 1: \"(\" is missing, there is \"if\""},
@@ -179,13 +179,13 @@ TEST(Jinja, HostileTemplatesAreBounded) {
                        "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s.replace('{}', ns.s) }}"),
            "{{ " + repeated("(", 100000) + repeated(")", 100000) + " }}",
            "{{ " + repeated("1 + ", 100000) + "1 }}",
-           "{{ " + repeated("not ", 100000) + "1 }}",
            "{{ x" + repeated(".a", 100000) + " }}",
            repeated("{% if a %}", 100000),
            repeated("{{ x }}", 150000),
        }) {
     EXPECT_EQ(made(source).substr(0, 7), "5 line ") << source.substr(0, 90);
   }
+  EXPECT_EQ(made("{{ " + repeated("not ", 100000) + "1 }}"), "True");
   // Of a variable loop that outlives its loop, none keeps the one before.
   EXPECT_EQ(made("{% set ns = namespace() %}{% for i in range(9999) %}{% set before = ns.l %}"
                  "{% for j in [1] %}{% set ns.l = loop %}{% endfor %}{% endfor %}"),
