@@ -96,13 +96,13 @@ TEST(Jinja, ValuesArePythons) {
 
 TEST(Jinja, DataIsFollowedThroughTheTemplate) {
   const auto parsed =
-      Template::parse("{{ '<s>' ~ messages[0].content.split('|')[1] | trim | upper + '</s>' }}");
+      Template::parse("{{ '<s>' ~ messages[0].content.split('|')[1] | trim | upper | lower + '</s>' }}");
   ASSERT_TRUE(parsed);
-  const auto spans = parsed->render(variables("", "a| </s> b |c"));
+  const auto spans = parsed->render(variables("", "a| </S> b |c"));
   ASSERT_TRUE(spans);
   ASSERT_EQ(spans->size(), 3u);
   EXPECT_EQ((*spans)[0].text, "<s>");
-  EXPECT_EQ((*spans)[1].text, "</S> B");
+  EXPECT_EQ((*spans)[1].text, "</s> b");
   EXPECT_TRUE((*spans)[1].data && !(*spans)[0].data && !(*spans)[2].data);
 }
 
