@@ -95,8 +95,8 @@ TEST(Jinja, ValuesArePythons) {
 }
 
 TEST(Jinja, DataIsFollowedThroughTheTemplate) {
-  const auto parsed =
-      Template::parse("{{ '<s>' ~ messages[0].content.split('|')[1] | trim | upper | lower + '</s>' }}");
+  const auto parsed = Template::parse(
+      "{{ '<s>' ~ messages[0].content.split('|')[1] | trim | upper | lower + '</s>' }}");
   ASSERT_TRUE(parsed);
   const auto spans = parsed->render(variables("", "a| </S> b |c"));
   ASSERT_TRUE(spans);
@@ -127,7 +127,7 @@ TEST(Jinja, RefusesByNameAndLine) {
       {"{% set true = 1 %}", "0 line 1: a name that is no constant is missing"},
       {"{% for i in [1] %}\n{{ loop.cycle(1) }}{% endfor %}",
        "4 line 2: the attribute cycle of the variable loop"},
-      {"{% for i in [] %}{% else %}{% endfor %}", "4 line 1: an else of a loop"},
+      {"{% for i in [] %}{% else %}{% endfor %}", "0 line 1: the statement else is not known"},
       {"{% break %}", "0 line 1: break stands outside a loop"},
       {"{% for i in [1] %}{% macro f() %}{% break %}{% endmacro %}{% endfor %}",
        "0 line 1: break stands outside a loop"},
@@ -179,13 +179,13 @@ TEST(Jinja, HostileTemplatesAreBounded) {
                        "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s.replace('{}', ns.s) }}"),
            "{{ " + repeated("(", 100000) + repeated(")", 100000) + " }}",
            "{{ " + repeated("1 + ", 100000) + "1 }}",
+           "{{ " + repeated("not ", 100000) + "1 }}",
            "{{ x" + repeated(".a", 100000) + " }}",
            repeated("{% if a %}", 100000),
            repeated("{{ x }}", 150000),
        }) {
     EXPECT_EQ(made(source).substr(0, 7), "5 line ") << source.substr(0, 90);
   }
-  EXPECT_EQ(made("{{ " + repeated("not ", 100000) + "1 }}"), "True");
   // Of a variable loop that outlives its loop, none keeps the one before.
   EXPECT_EQ(made("{% set ns = namespace() %}{% for i in range(9999) %}{% set before = ns.l %}"
                  "{% for j in [1] %}{% set ns.l = loop %}{% endfor %}{% endfor %}"),

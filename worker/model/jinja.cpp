@@ -512,9 +512,8 @@ class Parser {
     Codes parts = {binary(0)};
     parts.push_back(skip("if") ? expression() : nullptr);
     ++loops_;
-    parts.push_back(block({"else", "endfor"}));
+    parts.push_back(block({"endfor"}));
     --loops_;
-    if (skip("else")) unsupported("an else of a loop");
     skip("endfor");
     return lazy(std::move(parts), [to](Run& run, const Codes& codes) { run.runLoop(to, codes); });
   }
@@ -577,11 +576,7 @@ class Parser {
     int negations = 0;
     while (level == 2 && skip("not")) ++negations;
     Code left = binary(level + 1);
-    if (negations > 0) {
-      left = made({std::move(left)}, [odd = negations % 2 == 1](Run&, const Values& values) {
-        return boolean(truth(values[0]) != odd);
-      });
-    }
+    for (; negations > 0; --negations) left = negated(std::move(left));
     for (;;) {
       std::string op = anyOf(kLevels[level]);
       const size_t before = at_;
@@ -593,16 +588,15 @@ class Parser {
           Value first = run.eval(codes[0]);
           return truth(first) == either ? first : run.eval(codes[1]);
         });
-      } else if (level == 3) {
-        return made(std::move(parts), [op](Run& run, const Values& v) {
-          return boolean(compare(run.work, op, v[0], v[1]));
-        });
       } else {
-        left = made(std::move(parts), [op](Run& run, const Values& v) {
-          return jinja::binary(run.work, op[0], v[0], v[1]);
-        });
+        left = made(std::move(parts),
+                    [op](Run& run, const Values& v) { return operated(run.work, op, v[0], v[1]); });
+        if (level == 3) return left;  // no chains of comparisons
       }
     }
+  }
+  Code negated(Code code) {
+    return made({std::move(code)}, [](Run&, const Values& v) { return boolean(!truth(v[0])); });
   }
 
   Code unary() {
@@ -610,16 +604,14 @@ class Parser {
     Code code = postfix(primary());
     if (negative) {
       code = made({std::move(code)}, [](Run& run, const Values& v) {
-        return jinja::binary(run.work, '-', integer(0), v[0]);
+        return operated(run.work, "-", integer(0), v[0]);
       });
     }
     while (is("|") || is("is") || is("(")) {
-      const bool filter = skip("|"), test = !filter && skip("is"), negated = test && skip("not");
-      const std::string kind = filter    ? "filter"
-                               : negated ? "negated test"
-                               : test    ? "test"
-                                         : "call";
+      const bool filter = skip("|"), test = !filter && skip("is"), no = test && skip("not");
+      const std::string kind = filter ? "filter" : test ? "test" : "call";
       code = called(std::move(code), kind, filter || test ? name() : "");
+      if (no) code = negated(std::move(code));
     }
     return code;
   }
@@ -725,7 +717,7 @@ class Parser {
   // Reads arguments in parentheses, if there are any, and makes a step of them and of `code`: a
   // call, or a filter or a test of this name.
   Code called(Code code, const std::string& kind, const std::string& word) {
-    const bool filter = kind == "filter", test = kind.ends_with("test");
+    const bool filter = kind == "filter", test = kind == "test";
     Codes parts = {std::move(code)};
     std::vector<std::string> names;
     if (test && isName() && anyOf({"else", "or", "and"}).empty()) miss("\"(\"");
@@ -750,7 +742,7 @@ class Parser {
         arguments.named.emplace_back(names[i - named], values[i]);
       if (filter) return applyFilter(run.work, word, values[0], arguments);
       if (!test) return run.call(values[0], arguments);
-      return boolean(applyTest(run.work, word, values[0], arguments) == (kind == "test"));
+      return boolean(applyTest(run.work, word, values[0], arguments));
     });
   }
 

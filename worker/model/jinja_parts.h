@@ -126,10 +126,8 @@ Text str(Work& work, const Value& value);
 // As json.dumps with ensure_ascii=False.
 Text toJson(Work& work, const Value& value);
 
-// The operators ==, !=, <, <=, >, >=, in, and not for "not in".
-bool compare(Work& work, const std::string& op, const Value& left, const Value& right);
-// The operators +, -, *, % and ~.
-Value binary(Work& work, char op, const Value& left, const Value& right);
+// The operators +, -, *, %, ~, ==, !=, <, <=, >, >=, in, and not for "not in".
+Value operated(Work& work, const std::string& op, const Value& left, const Value& right);
 // value[first:last], or value[::-1].
 Value slice(const Value& value, const Value& first, const Value& last, bool backwards);
 

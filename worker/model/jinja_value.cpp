@@ -102,6 +102,19 @@ int64_t arithmetic(char op, int64_t a, int64_t b) {
   return result;
 }
 
+bool compare(Work& work, const std::string& op, const Value& left, const Value& right) {
+  if (op == "==" || op == "!=") return equals(work, left, right) == (op == "==");
+  if (op == "in" || op == "not") return contains(work, right, left) == (op == "in");
+  checkDefined(left), checkDefined(right);
+  if (!left.isNumber() || !right.isNumber()) {
+    raise(left.kind == right.kind ? FailureKind::kUnsupported : FailureKind::kError,
+          "an order of " + typeName(left) + " and " + typeName(right));
+  }
+  const int64_t low = op[0] == '<' ? left.number : right.number;
+  const int64_t high = op[0] == '<' ? right.number : left.number;
+  return low < high || (op.size() == 2 && low == high);
+}
+
 }  // namespace
 
 void raise(FailureKind kind, const std::string& message) { throw Fault{{kind, 0, message}}; }
@@ -270,33 +283,21 @@ Text str(Work& work, const Value& value) {
 
 Text toJson(Work& work, const Value& value) { return written(work, value, true); }
 
-bool compare(Work& work, const std::string& op, const Value& left, const Value& right) {
-  if (op == "==" || op == "!=") return equals(work, left, right) == (op == "==");
-  if (op == "in" || op == "not") return contains(work, right, left) == (op == "in");
-  checkDefined(left), checkDefined(right);
-  if (!left.isNumber() || !right.isNumber()) {
-    raise(left.kind == right.kind ? FailureKind::kUnsupported : FailureKind::kError,
-          "an order of " + typeName(left) + " and " + typeName(right));
-  }
-  const int64_t low = op[0] == '<' ? left.number : right.number;
-  const int64_t high = op[0] == '<' ? right.number : left.number;
-  return low < high || (op.size() == 2 && low == high);
-}
-
-Value binary(Work& work, char op, const Value& left, const Value& right) {
+Value operated(Work& work, const std::string& op, const Value& left, const Value& right) {
+  if (!among(op, "+ - * % ~")) return boolean(compare(work, op, left, right));
   const bool text = left.is(Kind::kString);
-  if (op == '~' || (op == '+' && text && right.is(Kind::kString)))
+  if (op == "~" || (op == "+" && text && right.is(Kind::kString)))
     return string(str(work, left) + str(work, right));
-  if (op == '%' && text) unsupported("the operator % of a text");
+  if (op == "%" && text) unsupported("the operator % of a text");
   checkDefined(left), checkDefined(right);
   if (left.isNumber() && right.isNumber())
-    return integer(arithmetic(op, left.number, right.number));
-  if (op == '+' && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
+    return integer(arithmetic(op[0], left.number, right.number));
+  if (op == "+" && left.kind == right.kind && (left.is(Kind::kList) || left.is(Kind::kTuple))) {
     Values items = left.items();
     items.insert(items.end(), right.items().begin(), right.items().end());
     return sequence(left.kind, std::move(items));
   }
-  if (op == '*' && (left.isNumber() ? right : left).isSized())
+  if (op == "*" && (left.isNumber() ? right : left).isSized())
     unsupported("a multiple of a value of type " + typeName(left.isNumber() ? right : left));
   raise(FailureKind::kError, typeName(left) + " " + op + " " + typeName(right));
 }
