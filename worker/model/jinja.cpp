@@ -23,7 +23,8 @@ using Words = std::vector<const char*>;
 
 constexpr size_t kWork = 4'000'000;                 // units of Work for a template,
 constexpr size_t kWorkPerCharacter = 64;            // and for each byte of its variables
-constexpr int kMaxNesting = 200;                    // of a template's expressions and statements
+constexpr int kMaxNesting = 60;                     // of a template's brackets and blocks
+constexpr int kMaxHeight = 200;                     // of the tree of its steps
 constexpr int kMaxDepth = 900;                      // of steps in each other: some 1 MB of stack
 constexpr size_t kMaxCharacters = size_t{1} << 20;  // of a template
 
@@ -262,7 +263,7 @@ template <typename Op>
 Code lazy(Codes parts, Op op) {
   int depth = 1;
   for (const Code& part : parts) depth = std::max(depth, part ? part->depth + 1 : 1);
-  if (depth > kMaxNesting) raise(FailureKind::kLimit, "its expressions are too deep");
+  if (depth > kMaxHeight) raise(FailureKind::kLimit, "its expressions are too deep");
   const auto run = [parts = std::move(parts), op](Run& run) {
     if constexpr (!std::is_void_v<decltype(op(run, parts))>) return op(run, parts);
     return op(run, parts), Value();
