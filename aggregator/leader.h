@@ -24,7 +24,6 @@ struct LeadOptions {
   bool stay = false;
 };
 
-// The metrics and health of this process.
 struct LeaderTelemetry {
   explicit LeaderTelemetry(Telemetry* of);
   Telemetry& telemetry;
@@ -33,9 +32,9 @@ struct LeaderTelemetry {
 };
 
 // Leads until `draining` is set or, without `stay`, the run ends; then releases the lease and
-// writes the files. Goes on after ticks that fail with kUnavailable. Returns other errors of ticks
-// at once, as kFenced if another aggregator leads. Starts again each time that the file replaces
-// the run.
+// writes the files of report and export. Goes on after ticks that fail with kUnavailable. Returns
+// other errors of ticks at once, as kFenced if another aggregator leads. Starts again whenever
+// `file` replaces the run.
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
                SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining);
 

@@ -1,5 +1,5 @@
 #pragma once
-// RunSnapshot: the learner's state of a run as page and report see it. Data only; any thread.
+// RunSnapshot: the learner's state of a run, for page and report. Data only; any thread.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,7 +36,7 @@ struct RunSnapshot {
   std::string run_id = {};
   Desired desired = Desired::kRunning;
   Lease lease = {};                               // of the leader
-  std::optional<v1::AggregatorStatus> told = {};  // of the process that made this, or as stored
+  std::optional<v1::AggregatorStatus> told = {};  // of the aggregator that made this, or as stored
   std::vector<Refusal> refusals = {};             // the newest ones
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
   uint64_t last_update_unix_ms = 0;               // 0: none, or unknown

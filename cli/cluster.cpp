@@ -12,6 +12,7 @@
 
 #include "cli/terminal.h"
 #include "core/json_text.h"
+#include "k8s/render/render.h"
 
 namespace allot {
 namespace {
@@ -162,26 +163,6 @@ Status check(ClusterChoice* choice) {
 }
 
 }  // namespace
-
-std::optional<std::string> fromBase64(const std::string& base64) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  if (base64.size() % 4 != 0) return std::nullopt;
-  size_t padding = 0;
-  while (padding < 2 && padding < base64.size() && base64[base64.size() - 1 - padding] == '=') {
-    ++padding;
-  }
-  std::string text;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < base64.size() - padding; ++i) {
-    const size_t digit = kDigits.find(base64[i]);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    // Of four digits all but the first end a byte.
-    if (i % 4 != 0) text += static_cast<char>(bits >> (6 - 2 * (i % 4)) & 0xff);
-  }
-  return text;
-}
 
 Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccount account) {
   ClusterChoice choice = wanted;

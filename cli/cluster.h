@@ -1,9 +1,7 @@
 #pragma once
 // ClusterStore: access to the Redis of an experiment in a Kubernetes cluster, for the duration of
-// one command. One thread.
-//
-// It uses kubectl to read the account's password from the experiment's Secret and to forward a port
-// of this machine. The password stays in memory.
+// one command. One thread. It uses kubectl to read the account's password from the experiment's
+// Secret, and to forward a port of this machine to that Redis. The password stays in memory.
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,7 +15,7 @@ namespace allot {
 
 struct ClusterChoice {
   std::string context;     // of kubectl; "current" or "-": the current one
-  std::string name_space;  // "" in open(): the experiment's name
+  std::string name_space;  // in open() "" stands for the experiment's name
   std::string experiment;
 };
 
@@ -26,12 +24,12 @@ enum class StoreAccount { kReader, kAggregator };
 
 class ClusterStore {
  public:
-  // Opens it. kUsage: kubectl is missing or refuses (no such context, not allowed), or there is no
-  // such experiment. kUnavailable: the cluster does not answer, or no port is forwarded within 30
-  // s. kData: an answer of another form. kIo: the system gives no file or process.
+  // Opens the store. kUsage: kubectl is missing or refuses (no such context, not allowed), or there
+  // is no such experiment. kUnavailable: the cluster does not answer, or no port is forwarded
+  // within 30 s. kData: an answer of another form. kIo: the system gives no file or process.
   static Result<ClusterStore> open(const ClusterChoice& choice, StoreAccount account);
 
-  // Valid as long as this object lives.
+  // Returns the Redis URL, which is valid as long as this object lives.
   const std::string& url() const { return url_; }
   // Returns `status`. If it is kUnavailable and the forwarding ends within 500 ms, returns
   // kubectl's error instead.
@@ -56,8 +54,5 @@ class ClusterStore {
 // Lists the experiments of a cluster that have stores, in where.name_space ("": in all namespaces)
 // and of the name where.experiment ("": any). Errors are those of ClusterStore::open().
 Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where);
-
-// Decodes base64; nothing if it is not well-formed.
-std::optional<std::string> fromBase64(const std::string& base64);
 
 }  // namespace allot

@@ -10,21 +10,20 @@
 namespace allot {
 
 // Sets up help for all commands.
-// Requires: it is called before commands are added, which inherit it.
+// Requires: called before commands are added, which inherit the help.
 void setUpHelp(CLI::App* app);
 
 // Returns a name like `allot run` or `allot show question`.
 std::string commandName(const CLI::App* command);
 
-// Returns the exit code after a parse that threw. Prints help or version to stdout if it was asked
-// for, else one sentence on the error to stderr, with exit code 64.
+// Returns the exit code after a parse that threw. If help or version was asked for, prints that to
+// stdout and returns 0. Else prints one sentence on the error to stderr and returns 64.
 int explainParseError(const CLI::App& app, const CLI::ParseError& error);
 
-// Returns the command of these words, like {"show", "question"}. kUsage: "no command 'statsu' (did
-// you mean status?)". No words: `app`.
+// Returns the command that these words name, like {"show", "question"}. kUsage: "no command
+// 'statsu' (did you mean status?)". Without words returns `app`.
 Result<const CLI::App*> findCommand(const CLI::App& app, const std::vector<std::string>& words);
 
-// Returns the command's --help.
 std::string helpText(const CLI::App* command);
 
 // Returns the text that docs/reference/commands.md has between its marks.

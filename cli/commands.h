@@ -1,6 +1,6 @@
 #pragma once
-// The commands of `allot`. Each add...Command(s) adds its commands to the command line, and sets
-// main()'s action when one of them is chosen. One thread.
+// The commands of `allot`. Each add...Command(s) adds its commands to `app`. Parsing a command line
+// with one of them sets *action. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -37,7 +37,7 @@ void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render
 void addHelpCommands(CLI::App* app, Action* action);       // help, completion
 
-// Prints the error's sentence to stderr. Returns its code, or 0.
+// Prints the error's sentence to stderr. Returns the error's code; 0 if there is no error.
 int exitCodeOf(const Status& done);
 
 // Adds --redis, --context, --namespace, --run, --experiment, --redis-server, and DIR if
@@ -48,7 +48,7 @@ void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true)
 void addSettings(CLI::App* command, std::vector<std::string>* set);
 void addWorkers(CLI::App* command, unsigned* workers);
 
-// Adds -o json|yaml|table, and --json for the first of them; with `markdown` that format as well.
+// Adds -o json|yaml|table, and --json for -o json; if `markdown` is true, also -o markdown.
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown = false);
 
 }  // namespace allot

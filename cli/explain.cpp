@@ -202,7 +202,6 @@ Explanation explainAll(const Layout& layout) {
   return told;
 }
 
-// Returns the names of suites, tasks and graders.
 std::vector<std::string_view> taskSubjects() {
   std::vector<std::string_view> names;
   for (const SuiteInfo& suite : suiteCatalogue()) {

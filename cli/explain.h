@@ -1,7 +1,7 @@
 #pragma once
-// The texts of `allot explain`: keys, methods, models, tasks and metrics. Laid out for a terminal,
-// as documents, and as the Markdown in the repository's documents. Any thread. Pure, except that
-// methodsText() and tasksText() are bold in parts if usesColour() is true.
+// The texts of `allot explain`: keys, methods, models, tasks and metrics. Each has a layout for a
+// terminal, as a document (JSON or YAML) and as Markdown for docs/. Any thread. Pure, except that
+// methodsText() and tasksText() have bold parts if usesColour() is true.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -37,12 +37,11 @@ struct Topic {
   std::string name;
   std::string meaning;
 };
-// Returns the topics that `allot explain` lists.
 const std::vector<Topic>& explainTopics();
 
 // Explains a topic, a key or section of the experiment file (spec.policy, spec.policy.totalBudget),
-// a method, a suite, a task or a grader; "": lists the topics. kUsage, if possible with a
-// suggestion, for others.
+// a method, a suite, a task or a grader; "": lists the topics. Other subjects are kUsage, with a
+// suggestion if one is near.
 Result<Explanation> explain(const std::string& subject, size_t width, bool colour);
 
 }  // namespace allot

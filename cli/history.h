@@ -1,6 +1,6 @@
 #pragma once
-// RunHistory: serves the runs in a folder over HTTP: a list, a comparison of their curves, and each
-// run's page and report. Needs neither Redis nor a cluster. One thread.
+// RunHistory: the replies of `allot serve`, for the runs in a folder: a list, a comparison of their
+// curves, and each run's page and report. Needs neither Redis nor a cluster. One thread.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace allot {
 
-// A folder with a run or an export: the served one, or one below it.
+// A folder with a run or an export: the served folder, or one below it.
 struct StoredRun {
   std::string id;      // 16 hex digits of the SHA-256 of `folder`, for addresses
   std::string folder;  // absolute
@@ -30,19 +30,19 @@ class RunHistory {
   // folder: absolute.
   explicit RunHistory(std::string folder) : folder_(std::move(folder)) {}
 
-  // Scans the folder again, but nothing below a run. Links in it are not followed: `latest` leads
-  // to one of the other runs.
+  // Scans the folder again, but nothing below a run. Links are not followed: `latest` leads to a
+  // run that is found anyway.
   const std::vector<StoredRun>& find();
 
-  // Serves /, its parts, /api/runs, and below /run/ID/ the paths of a run's aggregator: page,
-  // /api/run, /api/status, /report/. Answers 403 if the request names another host than 127.0.0.1
-  // and localhost.
+  // Serves / with its scripts and styles, /api/runs, and below /run/ID/ what the run's aggregator
+  // would serve: page, api/run, api/status, report/. Answers 403 if the request names another host
+  // than 127.0.0.1 and localhost.
   HttpReply answer(const HttpRequest& request);
 
  private:
   // The results of a run, as read from its files.
   struct Document {
-    std::string stamp;  // of export.json: if it changes, the files are read again
+    std::string stamp;  // of export.json; a new stamp makes read() read the files again
     std::string view;
     std::string status;
   };

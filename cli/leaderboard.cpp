@@ -129,7 +129,7 @@ std::string leadText(const std::optional<Lead>& lead) {
   return mean + formatted(" [%+.3f, %+.3f]", lead->interval->low, lead->interval->high);
 }
 
-// Names n if it is less: not every task has another grader.
+// Names n if it is less than the cell's: not every task has another grader.
 std::string otherText(const EvaluationCell& cell) {
   const ScoreTally& other = cell.other;
   if (other.n == 0) return "";
@@ -216,7 +216,6 @@ std::string blockText(const LeaderboardBlock& block, bool with_method, bool colo
 
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
                             const Difference& difference) {
-  // Cells come by ascending version.
   std::map<std::tuple<uint64_t, std::string, std::string>, const EvaluationCell*> newest;
   for (const EvaluationCell& cell : cells) {
     auto& chosen = newest[{cell.total_budget, cell.method, cell.schedule_name}];

@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// The accuracy of a row minus that of another cell. With an interval (95 %) both are of the
-// questions that the two share; there is none if `Difference` returns nothing.
+// The accuracy of a row minus that of another cell. With an interval (95 %), mean and interval are
+// over the questions that both cells have. There is no interval if `Difference` returns nothing.
 struct Lead {
   double mean = 0;
   std::optional<Interval> interval;
@@ -25,10 +25,10 @@ struct LeaderboardRow {
   double accuracy = 0;
   Interval interval;  // 95 %
   std::optional<Lead> over_dense;
-  std::optional<Lead> over_uniform;  // of the same method
-  std::optional<Lead> over_best;     // of this block; none for the best itself
-  // True if these questions do not separate the row from the best one: the interval of their
-  // difference contains 0 or, without one, their own intervals overlap. False for the best row.
+  std::optional<Lead> over_uniform;  // of the same method; none for uniform
+  std::optional<Lead> over_best;     // best row of the block; none for that row
+  // True if the row cannot be told from the best one: the interval of over_best contains 0 or, if
+  // there is none, the two rows' intervals overlap. False for the best row.
   bool like_best = false;
 };
 
@@ -48,7 +48,7 @@ using Difference =
     std::function<std::optional<PairedDifference>(const EvaluationCell&, const EvaluationCell&)>;
 
 // Makes the board from the newest complete cell of each schedule and method at a budget, or the
-// newest if none is complete. budget: blocks of only this one; 0: all.
+// newest cell if none is complete. budget: the only one with a block; 0: all budgets.
 // Requires: cells ascend by version.
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
                             const Difference& difference = {});

@@ -1,8 +1,7 @@
 #pragma once
 // LocalRun: starts, watches and stops the processes of one run on this machine, in order. Owned by
-// runCommand; one thread.
-//
-// The processes are redis-server on a unix socket, one aggregator, N workers.
+// runCommand; one thread. The processes are redis-server on a unix socket, one aggregator, N
+// workers.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -21,11 +20,11 @@ struct LocalRunPlan {
   std::string dir;     // absolute
   std::string run_id;
   std::string model_folder;
-  std::string task_path = {};  // "": the spec names none
+  std::string task_path = {};  // spec.task.path, absolute; "": none
   std::string held_out_path = {};
   unsigned workers = 1;
   uint64_t kv_mib = 0;                 // per worker
-  uint64_t host_mib = 0;               // of the host, per worker on a GPU
+  uint64_t host_mib = 0;               // host memory of each worker that is on a GPU
   std::vector<std::string> gpus = {};  // CUDA_VISIBLE_DEVICES of each worker; empty: the parent's
 };
 
@@ -38,15 +37,15 @@ class LocalRun {
   Status startStore();
   Status startAggregator();
   bool aggregatorLives();
-  // Starts the workers. wanted: false for a finished run, which needs none: only its report is
-  // written again.
+  // Starts the workers. wanted: false for a finished run, whose report alone is written again,
+  // without workers.
   Status startWorkers(bool wanted);
-  // Restarts Redis if it ended, and the others if they ended with an error; called again and again.
-  // Returns true once the aggregator has ended with status 0. Errors: a process that no restart
-  // helps, or a run that is not over and whose workers have all ended.
+  // Restarts Redis if it ended, and other processes if they ended with an error. The owner calls it
+  // again and again. Returns true once the aggregator has ended with status 0. Returns an error if
+  // no restart helps a process, or if all workers have ended and the run is not over.
   Result<bool> watch();
-  // Stops workers first, so that they can push their results, and Redis last. A process that does
-  // not end in time is killed.
+  // Stops workers first, so that they can push their results, then the aggregator, then Redis. A
+  // process that does not end in time is killed.
   void stop();
 
   // Returns the address of the aggregator's page once it is served; "" until then.
@@ -66,10 +65,9 @@ class LocalRun {
   };
 
   Status launch(Child* child);
-  // Restarts a child that ended with `status`, once its pause is over; called until then. Returns
-  // an error if a restart cannot help, or after kMaxRestarts of them.
+  // Restarts a child that ended with `status` after a pause. watch() calls it until then. Returns
+  // an error if a restart cannot help, or after kMaxRestarts quick restarts.
   Status revive(Child* child, int status);
-  // Returns the error of a child that ended too often.
   tl::unexpected<Error> gaveUp(const Child& child, int status) const;
   std::string logOf(const Child& child) const;
   // Returns the path of the child's target file for Prometheus.

@@ -18,7 +18,7 @@
 namespace allot {
 
 struct MeasureAgainOptions {
-  std::optional<uint64_t> answers;  // least number to measure; nothing: all of the run
+  std::optional<uint64_t> answers;  // least number to measure; nothing: all answers
   uint64_t seed = 0;                // chooses the results
   std::string model;                // folder; "": the experiment's
   std::string beside;    // a file or folder that the experiment's relative paths start from
@@ -26,8 +26,8 @@ struct MeasureAgainOptions {
   bool allow_code_execution = false;
 };
 
-// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each has a
-// random key; those with the smallest keys are kept.
+// A random sample of a run's results: episodes, and evaluations of measure accuracy. Each result
+// gets a random key; the results with the smallest keys are kept.
 class ResultSample {
  public:
   // An episode or an evaluation: one is set.
@@ -38,13 +38,13 @@ class ResultSample {
     int answers() const { return episode ? episode->scores_size() : evaluation->scores_size(); }
   };
 
-  // Keeps results until they have `answers` answers together; nothing: all.
+  // Keeps the fewest results, by key, that have `answers` answers together; nothing: all.
   ResultSample(std::optional<uint64_t> answers, uint64_t seed) : answers_(answers), random_(seed) {}
 
   void add(const v1::EpisodeResult& result);
   void add(const v1::EvaluationResult& result);
 
-  // Removes and returns the sample, in which evaluations with equal prompts are neighbours.
+  // Returns the sample, in which evaluations with equal prompts are neighbours, and empties it.
   std::vector<Item> take();
   uint64_t seenAnswers() const { return seen_answers_; }
   // Returns the number of evaluations of other measures, which are not measured again.
@@ -69,8 +69,8 @@ struct MeasureSummary {
   uint64_t seen_answers = 0;  // of the run
   uint64_t passed_over = 0;   // evaluations of other measures
   uint64_t seed = 0;
-  std::string arithmetic;  // here
-  bool exact = true;  // every score must be equal: same build and arithmetic, no program is run
+  std::string arithmetic;  // of the worker processes here
+  bool exact = true;       // every score was added as exact (MeasuredAgain::add)
 };
 
 // Answers the sample again and empties it. kUsage if the model or the questions are not the run's.

@@ -16,11 +16,10 @@ struct NewExperiment {
 };
 
 // Describes an experiment for a model. model: a .gguf file, or a folder with config.json or a .gguf
-// file; "": the repository's own, in this folder or one above. kUsage if it is not there or its
-// config.json cannot be read.
+// file; "": the repository's own, in this folder or one above. kUsage if the model is not there or
+// its config.json cannot be read.
 Result<NewExperiment> newExperiment(const std::string& model);
 
-// Returns the text of the file.
 std::string newExperimentText(const NewExperiment& experiment);
 
 // Writes the file. kUsage if the path exists already, else kIo.

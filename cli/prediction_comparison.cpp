@@ -141,7 +141,6 @@ Result<Predictions> readPredictions(const std::string& path, const PredictionFie
     }
     ALLOT_ASSIGN(const std::string id, idOf(line[fields->id], fields->id, place));
     ALLOT_ASSIGN(const double score, scoreOf(line[fields->score], fields->score, place));
-    // Tools count the questions of each task from 0.
     const std::string task = textOf(line, "task"), filter = textOf(line, "filter");
     const auto [at, fresh] = all.try_emplace(task.empty() ? id : task + "\n" + id);
     at->second.score_sum += score;

@@ -14,7 +14,8 @@
 
 namespace allot {
 
-// The members of a line to read. "": the first of the usual names that the first line has.
+// The names of the members to read. "": the first of the usual names that the file's first line
+// has.
 struct PredictionFields {
   std::string id;     // id, prompt_id, question_id, doc_id
   std::string score;  // score, exact_match, acc, accuracy, correct
@@ -27,11 +28,11 @@ struct Prediction {
   uint64_t lines = 0;
   std::string answer;  // of the first line; "": none
   std::string task;    // of the first line; "": none
-  std::string filter;  // lm-eval's filter that extracted the answer
+  std::string filter;  // of the first line: lm-eval's filter for the answer
 
   double score() const { return score_sum / static_cast<double>(lines); }
 };
-// By task, if lines have one, and id: tools number the questions of each task from 0.
+// By id, or by task and id if the line has a task: tools number the questions of each task from 0.
 using Predictions = std::map<std::string, Prediction>;
 
 // Reads a JSON object a line; blank lines are skipped. Members: id, a string or whole number;
@@ -51,16 +52,17 @@ struct PredictionRow {
   uint64_t questions = 0;
   PredictionSide a, b;
   PairedDifference difference;        // b - a
-  std::optional<double> same_answer;  // share of the questions with answers in both files
+  std::optional<double> same_answer;  // share of equal answers, where both files have one
 };
 struct PredictionComparison {
-  uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; they do not count
+  uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; not compared
   std::vector<PredictionRow> rows;  // all, then each task if there are at least two
 };
 
 // Compares the files. Intervals are those of allot's tables (core/evaluation/score_statistics.h)
 // and are reproducible. If only one file has tasks, questions are matched by id alone. kUsage: no
-// question is in both files, or an id that must do alone occurs in several tasks.
+// question is in both files, or questions are matched by id alone and an id occurs in several
+// tasks.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
 nlohmann::json comparisonJson(const PredictionComparison& comparison);

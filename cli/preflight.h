@@ -22,7 +22,7 @@ struct WorkerNeeds {
   bool gpu = false;
   unsigned gpus = 1;  // for workers, all of one kind
   unsigned cores = 1;
-  uint64_t free_mib = 0;      // of the machine, or of one GPU; without any worker
+  uint64_t free_mib = 0;      // of the machine, or of one GPU, before workers start
   uint64_t weights_mib = 0;   // of each worker
   uint64_t least_kv_mib = 0;  // of each worker: the longest question and its answer
 };
@@ -35,12 +35,13 @@ struct WorkerSizes {
 
 // Computes the sizes. workers: a person's wish; 0: as many as fit, at least one and at most one a
 // core, or one on each GPU. kv_mib: a person's wish; 0: equal shares of half the memory that
-// weights leave, but at least 64 and least_kv_mib. kUsage: a wish of less than least_kv_mib.
+// weights leave, but at least 64 and at least least_kv_mib. kUsage if the wish kv_mib is below
+// least_kv_mib.
 Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib);
 
-// Returns CUDA_VISIBLE_DEVICES of each worker. The calling process sees `seen` GPUs, and has the
-// value `visible` if it is set. The first worker has the first GPU; more workers than GPUs share
-// them in turn. Empty if there is no choice: one GPU, or none.
+// Returns CUDA_VISIBLE_DEVICES of each worker. The calling process sees `seen` GPUs. visible: its
+// own CUDA_VISIBLE_DEVICES, if set. The first worker has the first GPU; more workers than GPUs
+// share them in turn. Empty with one GPU or none.
 std::vector<std::string> gpusOfWorkers(unsigned seen, const std::optional<std::string>& visible,
                                        unsigned workers);
 // Returns a text for people like "4 GPUs, a worker on each"; "" if there is nothing to say.
@@ -56,19 +57,20 @@ struct Preflight {
   bool onGpu() const { return facts.value("device", std::string("cpu")) != "cpu"; }
 };
 
-// Lets a worker check file, model and questions. Returns the first error as one sentence.
+// Runs `allot-worker --check` on file, model and questions. Returns its first error as one
+// sentence.
 Result<Preflight> checkBeforeRun(const RunOptions& options);
 
-// Reads the experiment file with its --set. `schema`: of the run that is resumed.
+// Reads the experiment file with the settings of options.set. `schema`: of the run that is resumed.
 Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema);
 
 // Returns the MiB that processes on this machine may still use; 2048 if unknown.
 uint64_t availableMib();
 
 // Describes the run: model, questions, learning, cells of the evaluation, memory, device, workers.
-// `file` is named in it.
+// The document names `file`.
 nlohmann::json preflightJson(const Preflight& preflight, const std::string& file);
-// Returns the text of that document for people.
+// Returns preflightJson()'s document as text for people.
 std::string preflightText(const nlohmann::json& check, bool colour);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
-// Progress: shows a run's progress on stderr: on a terminal as one live line, elsewhere as a line
-// every ten seconds. One thread.
+// Progress: shows a run's progress on stderr, on a terminal as one live line, else as a line every
+// ten seconds. One thread.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ struct ProgressState {
   uint64_t updates = 0;
   uint64_t max_updates = 0;
   double first_reward = 0;  // mean over the first ten updates
-  double reward = 0;        // mean over the last ten
+  double reward = 0;        // mean over the last ten updates
   double lag = 0;
   double episodes_per_second = 0;
   uint64_t open_units = 0;  // evaluation units
@@ -32,7 +32,7 @@ class Progress {
  public:
   explicit Progress(RunReader* store);
 
-  // Reads the store and shows the state, if it is time for another line.
+  // Reads the store and shows the state, unless the last line is too recent.
   void show();
   // Ends the live line so that other output starts on a fresh one.
   void clear();
@@ -43,7 +43,7 @@ class Progress {
 
   RunReader& store_;
   ProgressState state_;
-  std::optional<v1::IterationRecord> began_;  // newest when one was first seen, without results
+  std::optional<v1::IterationRecord> began_;  // newest at the first look, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

@@ -15,9 +15,9 @@ namespace allot {
 
 struct QuestionChoice {
   uint32_t question = 0;  // index in the held-out set
-  // Only of this policy version; none: the newest of each cell.
+  // Shows only cells of this policy version; none: the newest version of each cell.
   std::optional<uint64_t> version = std::nullopt;
-  uint64_t budget = 0;  // only at this total budget; 0: at all budgets
+  uint64_t budget = 0;  // shows only cells at this total budget; 0: all
 };
 
 class QuestionView {
@@ -25,8 +25,7 @@ class QuestionView {
   QuestionView(const v1::Experiment& experiment, const QuestionChoice& choice)
       : experiment_(experiment), choice_(choice) {}
 
-  // Adds an evaluation.
-  // Requires: it is called for all evaluations of the run, with their answers.
+  // Requires: called for all evaluations of the run, with their answers.
   void add(const v1::EvaluationResult& result);
   // Returns true if no added evaluation of the question is of the chosen version and budget.
   bool empty() const { return cells_.empty(); }
@@ -59,9 +58,9 @@ class QuestionView {
 
   const v1::Experiment experiment_;
   const QuestionChoice choice_;
-  // By: has a budget, method, schedule, budget, repeat. The newest version of each.
+  // By (has a budget, method, schedule, budget, repeat): the cell of the newest version.
   std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
-  std::optional<v1::Answer> asked_;  // kept most of the prompt's end; of any version and budget
+  std::optional<v1::Answer> asked_;  // the kept answer with the longest prompt_end, of any cell
 };
 
 }  // namespace allot

@@ -209,7 +209,7 @@ Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
     if (holdsExport(access.folder_)) return openFiles(access.folder_);
     return badInput(access.folder_ + " holds no run");
   }
-  // Such as another person's on a shared disk: redis-server must write to its data.
+  // Another person's folder on a shared disk, say: redis-server must write to its data.
   if (::access(access.folder_.c_str(), W_OK | X_OK) != 0 && holdsExport(access.folder_)) {
     std::fprintf(stderr, "%s cannot be written to: this is what its exported files say\n",
                  printable(access.folder_).c_str());

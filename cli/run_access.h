@@ -4,8 +4,8 @@
 //
 // The source depends on the choice:
 //  - a folder that a running `allot run` holds: its redis-server;
-//  - a folder whose run has ended: a temporary redis-server on its data;
-//  - an exported folder, also one that cannot be written to or whose data is gone: its files;
+//  - a folder whose run has ended: a temporary redis-server on its data, also if it was exported;
+//  - an exported folder without Redis data, or that cannot be written to: the exported files;
 //  - --redis: that server;
 //  - --context: the server of an experiment in a cluster.
 #include <cstdint>
@@ -24,7 +24,6 @@
 
 namespace allot {
 
-// The command line's choice of a run.
 struct RunChoice {
   std::string folder;      // "": runs/latest, unless redis or context is given
   std::string redis;       // URL
@@ -54,8 +53,8 @@ class LocalRedis {
   std::optional<ChildProcess> process_;
 };
 
-// Waits up to 60 s until `store` can read from `server`. Returns early if `server` has ended or the
-// error is not kUnavailable.
+// Waits up to 60 s until `store` can read from `server`. Returns an error early if `server` has
+// ended or the error is not kUnavailable.
 Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log);
 
 class RunAccess {
@@ -71,7 +70,7 @@ class RunAccess {
   static Result<RunAccess> open(const RunChoice& choice,
                                 StoreAccount account = StoreAccount::kReader);
 
-  // Returns `outcome`; with --context ClusterStore::explained() of it.
+  // Returns `outcome`; with --context, ClusterStore::explained(outcome).
   Status explained(Status outcome);
 
   Kind kind() const { return kind_; }
@@ -79,7 +78,7 @@ class RunAccess {
   const std::string& folder() const { return folder_; }  // absolute; "" with --redis, --context
   RunSource& source() { return *source_; }
   Store* store() { return store_.get(); }  // null for files
-  // Returns the store. For exported files kUsage, with the `allot import` command to run first.
+  // Returns the store. kUsage for exported files, with the `allot import` command to run first.
   Result<Store*> needStore();
   // Returns the arguments that name this run on another command line: the absolute folder, "--redis
   // URL --run ID", or for a cluster "--context CTX --experiment NAME ...".
@@ -111,8 +110,8 @@ class RunAccess {
   std::unique_ptr<RunSource> source_;
 };
 
-// Opens the run and calls `work` with a RunAccess*. Returns the status of `work` by
-// RunAccess::explained().
+// Opens the run and calls `work` with a RunAccess*. Returns RunAccess::explained() of the status of
+// `work`.
 template <typename Work>
 Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) {
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));
@@ -120,15 +119,15 @@ Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) 
 }
 
 // Calls `take` for the evaluations that the source has not returned yet, except impossible ones
-// (whyImpossible): the aggregator has not checked the newest.
+// (whyImpossible), since the aggregator may not have checked the newest.
 Status eachEvaluation(RunSource* source, const RunHead& head,
                       const std::function<void(const v1::EvaluationResult&)>& take);
 
-// A whole run for page, report and status. Its memory grows with the evaluations, not with the
-// history.
+// A whole run for page, report and status. It takes memory that grows with the evaluations, not
+// with the history.
 struct ReadRun {
   RunSnapshot snapshot;
-  uint64_t last_unix_ms = 0;  // of its newest update or evaluation; 0: none
+  uint64_t last_unix_ms = 0;  // of the newest update or evaluation; 0: none
 };
 
 // Reads the run, from files or from a store. each: called for every update, with its results, in

@@ -18,16 +18,17 @@ struct ForkStreams {
   std::string told;              // for people: "it draws anew, as spec.repetition=4711"
 };
 
-// Returns the streams of a fork of a run of `parent`. `given` are the command line's settings. With
-// `same` the fork asks and draws as its parent did; spec.seed or spec.repetition in `given` is then
-// kUsage. Without `same` it has the spec.repetition of `given`, or else `fresh`.
+// Returns the streams of a fork of a run of `parent`. `given` are the command line's settings. If
+// `same` is true, the fork asks and draws as its parent did; spec.seed or spec.repetition in
+// `given` is then kUsage. Else its spec.repetition is that of `given`, or `fresh` if `given` has
+// none.
 Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::string>& given,
                                 bool same, uint64_t fresh);
 
 struct RunOptions {
-  std::string experiment_file;  // "" with resume: the one in the run's note
+  std::string experiment_file;  // "" with resume: that of RunNote
   unsigned workers = 0;         // 0: as sizeWorkers() says
-  std::string dir;              // "": runs/<run id>; with resume runs/latest
+  std::string dir;              // "": runs/<run id>, or runs/latest with resume
   bool resume = false;
   bool synchronous = false;
   bool allow_code_execution = false;  // allot-worker --allow-code-execution
@@ -35,13 +36,13 @@ struct RunOptions {
   std::string redis_server = "redis-server";
   std::string model;                      // folder; "": spec.model.path
   uint64_t kv_mib = 0;                    // per worker; 0: as sizeWorkers() says
-  std::optional<uint64_t> host_mib = {};  // per worker; nothing: an equal share of half
+  std::optional<uint64_t> host_mib = {};  // per worker; nothing: an equal share of half the memory
   uint32_t rows_of_step = 0;              // allot-worker --rows; 0: the worker's default
   int port = -1;                          // -1: 9464 if free, else any
   std::optional<v1::Origin> origin;       // of a fork
 };
 
-// Runs to the end and returns the exit code, which is 130 if a signal ended it in good order.
+// Runs to the end and returns the exit code, which is 130 if a signal ended the run in good order.
 // Writes to stdout and stderr.
 int runCommand(const RunOptions& options);
 

@@ -21,7 +21,7 @@ struct RunNote {
   std::string experiment_file;
   std::vector<std::string> set;  // spec.key=value
   std::string model;             // folder; "": the experiment's
-  bool stored = false;           // the run has been in the folder's store
+  bool stored = false;           // the run was seen in the folder's store
 };
 
 // Returns an absolute path without links, dots and trailing slash; kUsage if there is no such
@@ -55,17 +55,18 @@ class FolderLock {
   FileHandle file_;  // locked until it is closed
 };
 
-// Returns the path of the socket of the folder's redis-server: in the temporary folder if it would
-// have more than 100 bytes.
+// Returns the path of the socket of the folder's redis-server: in `folder`, or in the temporary
+// folder if that path has more than 100 bytes.
 std::string socketPath(const std::string& folder, const std::string& run_id);
 
-// Returns the command of a redis-server on the folder's data. It syncs every acknowledged write.
+// Returns the command of a redis-server on the folder's data, which syncs each write before the
+// reply.
 Command redisCommand(const std::string& program, const std::string& folder,
                      const std::string& socket);
-// Waits until the socket is no longer served, as a killed `allot run` leaves its redis-server for a
-// moment. Two servers on one folder would corrupt its data. kUsage after 20 s.
+// Waits until no server listens on the socket: the redis-server of a killed `allot run` lives on
+// for a moment. Two servers on one folder would corrupt its data. kUsage after 20 s.
 Status waitUntilUnserved(const std::string& socket);
-// Checks the program. kUsage: "redis-server was not found: install it ..."
+// Checks that the program exists. kUsage: "redis-server was not found: install it ..."
 Status checkRedisProgram(const std::string& program);
 
 }  // namespace allot

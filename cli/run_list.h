@@ -23,8 +23,8 @@ struct RunRow {
   std::optional<uint64_t> bytes;   // of a folder
 };
 
-// Returns the folders with runs or exports: each of `folders` itself or those directly below it. No
-// folders: runs/, if it is there. kUsage for a given one that does not exist.
+// Returns the folders with runs or exports: each of `folders` itself or those directly below it. If
+// `folders` is empty: those of runs/, if it is there. kUsage if one of `folders` does not exist.
 Result<std::vector<std::string>> runFolders(const std::vector<std::string>& folders);
 
 // Reads a row, except `bytes` and, without a folder, `where`.

@@ -67,7 +67,6 @@ std::string againstText(const json& row) {
 
 std::string nameOf(const json& row, const char* key) { return printable(row.value(key, ""), 100); }
 
-// Removes blanks at the end.
 std::string withoutEnd(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;

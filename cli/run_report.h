@@ -23,8 +23,9 @@ std::string reportText(const nlohmann::json& summary);
 // Returns updates, episodes, duration and speed; without updates only the duration.
 std::string endText(const nlohmann::json& summary);
 
-// Prints both for summary.json of the folder to stdout, and the place of the report to stderr.
-// kInternal: summary.json cannot be read; kUsage: it is no JSON; kData: it is no summary.
+// Prints reportText() and endText() of the folder's summary.json to stdout, and the path of the
+// report to stderr. kInternal if summary.json cannot be read, kUsage if it is no JSON, kData if it
+// is no summary.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

@@ -25,7 +25,7 @@ struct RunStatus {
   double evaluation_seconds = 0;  // of workers, for evaluations
   std::string resume_command;     // of a folder whose `allot run` has ended; else ""
   std::string arguments;          // that name this run in a command
-  // Empty for exported files.
+  // The members below are empty for exported files.
   std::optional<v1::AggregatorStatus> aggregator;
   Lease lease;
   std::vector<v1::WorkerBeat> workers;
@@ -34,7 +34,7 @@ struct RunStatus {
   uint64_t maxUpdates() const;  // 0: the run learns nothing
 };
 
-// Returns true if there is a run to read: false while the processes of `allot run` start.
+// Returns true if there is a run to read. False while the processes of `allot run` start.
 Result<bool> hasBegun(RunAccess* access);
 Result<RunStatus> readRunStatus(RunAccess* access);
 // As above, with `kind` kFiles and without `resume_command` and `arguments`. store: null for
@@ -44,12 +44,11 @@ Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
 // `evaluation_seconds`.
 Result<RunStatus> readRunState(RunAccess* access);
 
-// Returns the held-out accuracy of the newest learned schedule with a complete evaluation at
-// spec.policy.totalBudget, which is compared with spec.stop.goal; nothing if there is none. Reads
+// Returns the held-out accuracy that spec.stop.goal is compared with: that of the newest learned
+// schedule with a complete evaluation at spec.policy.totalBudget. Nothing if there is none. Reads
 // the evaluations.
 Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head);
 
-// Returns the state of the run in one word.
 std::string stateOf(const RunStatus& status);
 
 // Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
@@ -57,7 +56,7 @@ std::string whyNotProgressing(const RunStatus& status);
 
 // Returns the document of /api/status (aggregator/page/status_document.h).
 nlohmann::json statusJson(const RunStatus& status);
-// Returns that document for a run whose aggregator has not started yet.
+// Returns the document of /api/status for a run whose aggregator has not started yet.
 nlohmann::json startingStatus(const std::string& run_id);
 std::string statusText(const RunStatus& status, bool colour);
 

@@ -1,11 +1,11 @@
 #pragma once
-// Finds SampleAttention's parameters by length class, as the paper tunes them, for `allot calibrate
-// sample-attention`. One thread.
+// Finds SampleAttention's parameters for each length of prompts (class), as its paper does, for
+// `allot calibrate sample-attention`. One thread.
 //
-// A grid of settings is an ordinary experiment. `allot run` runs each length in parts of as many
+// A grid of settings is an ordinary experiment. `allot run` runs each class in parts of as many
 // settings as a file may list, each part in a folder. Two settings of each class are chosen: the
-// most accurate one, and the fastest one with at least 0.9 of its accuracy. Speed is judged by the
-// share of blocks that are computed, since times vary from run to run.
+// most accurate one, and the fastest one with at least 0.9 times the accuracy of the first. Speed
+// is judged by the share of blocks that are computed, since times vary from run to run.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ struct SampleCalibrationOptions {
   std::vector<uint64_t> tokens;  // length of prompts of each class; empty: the file's
   std::vector<double> columns = {0.80, 0.85, 0.90, 0.92, 0.95, 0.98};
   std::vector<double> slashes = {0.80, 0.85, 0.90, 0.92, 0.95, 0.98};
-  std::vector<uint64_t> chunks = {1, 2, 4, 6};  // the paper's chunk_n: selections of a prompt
+  std::vector<uint64_t> chunks = {1, 2, 4, 6};  // the paper's chunk_n: selections per prompt
   uint32_t block = 64;
   uint32_t questions = 0;        // 0: the file's
   std::optional<uint64_t> seed;  // nothing: the file's plus 1
@@ -45,8 +45,8 @@ struct MeasuredSetting {
 struct ChosenSettings {
   MeasuredSetting accurate, fast;
 };
-// Chooses the settings. Of equal accuracy the one with fewer blocks wins, of equal blocks the more
-// accurate, then the earlier.
+// Chooses the two settings. Among equal accuracies fewer blocks win; among equal blocks the higher
+// accuracy, then the earlier setting.
 // Requires: settings is not empty.
 ChosenSettings chooseSettings(const std::vector<MeasuredSetting>& settings);
 

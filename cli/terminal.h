@@ -14,8 +14,9 @@
 
 namespace allot {
 
-// Escapes foreign text for close inspection. Returns its lines, broken at `width` columns, behind a
-// blank if there is one. Bytes of other characters without a printableLength() become "<1b>" each.
+// Escapes foreign text for close inspection. Returns its lines, broken at `width` columns, after
+// the last blank if a line has one. Each byte of a character without a printableLength() becomes as
+// "<1b>".
 std::vector<std::string> legibleLines(std::string_view text, size_t width);
 
 // Most bytes of an error's message.
@@ -52,11 +53,10 @@ enum class Tone { kPlain, kBold, kGood, kAttention, kBad };
 bool usesColour();
 std::string toned(const std::string& text, Tone tone, bool colour);
 
-// Formats as printf into a string.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
 
-// Shows the progress of a task on stderr once it has taken two seconds. On a terminal it is one
-// line that is removed at the end, elsewhere a line every ten seconds.
+// Shows the progress of a task on stderr once it has taken two seconds. On a terminal that is one
+// line, which the destructor removes; else a line every ten seconds.
 class LongTask {
  public:
   explicit LongTask(std::string what) : what_(std::move(what)) {}
@@ -75,7 +75,7 @@ class LongTask {
 // ---- For programs: JSON or YAML documents, each with its apiVersion and kind. Field names are a
 // public interface (docs/reference/output.md). Ordered data is an array, never an object.
 
-// The formats of -o: the table is for people, Markdown (of some commands) for documents.
+// The formats of -o. The table is for people. Only some commands have Markdown, for documents.
 enum class OutputFormat { kTable, kJson, kYaml, kMarkdown };
 
 inline constexpr char kCliApiVersion[] = "cli.allot.dev/v1";
@@ -87,7 +87,6 @@ nlohmann::json document(const std::string& kind, nlohmann::json fields);
 // ASCII are escaped: names come from strangers and may contain control sequences of a terminal.
 std::string documentText(const nlohmann::json& document, OutputFormat format);
 
-// Prints documentText() to stdout.
 void printDocument(const nlohmann::json& document, OutputFormat format);
 
 // Prints `text` for kTable, else the document of `kind` with these fields.

@@ -19,8 +19,8 @@ struct WaitFor {
 
 // Parses "finished", "goal", "update=50", "state=paused". kUsage says what is allowed.
 Result<WaitFor> parseWaitFor(const std::string& text);
-// Parses "90s", "30m", "2h", "1h30m", "1d" into seconds. kUsage for other texts, and
-// for a part of more than 366 days.
+// Parses "90s", "30m", "2h", "1h30m", "1d" into seconds. kUsage for other texts, and if a part like
+// "1h" is over 366 days.
 Result<uint64_t> parseSpan(const std::string& text);
 
 struct WaitOutcome {
@@ -29,9 +29,9 @@ struct WaitOutcome {
   std::string why;  // of kNever
 };
 
-// Returns the outcome, never kTimeout. accuracy: learnedAccuracy() of the run; read for kGoal
-// alone. kNever: not reached, and the run is over, its processes have ended, or these are exported
-// files. kUsage: kGoal without spec.stop.goal.
+// Returns the outcome, never kTimeout. accuracy: learnedAccuracy() of the run, which only kGoal
+// needs. kNever: not reached, and the run is over, its processes have ended, or `status` is of
+// exported files. kUsage: kGoal without spec.stop.goal.
 Result<WaitOutcome> outcomeOf(const WaitFor& wanted, const RunStatus& status,
                               std::optional<double> accuracy);
 

@@ -5,8 +5,8 @@
 
 namespace allot {
 
-// Returns "allot 0.1.0 (commit 196c9970ab, GNU 12.2.0, Release)". It says "unknown commit" if the
-// sources are no Git checkout of their own, or git is not installed.
+// Returns "allot 0.1.0 (commit 196c9970ab, GNU 12.2.0, Release)". The commit is "unknown commit" if
+// the sources' folder has no .git of its own, or git is not installed.
 const std::string& buildText();
 
 }  // namespace allot

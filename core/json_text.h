@@ -1,9 +1,8 @@
 #pragma once
 // Parses JSON from files and from other programs. Pure functions, any thread. Callers of parseJson
-// include nlohmann/json.hpp.
-//
-// Levels and values are counted before anything is built: a value takes some tens of bytes beside
-// its text, and copying, comparing or printing it a stack frame for each level.
+// include nlohmann/json.hpp. Levels and values are counted before anything is built: a built value
+// takes some tens of bytes beside its text. To copy, compare or print it takes a stack frame for
+// each level.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -18,8 +17,8 @@ namespace allot {
 constexpr int kDeepestJson = 64;
 constexpr size_t kMostJsonValues = size_t{1} << 23;
 
-// Returns a sentence if brackets are nested deeper than kDeepestJson; in an object it names the
-// outermost member that they are in. Else returns nothing. Builds no values.
+// Returns a sentence if brackets are nested deeper than kDeepestJson; in an object the sentence
+// names the outermost member that holds them. Else returns nothing. Builds no values.
 std::optional<std::string> tooDeep(std::string_view json);
 
 // Parses the text. kUsage, "PLACE: what is wrong", if it is too deep, has too many values or is not

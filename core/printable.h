@@ -13,8 +13,8 @@ namespace allot {
 // Requires: at < text.size().
 size_t printableLength(std::string_view text, size_t at);
 
-// Returns the text with '?' for each byte of a character of length 0 (printableLength). A text that
-// would be longer ends after at most `longest` bytes with "...".
+// Returns the text with '?' for each byte of a character of length 0 (printableLength). If the
+// result exceeds `longest` bytes, it is cut to at most that many and "..." is added.
 std::string printable(std::string_view text, size_t longest = 200);
 
 // Returns "12 s", "2 min 05 s" or "3 h 07 min"; "0 s" for a negative time.

@@ -1,15 +1,13 @@
 #pragma once
 // The random numbers of a run: their key, and RandomStream, a sequence of draws for one purpose.
-// Small values; one thread at a time.
-//
-// Key, purpose and index determine a RandomStream. allot/kernels/philox_streams.h lists all draws
-// under a run's key.
+// Small values; one thread at a time. Key, purpose and index determine a RandomStream.
+// allot/kernels/philox_streams.h lists all draws under a run's key.
 #include <array>
 #include <cstdint>
 
 #include "allot/kernels/philox_streams.h"
 
-// Not included: worker/model uses this header, and LibTorch has other protobuf headers.
+// Declared, not included: worker/model uses this header, and LibTorch has other protobuf headers.
 namespace allot::v1 {
 class Spec;
 }
@@ -19,8 +17,8 @@ namespace allot {
 struct RunStreams {
   uint64_t key = 0;  // of Philox
 };
-// Returns the run's key: spec.seed, or with a spec.repetition above 0 a number drawn from both.
-// Runs that differ in either draw independently.
+// Returns the run's key: spec.seed, or, if spec.repetition is above 0, a number drawn from seed and
+// repetition. Runs that differ in seed or repetition draw independently.
 RunStreams runStreams(const v1::Spec& spec);
 
 class RandomStream {

@@ -11,7 +11,7 @@ enum class RefusalKind {
   kOversized,
   kInvalid,     // it fails a check of results or evaluations
   kStale,       // of results: the policy is too old
-  kSuperseded,  // of results: the ticket has a result, or is of another update
+  kSuperseded,  // of results: the ticket has a result already, or belongs to another update
 };
 constexpr std::string_view wordOf(RefusalKind value) {
   return wordAt(value, {"undecodable", "oversized", "invalid", "stale", "superseded"});

@@ -6,15 +6,15 @@
 
 namespace allot {
 
-// The desired state of a run (Control::desired). People set it, except kFinished: the aggregator
-// sets that when nothing is left to do or spec.stop.maxWorkerHours is spent.
+// The desired state of a run (Control::desired). People set it, except kFinished, which the
+// aggregator sets when nothing is left to do or spec.stop.maxWorkerHours is spent.
 enum class Desired { kRunning, kPaused, kStopped, kFinished };
 constexpr std::string_view wordOf(Desired value) {
   return wordAt(value, {"running", "paused", "stopped", "finished"});
 }
 
-// Returns true if the run has ended, by a stop or because it finished: workers leave, or wait with
-// --stay. False for a paused run, where they wait.
+// Returns true if the run is stopped or finished: its workers exit, or wait if they have --stay.
+// False for a paused run, whose workers wait.
 constexpr bool isOver(Desired desired) {
   return desired == Desired::kStopped || desired == Desired::kFinished;
 }

@@ -11,7 +11,7 @@ namespace allot {
 // Requires: unix_ms < 2^48.
 std::string makeUlid(uint64_t unix_ms, uint64_t random_high, uint64_t random_low);
 bool isUlid(std::string_view text);
-// Returns the time of its creation in Unix ms; 0 if the text is no ULID.
+// Returns the ULID's time in Unix ms; 0 if the text is no ULID.
 uint64_t ulidUnixMs(std::string_view text);
 
 }  // namespace allot

@@ -6,8 +6,8 @@
 
 namespace allot {
 
-// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if it
-// begins with none: end of text, a stray or missing continuation byte, an overlong form, a
+// Returns the length in bytes of the character at the beginning of the text, 1..4. Returns 0 if the
+// text begins with none: end of text, a stray or missing continuation byte, an overlong form, a
 // surrogate, above U+10FFFF.
 inline size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -33,7 +33,7 @@ inline size_t utf8Length(std::string_view text) {
 inline bool continuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U; }
 
 // Returns the code point of one character.
-// Requires: utf8Length() of it is its size and above 1.
+// Requires: utf8Length(character) is character.size() and above 1.
 inline uint32_t utf8Code(std::string_view character) {
   uint32_t code = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
   for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint32_t>(c) & 0x3fu);

@@ -1,7 +1,6 @@
 #pragma once
-// Words for the values of an enum: code has an enum class; people, files and the store have words.
-// Lists of words.
-// Pure functions, any thread.
+// Words for the values of an enum (code has an enum class; people, files and the store have words),
+// and lists of words. Pure functions, any thread.
 //
 // The table of an enum is its list of words:
 //
@@ -10,7 +9,7 @@
 //     return wordAt(value, {"adam", "sgd"});
 //   }
 //
-// The templates below, except wordAt(), take any enum that has wordOf().
+// The templates below, except wordAt() and joined(), take any enum that has wordOf().
 #include <array>
 #include <cstddef>
 #include <initializer_list>

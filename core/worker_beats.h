@@ -23,7 +23,7 @@ inline std::optional<WorkerState> stateOf(const v1::WorkerBeat& beat) {
   return fromWord<WorkerState>(beat.state());
 }
 
-// The time after its last beat for which a worker counts as alive.
+// The time for which a worker counts as alive after its last beat.
 inline constexpr uint64_t kBeatTtlMs = 45'000;
 // The time for which the last beat (kFailed) of a worker that ended with an error is kept.
 inline constexpr uint64_t kFailureKeptMs = 600'000;
@@ -35,8 +35,8 @@ bool isAtWork(const v1::WorkerBeat& beat);
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats);
 
 // Returns why no worker can work: none is alive, or all live ones still load the model; with the
-// newest failure, if any. Empty if a live worker is in another state. The text quotes workers: it
-// may hold any bytes.
+// newest failure, if any. Empty if a live worker is in another state. The text quotes a worker's
+// error, which may hold any bytes.
 std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats);
 
 // Returns the beat's state, as in "idle"; of a loading worker that reports bytes "loading 3.1 of

@@ -1,6 +1,6 @@
 #pragma once
-// The arithmetic of adaptive budgets, for the CPU and the GPU: the number of heavy keys and of
-// pilots, the pilot's estimates, and the budgets of vattention and adaptive-denominator.
+// The arithmetic of adaptive budgets, for the CPU and the GPU: the numbers of heavy keys and of
+// pilot keys, the pilot's estimates, and the budgets of vattention and adaptive-denominator.
 // kernels/cpu/adaptive.h describes the algorithm.
 //
 // Private to kernels/. Any thread.
@@ -15,19 +15,19 @@ struct MethodOptions;
 
 constexpr int kMinimumPilot = 32;
 
-// Returns ceil(share * count - 1e-9), at most count: rounding does not make 0.07 of 100 an 8.
+// Returns ceil(share * count - 1e-9), at most count: 0.07 of 100 is 7 in spite of rounding.
 ALLOT_HOST_DEVICE inline int shareOf(double share, int count) {
   const double wanted = ceil(share * count - 1e-9);
   return wanted < count ? static_cast<int>(wanted) : count;
 }
 
-// Returns `count`, or `share` of n, rounded up, if share > 0; at most n.
+// Returns `share` of n, rounded up, if share > 0, else `count`; at most n.
 ALLOT_HOST_DEVICE inline int countOrShare(uint32_t count, double share, int n) {
   if (share > 0) return shareOf(share, n);
   return count < static_cast<uint32_t>(n) ? static_cast<int>(count) : n;
 }
 
-// The pilot's estimates of one head.
+// What a pilot estimates for one head. Symbols are those of kernels/cpu/adaptive.h.
 struct PilotEstimate {
   double tail = 0;                // n_s
   double denominator = 0;         // D, estimated
@@ -38,16 +38,16 @@ struct PilotEstimate {
   double numerator_spread = 0;  // sqrt(Tr Cov r_j) over the tail
 };
 
-// Sums over a pilot of `rows` keys of the tail; e and r are adaptive.h's.
+// Sums over a pilot of `rows` keys of the tail. Symbols are those of kernels/cpu/adaptive.h.
 struct PilotSums {
   double tail = 0;  // n_s
   double rows = 0;
   double fixed = 0;    // sum of e over the keys that are always read
-  double exp_sum = 0;  // of e over the pilot
-  double squares = 0;  // of e^2
+  double exp_sum = 0;  // sum of e over the pilot
+  double squares = 0;  // sum of e^2 over the pilot
   // If the rule uses values:
-  double norms = 0;       // of |r|^2
-  double pilot_norm = 0;  // |sum of r|^2
+  double norms = 0;       // sum of |r|^2 over the pilot
+  double pilot_norm = 0;  // |sum of r over the pilot|^2
   double whole_norm = 0;  // |sum of r over I_f + n_s / rows sum of r over the pilot|^2
 };
 
@@ -69,7 +69,7 @@ ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, bool uses_
 
 // One split of delta between numerator and denominator.
 struct DeltaSplit {
-  double z;      // the numerator's, Phi^-1(1 - delta_N / 2)
+  double z;      // the numerator's: Phi^-1(1 - delta_N / 2), delta_N its part of delta
   double ratio;  // the denominator's z over the numerator's
 };
 constexpr int kDeltaSplits = 15;
@@ -88,9 +88,9 @@ ALLOT_HOST_DEVICE inline double numeratorOf(const PilotEstimate& pilot,
                                             const VAttentionRule& rule) {
   const double square = pilot.numerator_square, noise = pilot.numerator_noise;
   if (rule.trusts_numerator) return sqrt(square);
-  // E|N^|^2 = |N|^2 + E|N^ - N|^2, and the second term is known. If it stayed, values that nearly
-  // cancel would look large, and their relative error small. If the pilot cannot tell the sum from
-  // 0, by the bound of the guarantee, it may be 0: then no sample is enough.
+  // E|N^|^2 = |N|^2 + E|N^ - N|^2, and `noise` estimates the last term. Without subtracting it, a
+  // sum of values that nearly cancel would look large and its relative error small. If the square
+  // is within 1 + z^2 times the noise, N may be 0, and no sample is enough.
   return square > (1 + rule.z * rule.z) * noise ? sqrt(square - noise) : 0.0;
 }
 
@@ -116,7 +116,7 @@ ALLOT_HOST_DEVICE inline double vAttentionRows(const PilotEstimate& pilot,
 // (kernels/cpu/method_adaptive_denominator.cpp).
 struct DenominatorRule {
   double epsilon = 0;
-  double z = 0;  // Phi^-1(1 - delta), 0 where that is negative
+  double z = 0;  // Phi^-1(1 - delta), or 0 if that is negative
 };
 
 // Returns how many keys of the tail adaptive-denominator samples, before limitedRows(); infinity:
@@ -136,7 +136,7 @@ ALLOT_HOST_DEVICE inline int limitedRows(double wanted, int pilots, int most) {
   return rows > pilots ? static_cast<int>(rows) : pilots;
 }
 
-// Returns the rule of vattention's options. Each thread has one, until its next call.
+// Returns the rule of vattention's options, valid until the calling thread's next call.
 const VAttentionRule& vAttentionRule(const MethodOptions& options);
 
 // Returns the rule of adaptive-denominator's options.

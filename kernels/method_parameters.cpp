@@ -21,7 +21,7 @@ std::vector<Method> valueStages() {
   });
 }
 
-// Returns the methods that draw by weight, and those that have such a method behind them.
+// Returns the methods that draw by weight, and bernoulli, whose value stage may be one of them.
 std::vector<Method> drawingMethods() {
   return methodsWhere([](const MethodTraits& m) {
     return drawsByWeight(m.chosen_by) || m.chosen_by == ChosenBy::kOfValues;

@@ -1,6 +1,6 @@
 #pragma once
-// The table of the methods' parameters: which methods have each, its allowed values, and how it is
-// read and written. Private to kernels/. Pure functions, any thread.
+// The table of the methods' parameters. A row says which methods have a parameter, its allowed
+// values, and how its value is read and written. Private to kernels/. Pure functions, any thread.
 #include <functional>
 #include <string>
 #include <string_view>

@@ -11,7 +11,7 @@ namespace allot::kernels {
 constexpr int kOffsetBits = 24;
 ALLOT_HOST_DEVICE inline uint32_t offsetOf(uint32_t word) { return word >> (32 - kOffsetBits); }
 
-// Returns floor(S prefix / total + u) exactly: how many of the S draws fall below the prefix sum.
+// Returns floor(S prefix / total + u) exactly, S = samples: the draws below the prefix sum.
 // Requires: 0 < total < 2^62.
 ALLOT_HOST_DEVICE inline uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total,
                                                        uint32_t samples, uint32_t offset) {

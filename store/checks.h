@@ -1,7 +1,7 @@
 #pragma once
 // Checks and errors that RedisStore and MemoryStore share, so that both refuse the same input with
 // the same code: kUsage unless a comment says otherwise. checkInitial, checkState and checkCommit
-// return kInternal for what the aggregator computed. Pure functions, any thread.
+// return kInternal for faults of what the aggregator computed. Pure functions, any thread.
 #include <google/protobuf/message.h>
 
 #include <cstdint>
@@ -22,12 +22,12 @@ inline constexpr size_t kMostPoliciesRead = 256;
 inline constexpr size_t kRefusedKept = 1'000;  // refusals kept for inspection, about
 inline constexpr uint64_t kMostUnitsAtOnce = 10'000;
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
-// The longest time for which a beat counts, and that a claim lasts. beat.lua, list_workers.lua and
+// The longest time for which a beat counts, and the longest claim. beat.lua, list_workers.lua and
 // claim_units.lua have the numbers, too.
 inline constexpr uint64_t kLongestBeatMs = 600'000;
 inline constexpr uint64_t kLongestClaimMs = 600'000;
-// Bytes of the payloads of one reply, which ends before a payload that would exceed them; the first
-// payload is exempt.
+// Most bytes of payloads in one reply. The reply ends before the payload that would exceed them,
+// unless that is the first one.
 inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 
 // Checks a name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for
@@ -65,14 +65,14 @@ Status checkImage(const RunImage& image);
 // Returns true if every double of the message, and of the messages in it, is finite.
 bool isFinite(const google::protobuf::Message& message);
 
-// Check data read from the store, which other programs can write (kData). `where`: its key, for the
-// message.
+// Check data read from the store, which other programs can write (kData). `where`: the data's key,
+// for the message.
 Status checkStored(const v1::PolicySnapshot& policy, const std::string& where);
 Status checkStored(const v1::AggregatorState& state, const std::string& where);
-// version: the one in the entry's name.
+// version: that in the name of the record's entry in the store.
 Status checkStored(const v1::IterationRecord& record, uint64_t version, const std::string& where);
 
-// Parses the word of a stored control record. kData for an unknown one. `where`: its key.
+// Parses the word of a stored control record. kData for an unknown word. `where`: the record's key.
 Result<Desired> toDesired(std::string_view word, const std::string& where);
 
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
@@ -97,7 +97,7 @@ void completeStored(Control* control);
 Result<uint64_t> toNumber(std::string_view text, const std::string& what);
 // Parses a stored number of at most kLargestNumber: a version, a ticket, a revision.
 Result<uint64_t> toCount(std::string_view text, const std::string& what);
-// Returns the chunk with zeros in front.
+// Returns the chunk in ten digits.
 std::string paddedChunk(uint32_t chunk);
 // Returns the name of a unit's group, "version:chunk", with zeros in front: names sort by version.
 std::string groupOf(const v1::EvaluationUnit& unit);
@@ -109,9 +109,9 @@ void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 
 // Returns the tickets that are in the set, ascending, each once.
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
-// Appends the number and the bits of each chunk.
+// Appends the number and the bits of each chunk to `words`.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// Returns the beat. Drops its last error if the beat has more than kLargestBeat bytes.
+// Returns the beat, without the last error in it if the beat has more than kLargestBeat bytes.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes a stored message. `what` names it in the error (kData).

@@ -2,8 +2,8 @@
 // LeaseStore and Leadership: the lease of a run's leader, and the writes that only the leader may
 // do.
 //
-// A write with a stale epoch is refused (kFenced): the caller must stop leading. As a Store: one
-// thread, and every call waits for its answer (store/store.h).
+// A write with a stale epoch is refused (kFenced): the caller must stop leading. One thread; every
+// call waits for its answer (store/store.h).
 #include <string>
 #include <vector>
 
@@ -21,8 +21,8 @@ class LeaseStore {
   // Releases the lease if `holder` has it, so that a successor need not wait.
   virtual Status releaseLease(const std::string& holder) = 0;
   // Returns inbox entries that this object has not returned yet, at most `count` and 8 MiB. Waits
-  // at most wait_ms, and at most a minute, for the first. After reopenInbox(), entries that were
-  // neither consumed nor rejected come again.
+  // at most wait_ms, and at most a minute, for the first entry. After reopenInbox(), entries that
+  // were neither consumed nor rejected come again.
   virtual Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) = 0;
   virtual Status reopenInbox() = 0;
 
@@ -46,8 +46,8 @@ class LeaseStore {
   virtual Result<std::vector<MendedKey>> repair(uint64_t epoch) = 0;
 };
 
-// The writes of a lease's holder under one epoch. A copy is the same leadership.
-// Requires: the store outlives it.
+// The writes of a lease's holder under one epoch. A copy writes under the same epoch.
+// Requires: the store outlives every copy.
 class Leadership {
  public:
   Leadership(LeaseStore& store, uint64_t epoch) : store_(&store), epoch_(epoch) {}
@@ -57,31 +57,33 @@ class Leadership {
   Status publishInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) const {
     return store_->publishInitial(epoch_, policy, state);
   }
-  // Replaces the state without an update, as for evaluated_version. kInternal if it is not of the
-  // published version.
+  // Replaces the state without an update, as for evaluated_version. kInternal if the state is not
+  // of the published version.
   Status writeState(const v1::AggregatorState& state) const {
     return store_->writeState(epoch_, state);
   }
   Status publishStatus(const v1::AggregatorStatus& status) const {
     return store_->publishStatus(epoch_, status);
   }
-  // Commits all or nothing. kInternal if the version is not the expected one, a result is not in
-  // the inbox under its entry, a ticket has counted before or the history is ahead. If the reply
-  // was lost, the published policy's digest tells the outcome.
+  // Commits all or nothing. kInternal if expected_version is not the published one, a result is not
+  // in the inbox under its entry, a ticket has counted before or the history has a later version.
+  // If the reply is lost (kUnavailable), the published policy's digest tells whether the commit
+  // took effect.
   Status commit(const Commit& commit) const { return store_->commit(epoch_, commit); }
-  // Moves one entry to a bounded list of refused ones and counts it under `kind`. A repeated call
-  // does nothing.
+  // Moves one inbox entry to a bounded list of refused ones and counts it under `kind`. A repeated
+  // call does nothing.
   Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {
     return store_->reject(epoch_, entry, kind, reason);
   }
-  // Rejects an evaluation in the same way. Its unit is no longer recorded, unless another entry
-  // recorded it. With `reopen`, which must have the unit's id, the unit is then open again; it
-  // cannot be claimed for hold_ms (at most ten minutes).
+  // Rejects an evaluation in the same way. Its unit is then no longer recorded, unless another
+  // entry recorded it. In the first case `reopen` (that unit, or null) opens it again; nobody can
+  // claim it for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
   }
-  // Hands out a lost ticket again, before new ones. Synchronous runs need every ticket.
+  // Makes takeTickets() hand out a lost ticket again, before new ones. Synchronous runs need every
+  // ticket.
   Status reissueTicket(uint64_t ticket) const { return store_->reissueTicket(epoch_, ticket); }
   // Sets the next ticket and forgets reissued ones, to resume a synchronous run.
   Status resetTickets(uint64_t next) const { return store_->resetTickets(epoch_, next); }
@@ -89,12 +91,13 @@ class Leadership {
   Status planUnits(const std::vector<v1::EvaluationUnit>& units) const {
     return store_->planUnits(epoch_, units);
   }
-  // Forgets all units that are not recorded, claimed or not: their results become kDuplicate. They
-  // may be planned again.
+  // Forgets all open units, claimed or not: pushEvaluation() of their results returns kDuplicate.
+  // These units may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
   // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
-  // and a ticket count that is no number (deleted), streams whose entry ids are used up (such
-  // entries are deleted), too many workers or beats. After that, reopen the inbox.
+  // and a ticket count that is no number (deleted), streams whose entry ids are used up (entries
+  // with ids of a far future are deleted), too many workers or beats. Call reopenInbox()
+  // afterwards.
   Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
 
  private:

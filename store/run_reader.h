@@ -1,6 +1,6 @@
 #pragma once
 // RunReader: reads a run and changes nothing. An account may lack the permission for a call
-// (kUsage). As a Store: one thread, and every call waits for its answer (store/store.h).
+// (kUsage). One thread; every call waits for its answer (store/store.h).
 #include <map>
 #include <optional>
 #include <string>
@@ -15,9 +15,9 @@ class RunReader {
   virtual ~RunReader() = default;
 
   // Returns the spec; nothing before the run is created or imported. Later calls of agreeOnModel,
-  // pushResult and pushEvaluation are for this spec. If the run is replaced they are refused
-  // (kFenced) until the spec is read again. kUsage if a newer build or a development build before
-  // 0.1.0 created the run.
+  // pushResult and pushEvaluation are for this spec. Once the run is replaced these calls are
+  // refused (kFenced) until the spec is read again. kUsage if a newer build or a development build
+  // before 0.1.0 created the run.
   virtual Result<std::optional<RunSpec>> readSpec() = 0;
   // Returns nothing before the run is created or imported. createRun writes revision 1: running,
   // with the run's experiment.
@@ -35,14 +35,15 @@ class RunReader {
   // Returns the last beat of each worker whose Heartbeat::ttl_ms has not passed, by name. Leaves
   // out beats above kLargestBeat, undecodable ones, and those beyond 8 MiB together.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
-  // Returns records with version > after, oldest first, at most `count`: one, and then as many as
-  // are 8 MiB together.
+  // Returns records with version > after, oldest first, at most `count` and 8 MiB, but the first
+  // one even if it is larger.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
-  // Returns evaluations recorded after the entry ("" = from the start), at most `count` and 8 MiB,
-  // without their answers.
+  // Returns evaluations recorded after entry `after` ("" = from the start), at most `count` and 8
+  // MiB, without their answers.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,
                                                           size_t count) = 0;
-  // Returns the same with answers, except undecodable ones and those above kLargestAnswers bytes.
+  // As readEvaluations(), but with answers, except undecodable ones and those above kLargestAnswers
+  // bytes.
   virtual Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) = 0;
   // Returns those of these tickets that have counted in an update, ascending, each once.
   virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;

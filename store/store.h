@@ -2,11 +2,13 @@
 // Store: all state of a run that outlives a process, behind one interface.
 //
 // RedisStore is the real one, MemoryStore its equivalent for simulation. A Store belongs to one
-// thread. Every call blocks until it is answered or its deadline has passed (kUnavailable). In that
-// case it may or may not have taken effect; every writing call may then be repeated. Other errors
-// are kUsage for a user without the permission, kUsage or kInternal for arguments that the store
-// refuses (store/checks.h), and kData for damaged data that is not left out. store/README.md
-// describes keys, growth, the reasons for them, and what a repeated call returns.
+// thread. Every call blocks until it is answered or its deadline has passed (kUnavailable). After
+// kUnavailable the call may or may not have taken effect; every writing call may be repeated. Other
+// errors are kFenced for a former leader's write and for a worker's write to a run that was
+// replaced, kUsage for a user without the permission, kUsage or kInternal for arguments that the
+// store refuses (store/checks.h), and kData for damaged data, unless the call says that it skips
+// such data. store/README.md describes keys, growth, the reasons for them, and what a repeated call
+// returns.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -38,8 +40,8 @@ class Store : public RunReader,
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
                                               uint64_t timeout_ms = 5000,
                                               StoreObserver* observer = nullptr);
-// Returns the newest run that is noted for this experiment name, maybe before it is created;
-// nothing if there is none.
+// Returns the newest run that is noted for this experiment name, which may not have been created
+// yet; nothing if none is noted.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
 // Returns the run that findRun() finds. If there is none, notes and returns `fresh`, which
 // createRun must then create. Concurrent calls get the same run.

@@ -1,7 +1,7 @@
 #pragma once
 // StoreObserver: is told of the requests of a RedisStore, except AUTH. Called on the store's
 // thread; each call must be short.
-// Requires: it outlives the store.
+// Requires: the observer outlives the store.
 #include <optional>
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #pragma once
-// StoreProbe: exports metrics of the requests to Redis, and reports to health whether it answers.
-// Owned by main(); called by the store's connection on its thread.
+// StoreProbe: exports metrics of the requests to Redis, and reports to health whether Redis
+// answers. Owned by main(); called on the store's thread.
 #include <array>
 #include <map>
 #include <string>
@@ -24,7 +24,8 @@ class StoreProbe final : public StoreObserver {
   void reconnected() override;
 
  private:
-  // The series of one command, with kByCommand from its first request on; with kTotals of all.
+  // The series of one command, made at its first request (kByCommand), or of all commands
+  // (kTotals).
   struct Series {
     std::string name;                              // as a label
     std::array<prometheus::Counter*, 3> outcomes;  // by RequestOutcome

@@ -22,8 +22,8 @@ std::string fillText(const StoreFill& fill, std::optional<uint64_t> updates);
 // Checks that the store keeps what it is given. kUsage if it evicts keys once its memory is full.
 Status checkKeepsKeys(const StoreFill& fill);
 
-// Returns advice if fewer `updates` fit than the run still wants; "" if enough fit or `updates` is
-// unknown.
+// Returns advice if fewer updates fit (`updates`) than are still to come (`wanted`). Returns "" if
+// enough fit or `updates` is unknown.
 std::string whyTooSmall(std::optional<uint64_t> updates, uint64_t wanted);
 
 }  // namespace allot

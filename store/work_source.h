@@ -1,6 +1,6 @@
 #pragma once
-// WorkSource: the work that a worker pulls, and the results that it pushes. As a Store: one thread,
-// and every call waits for its answer (store/store.h).
+// WorkSource: the work that a worker pulls, and the results that it pushes. One thread; every call
+// waits for its answer (store/store.h).
 #include <functional>
 #include <string>
 #include <vector>
@@ -38,7 +38,7 @@ class WorkSource {
   virtual Status leave(const std::string& worker) = 0;  // deletes worker and beat
   // Returns true if there is news for an idle worker: a policy, settings, units, tickets or room in
   // the inbox. Waits at most wait_ms, or until `stop`, which is called about ten times a second,
-  // returns true. News is reported to this object once.
+  // returns true. Each piece of news is reported once to this object.
   virtual Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// WorkerProbe: exports the metrics of one worker, and feeds the progress that its health needs.
+// WorkerProbe: exports the metrics of one worker, and reports its progress to Health.
 //
 // Owned by main(); called by the loop and the engine on their thread.
 #include <array>

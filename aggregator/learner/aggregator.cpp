@@ -112,8 +112,8 @@ Status Aggregator::takeLease() {
   return mendKeys();
 }
 
-// A process with a worker's account can break keys of the run: that costs what is in them, and not
-// the run.
+// A process with a worker's account can break keys of the run. Mending costs what is in these keys,
+// and not the run.
 Status Aggregator::mendKeys() {
   ALLOT_ASSIGN(const auto mended, leadership_->repair());
   if (mended.empty()) return {};
@@ -142,7 +142,7 @@ Status Aggregator::readControl() {
     }
   }
   control_ = std::move(*control);
-  // Another build or a person may have written it.
+  // Another build or a person may have written the experiment in force.
   ALLOT_TRY(checkWords(control_.experiment, "the run's experiment"));
   return checkLiveChanges(run_.experiment, control_.experiment, run_.synchronous);
 }
@@ -376,9 +376,9 @@ Status Aggregator::loadAgain(const Error& refused) {
   return fail(ErrorCode::kUnavailable, refused.message);
 }
 
-// A synchronous run cannot go on without every ticket of the update; one that died with its worker
-// is handed out again. (Handing out one that is merely slow does no harm: the second result is
-// refused.)
+// A synchronous run cannot go on without every ticket of the update; a ticket that died with its
+// worker is handed out again. (Handing out a ticket that is merely slow does no harm: its second
+// result is refused.)
 Status Aggregator::reissueMissing() {
   if (!run_.synchronous || !learning() || open_units_ > 0) return {};
   const uint64_t now = options_.now();
@@ -454,7 +454,7 @@ Result<bool> Aggregator::finishIfDone() {
   }
   Control next = control_;
   next.desired = Desired::kFinished;
-  // Refused if somebody changes the run at this moment; the next tick sees that.
+  // The change is refused if somebody changes the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
   if (!finished) return false;
   phase_ = Phase::kFinished;

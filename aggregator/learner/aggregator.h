@@ -2,9 +2,9 @@
 // Aggregator: the one learner of a run.
 //
 // Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and
-// says when the run is over. What it needs to go on is in the store: it may be killed at any moment
-// and started again. One thread. A tick waits at most `wait_ms` for results; each of its requests
-// to the store has the store's deadline.
+// says when the run is over. All that it needs to go on is in the store: its process may be killed
+// at any moment and started again. One thread. A tick waits at most `wait_ms` for results; each of
+// its requests to the store has the store's deadline.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,31 +28,31 @@ namespace allot {
 
 struct AggregatorOptions {
   std::string holder;      // names this process in the lease
-  std::string build = {};  // what it is, for the status
+  std::string build = {};  // buildText(), for the status
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;        // longest wait for results in one tick
-  uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
+  uint64_t reissue_ms = 10'000;  // synchronous runs: silence before missing tickets are reissued
   uint64_t status_ms = 1'000;    // usual time between two statuses
   std::string page = {};         // address of the page, for the status
   uint64_t policy_window = kPolicyWindow;  // policy versions kept; tests set another
   std::function<uint64_t()> now;           // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;  // told what happens; may be null
-  std::function<void(uint64_t ms)> rest = [](uint64_t) {
-  };  // called with wait_ms instead of a wait for results
+  // Waits; called with wait_ms in ticks that read no results because nothing is to be learned.
+  std::function<void(uint64_t ms)> rest = [](uint64_t) {};
 };
 
 class Aggregator {
  public:
   Aggregator(Store* store, RunSpec run, AggregatorOptions options);
 
-  // One round: lease, settings, results, update, evaluation. Returns true while there is more to
-  // do. Errors: kUnavailable (call again later), kFenced (it leads no longer, or the run was
-  // replaced: leave), others final.
+  // Does one round: lease, settings, results, update, evaluation. Returns true while there is more
+  // to do. Errors: kUnavailable (call again later), kFenced (this process leads no longer, or the
+  // run was replaced: leave), others final.
   Result<bool> tick();
 
-  // Returns the run as of the last tick. Workers, refusals, the size of the inbox and the own
-  // status are of now; what the store does not answer is empty or 0.
+  // Returns the run as of the last tick. Workers, refusals, the size of the inbox and the
+  // aggregator's status are read anew. Those that cannot be read are empty or 0.
   RunSnapshot snapshot();
   // Returns true for lease_ms after the last renewal of the lease.
   bool leads() const { return leadership_ && options_.now() - lease_renewed_ < options_.lease_ms; }
@@ -112,8 +112,8 @@ class Aggregator {
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
   std::string heldBack() const;
   Status reissueMissing();
-  // Returns the Unix time, by its own clock, of the last beat of each worker that rolls out the
-  // current policy. Empty if workers cannot be read.
+  // Returns the time of the last beat of each worker that rolls out the current policy, in Unix ms
+  // by that worker's clock. Empty if workers cannot be read.
   std::map<std::string, uint64_t> beatsOfRollouts();
   Result<bool> finishIfDone();
   bool goalReached() const;
@@ -145,17 +145,17 @@ class Aggregator {
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;
   HistorySample history_;
-  std::vector<uint64_t> history_to_read_;  // its versions; the first history_read_ are read
+  std::vector<uint64_t> history_to_read_;  // versions; the first history_read_ are read
   size_t history_read_ = 0;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
   std::map<std::string, UnitRefusals> refused_units_;                    // by unit id
-  std::string evaluations_read_;                                         // entry id
+  std::string evaluations_read_;                                         // id of the last entry
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, for accepted evaluations
-  // To estimate the room that is left: evaluations read, with refused ones, and the bytes of the
-  // answers of accepted ones.
+  // For the estimate of the store's room: the evaluations read, with refused ones, and the bytes of
+  // the answers of accepted ones.
   uint64_t recorded_units_ = 0;
   uint64_t answers_bytes_ = 0;
   uint64_t open_units_ = 0;
@@ -176,8 +176,8 @@ class Aggregator {
   uint64_t last_error_unix_ms_ = 0;
   std::string edit_refused_;
   uint64_t finished_unix_ms_ = 0;  // 0: not finished, or unknown
-  bool end_looked_up_ = false;     // the run was finished when last looked at
-  // How full the store is; looked at now and then.
+  bool end_looked_up_ = false;     // control_ said finished at the last rememberTheEnd()
+  // The store's fill at the last look (lookAtStore).
   StoreFill store_fill_;
   std::optional<uint64_t> updates_until_full_;
   std::optional<uint64_t> store_looked_;

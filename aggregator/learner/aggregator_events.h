@@ -1,6 +1,6 @@
 #pragma once
-// AggregatorEvents: what an Aggregator reports to its observer (metrics). Called on its thread;
-// each call must be short.
+// AggregatorEvents: what an Aggregator reports to its observer (metrics). Called on the
+// Aggregator's thread; each call must be short.
 #include "allot/v1/policy.pb.h"
 #include "core/refusal_kind.h"
 

@@ -1,9 +1,8 @@
 #pragma once
-// AggregatorProbe: the metrics of one aggregator and of the run that it leads.
-//
-// Only an aggregator that leads (Aggregator::leads()) exports what the run is like. In others those
-// series are taken out, and allot_leader is 0. The counts of this process stay, so that sums over
-// processes remain right. One thread.
+// AggregatorProbe: the metrics of one aggregator and of the run that it leads. Only an aggregator
+// that leads (Aggregator::leads()) exports the run's series. Other aggregators remove them, and
+// their allot_leader is 0. Counts of what this process did stay, so that sums over processes remain
+// right. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,7 +18,8 @@ namespace allot {
 
 class AggregatorProbe final : public AggregatorEvents {
  public:
-  // All outlive it. unix_now: Unix time, ms.
+  // unix_now: Unix time, ms.
+  // Requires: metrics and health outlive the probe.
   AggregatorProbe(MetricRegistry* metrics, Health* health, std::function<uint64_t()> unix_now);
 
   // Exports the run. Called about once a second while this process leads.
@@ -55,7 +55,7 @@ class AggregatorProbe final : public AggregatorEvents {
   prometheus::Histogram& lags_;
   prometheus::Histogram& in_flight_seconds_;
   prometheus::Histogram& queued_seconds_;
-  std::set<std::string> devices_;                   // that have a series of their own
+  std::set<std::string> devices_;                   // names that have a series
   std::string first_device_;                        // see showWorkerSeconds
   std::map<std::string, double> consumed_seconds_;  // by device, in updates of this process
 };

@@ -48,7 +48,8 @@ Status Aggregator::planIfDue() {
 
 Status Aggregator::readEvaluations() {
   if (evaluations_settled_) return {};
-  // Counted first: a unit that is recorded in between is then still waited for.
+  // Units are counted before evaluations are read: a unit that is recorded in between is then still
+  // waited for.
   ALLOT_ASSIGN(open_units_, store_.openUnits());
   uint64_t read = 1;
   while (read > 0) {

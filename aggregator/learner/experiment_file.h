@@ -1,9 +1,10 @@
 #pragma once
 // ExperimentFile: the experiment file of a run, at its start and with later edits.
 //
-// In a cluster it is a ConfigMap's: people edit it while the run goes on. A file that the run can
-// take is applied (beginRun). Another is refused with a sentence, and the run stays as it was.
-// Owned by the aggregator's main thread; uses the store only in begin() and follow().
+// In a cluster the file is part of a ConfigMap, which people edit while the run goes on. A file
+// that the run can take is applied (beginRun). Any other is refused with a sentence, and the run
+// stays as it was. Owned by the aggregator's main thread; uses the store only in begin() and
+// follow().
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -28,18 +29,18 @@ class ExperimentFile {
  public:
   explicit ExperimentFile(ExperimentFileOptions options) : options_(std::move(options)) {}
 
-  // Returns the run that the file asks for. kUsage: the file, an option or a file that they name is
-  // wrong.
+  // Returns the run that the file asks for. kUsage if the file, an option, or a file that one of
+  // them names is wrong.
   Result<RunSpec> read();
 
   // Creates the run of this store by the file, or continues it with the edits of the file. With
-  // `stay` a refused file (kUsage) is no error if there is a run: that is returned as it is stored,
+  // `stay` a refused file (kUsage) is no error if the store has a run: the stored run is returned,
   // and refused() says why.
   Result<RunSpec> begin(Store* store, bool stay);
 
   // Applies the file as begin() with `stay` does, if its content has changed since it was last
-  // applied or refused. Returns the new run if the file has replaced the run: its leader must begin
-  // anew. Errors are those of the store; the next call tries again.
+  // applied or refused. Returns the new run if the file has replaced the run: the caller must begin
+  // anew with it. Errors are those of the store; the next call tries again.
   Result<std::optional<RunSpec>> follow(Store* store);
 
   // Returns why begin() or follow() last refused the file; empty if the file was accepted.
@@ -52,14 +53,15 @@ class ExperimentFile {
   Result<RunSpec> apply(Store* store, const std::optional<std::string>& content);
 
   const ExperimentFileOptions options_;
-  std::optional<std::string> seen_;  // the content that was last taken up or refused
+  std::optional<std::string> seen_;  // the content that was last applied or refused
   std::string refused_;
-  std::string run_sha256_;  // of the run as it was last taken up
+  std::string run_sha256_;  // of the run that was last returned
 };
 
 // Returns the id of the run that this aggregator leads: `run_id` if it is given; else the newest
 // run of the experiment in the file, or `fresh_id` if there is none. Without a valid file: the
-// newest run of the store's only experiment, or the error of the file if it has none or several.
+// newest run of the store's only experiment, or the error of the file if the store has no or
+// several experiments.
 Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,
                               const Result<RunSpec>& file, const std::string& fresh_id);
 

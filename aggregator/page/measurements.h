@@ -37,7 +37,7 @@ struct CurvePoint {
   std::optional<double> key_share = {};
   std::optional<double> value_rows_share = {};
   std::string prefill = {};                    // the method that prompts were read with
-  std::optional<double> prefill_seconds = {};  // mean of a prompt, until the first token
+  std::optional<double> prefill_seconds = {};  // mean, until the first token
   std::optional<double> prefill_selection_seconds = {};
   std::optional<double> prefill_density = {};  // PrefillReads::density()
   std::optional<double> prefill_bytes_share = {};
@@ -54,7 +54,7 @@ struct CurvePoint {
   std::optional<PairedDifference> over_dense = {}, over_uniform = {};
 };
 
-// Returns the snapshot's complete cells, in its order.
+// Returns the snapshot's complete cells, in the snapshot's order.
 std::vector<CurvePoint> evaluationPoints(const RunSnapshot& snapshot);
 
 // The points of one method and schedule, as indices into all points.
@@ -64,11 +64,11 @@ struct CurveLine {
   std::vector<size_t> points;
 };
 
-// Below a point is complete if no other point has a larger `n`. Points of evaluationPoints() all
-// are; points from a file may not be.
+// In the functions below a point is complete if no other point has a larger `n`. All points of
+// evaluationPoints() are complete; points from a file may not be.
 
 // Returns for each method and schedule the points of one policy version, by budget: the version
-// with the most complete points; of equals that with the most points, then the newest.
+// with the most complete points; among equals the one with the most points, then the newest.
 std::vector<CurveLine> newestCompleteLines(const std::vector<CurvePoint>& points);
 
 // Returns the points of these lines, one line after the other.
@@ -79,16 +79,17 @@ std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>&
 std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points);
 
 // The progress of the policy: each method's complete points of its learned schedules at one budget,
-// by version. Empty unless there are two versions.
+// by version. Empty if all these points are of one version.
 struct LearningCurve {
   std::vector<CurveLine> lines;
-  std::optional<size_t> uniform;  // index of the uniform point; only of a single method
+  std::optional<size_t> uniform;  // index of the uniform point, if there is one method only
 };
 LearningCurve learningCurve(const std::vector<CurvePoint>& points,
                             const std::vector<CurveLine>& newest, uint64_t total_budget);
 
-// Indices of the points of a run's headline: at its own budget, and of the method that it decodes
-// with if that is there. `dense` is the first dense point.
+// Indices of the points of a run's headline. learned and uniform: at the run's total budget, of the
+// method that it decodes with, or of another method if that one has no such point. dense: the first
+// dense point.
 struct HeadlinePoints {
   std::optional<size_t> learned;
   std::optional<size_t> uniform;
@@ -137,7 +138,7 @@ struct FidelityPoint {
 };
 
 // Returns the snapshot's summaries of one measure (fidelity or variance) whose questions have all
-// been measured (FidelitySummary::complete), in its order.
+// been measured (FidelitySummary::complete), in the snapshot's order.
 std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure);
 
 // Returns the newest point of each method, schedule and budget.

@@ -21,7 +21,7 @@ std::string servedView(const std::string& view_json, uint64_t now_unix_ms,
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const size_t end = view_json.rfind('}');
   if (end == std::string::npos || view_json.size() <= 2) return more;
-  // Not parsed: it may be large, and is asked for often.
+  // The view is not parsed: it may be large, and is requested often.
   return view_json.substr(0, end) + "," + more.substr(1);
 }
 

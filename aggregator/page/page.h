@@ -21,22 +21,20 @@ extern const std::string_view kHistoryJs;
 
 }  // namespace page
 
-// Serves the page of many runs, a list and the curves of the chosen runs, at / and its parts; 404
-// for everything else. The page reads /api/runs, and below /run/ID/ the status and the view of a
-// run.
+// Serves the page of many runs (a list, and the curves of the chosen ones) at /, and its scripts
+// and styles; 404 for other paths. In the browser the page reads /api/runs, and below /run/ID/ the
+// status and the view of a run.
 HttpReply serveHistoryPage(const std::string& path);
 
 // Adds two members to the view: served_unix_ms, and away, the reason why the view is not current
 // ("": it is).
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
-// The path of the run's view.
 inline constexpr char kViewPath[] = "/api/run";
 
-// The path of its status (status_document.h).
 inline constexpr char kStatusPath[] = "/api/status";
 
-// Serves / and its parts, and /api/run (`view_json` as given); 404 for everything else.
+// Serves the page at /, its scripts and styles, and `view_json` at /api/run; 404 for other paths.
 HttpReply servePage(const std::string& path, const std::string& view_json);
 
 }  // namespace allot

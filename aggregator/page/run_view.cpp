@@ -72,7 +72,6 @@ json numbersView(const FidelityNumbers& numbers) {
           {"effective_sample_size", numbers.effective_sample_size}};
 }
 
-// The numbers of measure variance.
 json varianceNumbersView(const FidelityNumbers& numbers) {
   return {{"positions", numbers.positions},
           {"replicates", numbers.replicates},
@@ -98,7 +97,7 @@ json partsView(const std::vector<FidelityNumbers>& parts, const char* key, Numbe
   return rows;
 }
 
-// Has the indices of points, so that each number is in the document once.
+// Returns lines as indices of points, so that each number is in the document once.
 json linesView(const std::vector<CurveLine>& lines) {
   json rows = json::array();
   for (const CurveLine& line : lines) {
@@ -140,7 +139,7 @@ json fidelityRows(const std::vector<FidelityPoint>& points,
   for (const FidelityPoint& point : points) {
     json row = view(point);
     row["questions"] = point.questions;
-    // A number here, a text in summary.json: their readers expect it.
+    // The page expects a number, readers of summary.json a text.
     for (json& layer : row["layers"]) {
       layer["layer"] = std::stoul(layer["layer"].get<std::string>());
     }

@@ -20,11 +20,11 @@ struct RunView {
   std::string decode = {};    // the method that the run decodes with; selects the headline
 };
 
-// Builds the view. Its history is thinned evenly to at most 1000 points and the last one.
+// Builds the view. The history in it is thinned evenly to at most 1000 points and the last one.
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
 // Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;
-// selections ("lines", "learning", "headline") are indices into it.
+// selections ("lines", "learning", "headline") are indices into "evaluations".
 nlohmann::json viewJson(const RunView& view);
 
 // Return parts of that document, which the report's summary uses as well.

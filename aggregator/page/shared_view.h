@@ -1,7 +1,6 @@
 #pragma once
-// SharedView: the state that the main thread sets and the page's thread serves. Thread-safe.
-//
-// The view is computed on request, since often no page is open.
+// SharedView: the state that the main thread sets and the page's thread serves. Thread-safe. The
+// view is computed on request, since often no page is open.
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 // The status of a run as one JSON document for programs. The aggregator serves it at /api/status,
-// `allot status -o json` prints it, and an operator reads it. One function makes it from any
+// `allot status -o json` prints it, and an operator reads it. statusDocument() makes it from any
 // reading of a run. Pure functions, any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -29,7 +29,8 @@ struct StatusReading {
   uint64_t now_unix_ms = 0;
   std::string resume_command = {};  // of kEnded; else ""
   std::string arguments = {};       // that name the run in a command
-  // The time of the last reading and the reason why there is no newer one; "": it is current.
+  // The time of the last reading, and why there is no newer one; stale_why "": the reading is
+  // current.
   uint64_t stale_since_unix_ms = 0;
   std::string stale_why = {};
 };
@@ -38,7 +39,6 @@ struct StatusReading {
 // spec.update.
 uint64_t maxUpdatesOf(const RunSnapshot& snapshot);
 
-// Returns the state of the run in one word.
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading);
 // Returns why the run makes no progress, if that is known; "" for a finished run and for an export.
 std::string whyNotProgressing(const RunSnapshot& snapshot, const StatusReading& reading);

@@ -48,7 +48,6 @@ std::string without(const std::string& text, const std::string& key) {
 
 bool isDense(const CurvePoint& point) { return point.schedule == kDenseSchedule; }
 
-// Returns the scores of a task, or of all questions if `task` is "".
 std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& task) {
   if (task.empty()) return TaskScore{"", point.n, point.accuracy, point.low, point.high};
   for (const TaskScore& score : point.tasks) {

@@ -1,8 +1,6 @@
 #pragma once
 // The plots of a run: curve.svg of its report, the report's other figures, and the pictures of
-// documents (`allot plot`).
-//
-// Pure functions, any thread.
+// documents (`allot plot`). Pure functions, any thread.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,8 +11,8 @@
 
 namespace allot {
 
-// Gives the lines of a run's plots, known by method and schedule, their styles and names. A name
-// has what tells the lines apart: method, schedule, or both.
+// Styles and names of the lines of a run's plots. A method and a schedule make a line. Names have
+// what tells the lines apart: the method, the schedule, or both.
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<CurvePoint>& points,
@@ -30,7 +28,7 @@ class LineStyles {
 
 // ---- Which measurements make a line.
 
-// One measurement, with its place in some plot.
+// One measurement, with its point in a plot.
 struct Measured {
   std::string method;
   std::string schedule;
@@ -38,40 +36,41 @@ struct Measured {
   PlotPoint point;
 };
 
-// Makes lines with points by ascending x. One line has the budgets of one method and schedule, or
-// methods that differ in one number only (vattention with several epsilons), each measured at one
-// budget or without any.
+// Makes lines with points by ascending x. A line joins the budgets of one method and schedule.
+// Another kind joins methods that differ in one number only (vattention with several epsilons),
+// each measured at one and the same budget or without one.
 std::vector<PlotSeries> linesByNumber(const std::vector<Measured>& measured,
                                       const LineStyles& styles);
 
-// The name of a method's line: its text without the numeric parameter in which it differs from most
-// others, and the name of that parameter. The whole text and "" if no other differs in one only.
+// The name of a method's line: the method's text without the numeric parameter in which alone it
+// differs from the most other methods, and that parameter's name. If there is none: the whole text,
+// and "".
 struct NumberedName {
   std::string text;
   std::string parameter;
 };
 NumberedName nameWithoutNumber(const std::string& method, const std::vector<std::string>& methods);
 
-// Returns true for a schedule of evaluation.schedules oneHot. Of the plots only oneHotPlot() shows
-// it.
+// Returns true for the name of a oneHot schedule. Of the plots only oneHotPlot() shows these
+// schedules.
 bool isOneHot(const std::string& schedule);
 
 // ---- The plots.
 
 // Accuracy against total budget, a line for each method and schedule, and a level for dense
-// attention. Other points without a budget, and one-hot schedules, are left out. task: its scores
-// instead of those of all questions.
+// attention. Other points without a budget, and one-hot schedules, are left out. task: the one
+// whose scores are plotted; "": all questions.
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task = "");
 
 // A share of dense attention's reads.
 enum class CurveShare { kKvBytes, kKeyBytes, kPrefillBlocks };
 
-// Accuracy against that share, with linesByNumber(), and a level for dense attention. Points
-// without the share or with 0, and one-hot schedules, are left out.
+// Accuracy against that share, with linesByNumber(), and a level for dense attention. Points whose
+// share is absent or 0, and one-hot schedules, are left out.
 Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share);
 
-// Accuracy of the one-hot schedules against the layer that each cuts.
+// Accuracy of the one-hot schedules against the layer that each cuts to one draw.
 Plot oneHotPlot(const std::vector<CurvePoint>& points);
 
 // A learned schedule as bars. draws: [layers] draws per head and step.

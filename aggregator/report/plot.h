@@ -1,9 +1,8 @@
 #pragma once
-// Plots as SVG: points with intervals, lines and bars on linear or logarithmic axes.
-//
-// Pure functions, any thread. A picture follows the viewer's light or dark theme; shapes, and
-// dashes from the ninth style on, tell lines apart as well as colours. All text is escaped. Points
-// that are not finite, or not above 0 on a logarithmic axis, are left out.
+// Plots as SVG: points with intervals, lines and bars on linear or logarithmic axes. Pure
+// functions, any thread. A picture follows the viewer's light or dark theme; shapes, and dashes
+// from the ninth style on, tell lines apart as well as colours. All text is escaped. Points that
+// are not finite, or not above 0 on a logarithmic axis, are left out.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -14,7 +13,7 @@ namespace allot {
 struct PlotPoint {
   double x = 0;
   double y = 0;
-  double low = 0;  // interval; not drawn unless below high
+  double low = 0;  // ends of an interval, which is drawn if low < high
   double high = 0;
   std::string title = {};  // shown under the pointer
 };
@@ -37,7 +36,7 @@ struct PlotAxis {
   std::string label;
   bool logarithmic = false;
   bool percent = false;  // values are shares: ticks read "40 %", and a linear axis is cut to 0..1
-  std::vector<double> ticks = {};  // values that may get a number; empty: round ones
+  std::vector<double> ticks = {};  // where numbers may stand; empty: at round values
 };
 
 struct Plot {
@@ -55,7 +54,8 @@ struct Plot {
 
 std::string plotSvg(const Plot& plot);
 
-// Return the style of parts of a page, and the names of lines and levels as an HTML list.
+// Return the style sheet of plots that are parts of a page, and their lines and levels as an HTML
+// list.
 std::string_view plotStyle();
 std::string plotLegend(const std::vector<PlotSeries>& series, const std::vector<PlotLevel>& levels);
 

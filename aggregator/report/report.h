@@ -1,6 +1,5 @@
 #pragma once
 // The report of a run: a folder of files that need neither the cluster nor the network to be read.
-//
 // Stateless functions, any thread.
 // Requires: one folder has one writer at a time.
 #include <string>
@@ -13,7 +12,7 @@ namespace allot {
 
 // Returns the HTML sections that a report has beside the page's. They show accuracy by task,
 // against bytes read, and with one layer at a single draw; sparse prefills; fidelity; variance.
-// Omits those with too little data; "" if none is left.
+// Omits sections with too little data; "" if none is left.
 std::string figuresHtml(const RunView& view);
 
 // Returns true for paths below /report/.

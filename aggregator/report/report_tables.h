@@ -10,13 +10,13 @@
 
 namespace allot {
 
-// Returns a row for each point (task "all"), then a row for each task of each point. In the latter
-// all columns behind the task are empty, except repeats.
+// Returns a row for each point (task "all"), then a row for each task of each point. In rows of
+// tasks the columns to the right of `task` are empty, except repeats.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
-// Reads the points of such a text with their tasks: method, schedule, budget, version, n, accuracy,
-// interval, prefill, and the shares of KV bytes, key bytes and prefill blocks. kData names `place`,
-// the line and the column without a number.
+// Reads points with their tasks from a text that curveCsv() made: method, schedule, budget,
+// version, n, accuracy, interval, prefill, and the shares of KV bytes, key bytes and prefill
+// blocks. kData names `place`, the line and the column without a number.
 Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std::string& place);
 
 // Return a row for each point (part "all"), then rows for each point's parts: layers, numbers of

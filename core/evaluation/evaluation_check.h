@@ -1,5 +1,5 @@
 #pragma once
-// Validates evaluations from workers, before their numbers go into tables, files and pictures. Pure
+// Validates results of evaluation units, before tables, files and pictures use their numbers. Pure
 // functions, any thread.
 #include <cstdint>
 #include <optional>
@@ -11,19 +11,20 @@
 
 namespace allot {
 
-// The limits of a result. 0 or nothing: unknown, and only the limits of every experiment apply.
+// The limits of a result by its experiment. For a member that is 0 or nothing, only the limits that
+// all experiments share apply.
 struct EvaluationBounds {
   uint32_t tasks = 0;
   uint32_t layers = 0;
   std::optional<AgreementLayers> agreement = std::nullopt;
-  uint32_t replicates = 0;  // exactly, of a unit of variance
+  uint32_t replicates = 0;  // the exact number in a unit of variance
 };
 
 EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers);
 
 // Returns nothing if the result is possible. Else returns the end of a sentence that begins with
-// the unit's name, as in "has scores that cannot be". A unit of fidelity or variance has cells and
-// no scores, any other has scores and no cells.
+// the unit's name, as in "has scores that cannot be". A unit of fidelity or variance has
+// FidelityCells and no scores, a unit of accuracy has scores and no FidelityCells.
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds);
 

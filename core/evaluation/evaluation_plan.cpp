@@ -39,7 +39,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
                           const std::string& method, const v1::PolicySnapshot& policy) {
   const v1::Spec& spec = experiment.spec();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
-  // Version 0 is uniform, unless the run is a fork.
+  // The policy of version 0 is uniform, unless the run is a fork.
   const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
   const bool learned_before =
       std::any_of(policy.frontier().budgets().begin(), policy.frontier().budgets().end(),
@@ -86,8 +86,8 @@ uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
   return kind == ScheduleKind::kOneHot ? budgets * layers : budgets;
 }
 
-// Returns true if a method of the pair draws by a budget. Text that is no method counts as such;
-// its units are refused where they are evaluated.
+// Returns true if a method of the pair has a budget. Text that is no method counts as one that has;
+// workers refuse its units.
 bool usesBudget(const std::string& prefill, const std::string& decode) {
   const auto uses = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;

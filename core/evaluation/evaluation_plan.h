@@ -1,6 +1,6 @@
 #pragma once
-// Plans the evaluation grid: the cells of a policy version, cut into units for the workers. Pure,
-// any thread.
+// Plans the evaluation grid of a policy version: cells (methods, schedule, total budget), cut into
+// units for the workers. Pure, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,16 +14,17 @@
 
 namespace allot {
 
-// Names of schedules (EvaluationUnit.schedule_name), as in spec.evaluation.schedules; others are
-// numbered, "oneHot-03" and "explicit-00". A method without a budget has the schedule dense or
-// adaptive.
+// Names of schedules (EvaluationUnit.schedule_name). Those of oneHot schedules have the layer's
+// number ("oneHot-03"), those of explicit ones a running number ("explicit-00"). Cells without a
+// budget have the name dense or adaptive.
 inline constexpr const char* kUniformSchedule = wordOf(ScheduleKind::kUniform).data();
 inline constexpr const char* kLearnedSchedule = wordOf(ScheduleKind::kLearned).data();
 inline constexpr const char* kDenseSchedule = "dense";
 inline constexpr const char* kAdaptiveSchedule = "adaptive";
 
-// Return how many chunks and held-out questions `measure` covers: its parameter `questions`, in
-// whole chunks from the first on. The chunks may be more than there are.
+// Return the chunks, and the held-out questions, that `measure` covers from the first on: its
+// parameter `questions`, rounded up to whole chunks. comparedChunks() may exceed the chunks of the
+// held-out set.
 // Requires: measure is fidelity or variance.
 uint32_t comparedChunks(const v1::Evaluation& evaluation, Measure measure);
 uint32_t comparedQuestions(const v1::Spec& spec, Measure measure);
@@ -31,17 +32,17 @@ uint32_t comparedQuestions(const v1::Spec& spec, Measure measure);
 // Returns true if evaluation is due once `version` is published.
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 
-// Returns the units of `policy`'s version: one for each cell, measure, chunk of questions
-// (comparedChunks) and, for accuracy, repeat. A pair of methods (for prompts and for answers)
-// without a budget (kernels::usesBudget) has one cell and no schedule. Its name is dense if both
-// phases are dense, else adaptive. Answers by dense have no units of fidelity and variance, which
-// are measured against them. Cells that do not depend on the policy (dense, adaptive, uniform,
-// oneHot, explicit) are planned at version 0 only. Learned cells are planned at any version, but at
-// version 0 only if the policy is not uniform there (a fork's).
+// Returns the units of `policy`'s version: one for each cell, measure, chunk that the measure
+// covers and, for accuracy, repeat. A pair of methods (for prompts and for answers), neither of
+// which has a budget (kernels::usesBudget), has one cell, without a schedule. That cell's schedule
+// name is dense if both methods are dense, else adaptive. Pairs with dense answers have no units of
+// fidelity and variance: dense is the reference. Cells that do not depend on the policy (dense,
+// adaptive, uniform, oneHot, explicit) are planned at version 0 only. Learned cells are planned at
+// every version except 0, and at 0 if a fork begins with a policy that is not uniform.
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
 
-// Most units in one plan: the store and its server iterate over all of them.
+// Most units in one plan. The store's client and its server iterate over all units of a plan.
 constexpr uint64_t kMostUnits = 200'000;
 
 // Returns kUsage, with the calculation, if a plan of this experiment may have more than kMostUnits.

@@ -16,14 +16,15 @@
 
 namespace allot {
 
-// Graded answers.
+// Graded answers: their number and the sum of their scores.
 struct ScoreTally {
   uint64_t n = 0;
   double sum = 0;
-  // By question: its score, or with repeats its mean, set by cells(). Empty in a thinned cell.
+  // The questions by score; with repeats by mean score, set by EvaluationTable::cells(). Empty in a
+  // thinned cell (EvaluationTable::Keep).
   ScoreCounts scores;
-  // 95 %, over questions: interval95 of a complete cell, wilson95 of the mean with n / repeats
-  // questions of an incomplete one. In a thinned cell it is either.
+  // The 95 % interval of the mean: interval95() of a complete cell; wilson95() of an incomplete
+  // one, with n / repeats as the number of scores. A thinned cell may have either.
   Interval interval = {0, 1};
 
   double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
@@ -38,8 +39,8 @@ struct KvReads {
   uint64_t dense_bytes = 0;
 
   void add(const v1::DecodeCounts& counts);
-  // Shares of dense attention's reads; negative if nothing was counted. Keys and values have equal
-  // bytes, so that a key share counts half the bytes. It exceeds 1 if a shadow is read beside all
+  // Shares of dense attention's reads; negative if nothing was counted. keyShare() is the key bytes
+  // over half of dense_bytes. It exceeds 1 if a method reads a shadow copy of the keys beside all
   // keys.
   double bytesShare() const;
   double keyShare() const;
@@ -51,14 +52,15 @@ struct PrefillReads {
   v1::PrefillCounts sums;
 
   void add(const v1::PrefillCounts& counts);
-  // Return seconds of a prompt or shares of dense attention; negative if nothing was counted.
+  // Return means over prompts in seconds, or shares of dense attention. Negative if nothing was
+  // counted.
   double seconds() const;           // until the first token
-  double selectionSeconds() const;  // of these, choosing blocks
-  // Returns the share of blocks whose values were read; of value rows if no blocks were counted.
+  double selectionSeconds() const;  // of seconds(), for the choice of blocks
+  // Returns the share of blocks whose values were read, or of value rows if no blocks were counted.
   double density() const;
   double bytesShare() const;
-  double keptMass() const;       // mean over queries
-  double leastKeptMass() const;  // of any query
+  double keptMass() const;       // softmax weight of the keys read, mean over queries
+  double leastKeptMass() const;  // the least of a query
 };
 
 // One cell of the grid, summed over the units recorded so far.
@@ -75,44 +77,44 @@ struct EvaluationCell {
   ScoreTally other;                      // the same answers by the paper's other grader, if any
   std::vector<double> repeat_sums;       // of scores, by repeat
   uint64_t answer_tokens = 0;            // of all answers; 0: not counted
-  // Of a complete cell: its difference to dense attention, and to the uniform schedule of the same
-  // method and budget, on the same questions; nothing until that cell is complete, too.
+  // Of a complete cell: its score less that of dense attention, and less that of uniform with the
+  // same method and budget, on the same questions. Nothing until the other cell is complete, too.
   std::optional<PairedDifference> over_dense, over_uniform;
   KvReads reads;
   PrefillReads prompts;
   double seconds = 0;
   double decode_seconds = 0;
-  uint64_t decode_steps = 0;  // of rows
-  bool complete = false;      // all.n is the whole held-out set, in all repeats
+  uint64_t decode_steps = 0;  // summed over answers
+  bool complete = false;      // has all held-out questions in all repeats
 
-  // Returns the questions of a tally, each with all its repeats.
+  // Returns the answers of a tally divided by the repeats.
   uint64_t questionsOf(const ScoreTally& tally) const { return tally.n / repeats; }
   uint64_t questions() const { return questionsOf(all); }
   // Returns the standard deviation of the repeats' accuracies (repeats - 1 in the denominator).
   // Nothing for one repeat, or an incomplete or thinned cell.
   std::optional<double> repeatDeviation() const;
   // Return means; negative if nothing was counted.
-  double answerTokens() const;  // of an answer, its end included
+  double answerTokens() const;  // of an answer, with its end-of-text token
   double promptTokens() const;  // of the part of a prompt that the prefill reads
 };
 
 // Adds up results, in any order.
 class EvaluationTable {
  public:
-  // kNewest bounds the memory of a long run. A line is the cells of one method and version at all
-  // budgets. Of the learned schedules' lines it keeps the newest two complete ones and all
-  // incomplete ones. Of older lines it keeps the cell at the spec's total budget, without details,
-  // of at most a thousand versions.
+  // kNewest bounds the memory of a long run. A line is the learned cells of one method and version
+  // at all budgets. For each method, the newest two complete lines and all incomplete ones stay
+  // whole. Of older lines only the cell at the spec's total budget stays, thinned (without
+  // details), for at most a thousand versions.
   enum class Keep { kAll, kNewest };
   explicit EvaluationTable(const v1::Experiment& experiment, Keep keep = Keep::kAll);
 
   // Adds a result; measures other than accuracy are ignored.
   // Requires: the result is possible (whyImpossible).
   void add(const v1::EvaluationResult& result);
-  // Returns the cells by version, method, schedule name, budget.
+  // Returns the cells, ordered by version, method, schedule name, budget.
   std::vector<EvaluationCell> cells();
-  // Returns by how much `a` scores higher than `b` on the same questions. Nothing unless both are
-  // complete cells of this table whose questions' scores are still kept.
+  // Returns by how much `a` scores higher than `b` on the same questions. Nothing unless `a` and
+  // `b` are complete cells of this table that are not thinned.
   std::optional<PairedDifference> difference(const EvaluationCell& a,
                                              const EvaluationCell& b) const;
   // Returns the mean score of this method's newest complete learned cell at this budget; negative
@@ -122,7 +124,7 @@ class EvaluationTable {
  private:
   using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
 
-  // Scores of each question of a cell. By the other grader only if there are repeats.
+  // Scores of each question of a cell, by the grader and (only with repeats) by the other grader.
   struct Questions {
     QuestionScores scores, others;
   };
@@ -143,7 +145,7 @@ class EvaluationTable {
   std::map<Key, EvaluationCell> cells_;
   std::map<Key, EvaluationCell*> unsettled_;  // complete, without intervals yet
   std::map<Key, Questions> questions_;        // except of thinned cells
-  std::set<Key> uncompared_;                  // complete, and not yet compared with both cells
+  std::set<Key> uncompared_;                  // complete, over_dense or over_uniform missing
   std::vector<uint8_t> tasks_;                // of questions, if cells have repeats
   // Of learned schedules, by method: the number of complete cells in each incomplete line; the
   // versions of complete lines that are kept whole; the versions with one cell left.

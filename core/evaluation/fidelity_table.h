@@ -1,7 +1,8 @@
 #pragma once
 // Adds up same-state fidelity: the distance of a method's attention outputs and next tokens from
 // dense attention's, given the same queries, keys and values (SANTA, Appendix U). Also adds up the
-// variance of its outputs at prompts' last positions (Appendices D, M and N). Pure, one thread.
+// variance of the method's outputs at prompts' last positions (Appendices D, M and N). Pure, one
+// thread.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -18,15 +19,15 @@
 
 namespace allot {
 
-// Buckets of FidelityCell.support, named by their least number of tiles: 1, 2, 3..4, 5..8, 9 and
-// more.
+// Values of FidelityCell.support. Each is the least number of tiles in its bucket: 1, 2, 3..4,
+// 5..8, 9 and more.
 constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
-// Returns "1", "3-4", "9+".
+// Returns the bucket of a support as text: "1", "3-4", "9+".
 std::string supportLabel(uint32_t support);
 
-// Sums over states, and their means. A mean over no state is 0, or nothing if it is optional. A
-// state is a query head of a layer at a question's decode step (fidelity) or in a replicate of its
-// output (variance).
+// Sums over states, and their means. Without states a mean is 0, or nothing if it is optional. A
+// state is one output of one query head in one layer: at a decode step of a question (fidelity), or
+// in one replicate at its prompt's end (variance).
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -45,8 +46,8 @@ struct FidelitySums {
   double variance = 0;
   uint64_t closed_form_positions = 0;
   double closed_form = 0;
-  // Next tokens that were compared, and that were equal. Not counted by support; counted by layer
-  // only if one layer alone used the method.
+  // Next tokens that were compared with dense attention's, and those that were equal. Not counted
+  // by support; counted by layer only if one layer alone used the method.
   uint64_t steps = 0;
   uint64_t agreed = 0;
 
@@ -55,18 +56,20 @@ struct FidelitySums {
   double meanRelativeError() const { return perState(relative_error); }
   double rmsRelativeError() const;
   double meanCosine() const { return perState(cosine); }
-  // Returns the mean squared error of an output; of an unbiased method that is its tr Cov.
+  // Returns the mean squared error of an output, which is tr Cov of the output if the method is
+  // unbiased.
   double traceCovariance() const { return perState(squared_error); }
   double exceedRate() const { return perState(static_cast<double>(exceeded)); }
   double uniqueRows() const { return perState(static_cast<double>(unique_rows)); }
   double drawsMade() const { return perState(static_cast<double>(draws)); }
   double effectiveSampleSize() const { return perState(effective_sample_size); }
-  // Returns the share of the value rows that was read.
+  // Returns the share of the value rows that were read.
   double density() const;
   // Returns the mean over states for which the method estimates its error.
   std::optional<double> meanEstimatedError() const;
   std::optional<double> agreement() const;
-  // Return tr Cov of an output, by replicates (unbiased) and by the method's closed form.
+  // Return the mean tr Cov of an output: by the replicates' unbiased estimate, by the method's
+  // closed form.
   std::optional<double> meanVariance() const;
   std::optional<double> meanClosedForm() const;
   // Returns the outputs at each position; 0 unless variance was measured.
@@ -99,15 +102,16 @@ struct FidelitySummary {
 // Adds up results, in any order.
 class FidelityTable {
  public:
-  // questions: of both measures (comparedQuestions). keep_newest: of the learned schedules of one
-  // measure, method and budget, keeps only the newest two complete versions and incomplete ones.
+  // questions: what comparedQuestions() returns for fidelity and for variance. keep_newest: for
+  // each measure, method and budget, only the newest two complete learned summaries stay, and
+  // incomplete ones.
   explicit FidelityTable(uint32_t questions, bool keep_newest = false);
   explicit FidelityTable(const v1::Spec& spec, bool keep_newest = false);
 
-  // Adds a result; accuracy is ignored.
+  // Adds a result; results of measure accuracy are ignored.
   // Requires: the result is possible (whyImpossible).
   void add(const v1::EvaluationResult& result);
-  // Returns summaries by measure, version, method, schedule name, budget.
+  // Returns the summaries, ordered by measure, version, method, schedule name, budget.
   std::vector<FidelitySummary> summaries() const;
 
  private:
@@ -122,10 +126,10 @@ class FidelityTable {
 };
 
 // The rate at which a method's variance falls: the slope of log tr Cov against log S over its
-// uniform schedules with S >= 2 draws a layer (-1 for independent draws). tr Cov is the mean
-// squared error for fidelity, and the replicates' for variance. Incomplete summaries and budgets
-// with tr Cov = 0 (every row read) are left out, and so are methods with fewer than two other
-// budgets.
+// uniform schedules with S >= 2 draws a layer (-1 for independent draws). tr Cov is
+// traceCovariance() for fidelity, meanVariance() for variance. Incomplete summaries and those with
+// tr Cov = 0 (every row read) are left out. A method of which fewer than two budgets remain has no
+// slope.
 struct VarianceSlope {
   std::string method;
   double slope = 0;

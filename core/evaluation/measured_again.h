@@ -7,27 +7,27 @@
 
 namespace allot {
 
-// Answers by the comparison of the recorded score with the one that was measured again.
+// Numbers of answers, by the comparison of the recorded score with the score measured again.
 struct AgainCounts {
   uint64_t answers = 0;
   uint64_t higher = 0;    // the recorded score is higher
-  uint64_t lower = 0;     // it is lower
-  double may_differ = 0;  // answers that another device or program may change, at most
+  uint64_t lower = 0;     // the recorded score is lower
+  double may_differ = 0;  // bound of the mean number that differ (kAgainPerToken)
   uint64_t differing() const { return higher + lower; }
 };
 
-// The shift of a mean score, either way, that another device or program may cause.
+// The largest change of a mean score, up or down, that another device or program may cause.
 inline constexpr double kAgainMargin = 0.01;
 
-// The assumed largest probability that another device or program changes the score of an answer,
-// for each of its tokens. A whole answer has at most a half. Measured: 0.0016 on a GPU against a
-// CPU (docs/operations.md).
+// The assumed largest probability for each token of an answer that another device or program
+// changes the answer's score. The sum over an answer's tokens is cut to 0.5. Measured: 0.0016 on a
+// GPU against a CPU (docs/operations.md).
 inline constexpr double kAgainPerToken = 0.005;
 
-// Returns an upper bound of the probability of counts as one-sided as these, or more so, if the
-// mean recorded score is within kAgainMargin of the mean that is measured again. Given the number
-// of differing answers, the more frequent direction is binomial with a share of at most
-// 1/2 + margin * answers / (2 * differing): an exact sign test with a margin, both directions.
+// Returns an upper bound of the probability that counts are as one-sided as these or more, if
+// another device or program shifts the mean by kAgainMargin at most. This is a two-sided exact sign
+// test with a margin. Given the number of differing answers, the more frequent direction is
+// binomial with a share of at most 1/2 + kAgainMargin * answers / (2 * differing).
 double againProbability(const AgainCounts& counts);
 
 // Returns an upper bound of the probability of this number of differing answers, or more, if at
@@ -37,22 +37,21 @@ double againDifferingProbability(const AgainCounts& counts);
 
 enum class AgainVerdict {
   kEqual,     // every score is equal
-  kAgrees,    // scores differ, as another device or program makes them differ
-  kDisagrees  // scores differ where the arithmetic is equal, too many, or too many in one direction
+  kAgrees,    // scores differ no more than another device or program explains
+  kDisagrees  // an exact score differs, or too many scores do, or too many in one direction
 };
 
-// The comparison of a run's results, by worker.
 class MeasuredAgain {
  public:
-  // Adds an answer. exact: both scores were computed by the same arithmetic, and a program that is
-  // run again gives the same answer: they must be equal. tokens: of the answer measured again.
+  // Adds an answer. exact: both scores come from the same arithmetic and a deterministic method, so
+  // that they must be equal. tokens: number in the answer measured again.
   void add(const std::string& worker, bool exact, double recorded, double again, uint32_t tokens);
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each
-  // worker and the whole run is tested twice, each time with an equal share of that error
-  // (Bonferroni).
+  // worker and the whole run has two tests, againProbability() and againDifferingProbability().
+  // Each test has an equal share of the error of 1 in 1,000 (Bonferroni).
   AgainVerdict verdict() const;
-  // Returns true if this worker's scores, or one exact score of it, gave the verdict kDisagrees.
+  // Returns true if a test of this worker's scores fails, or an exact score of this worker differs.
   bool isSuspect(const std::string& worker) const;
 
   const AgainCounts& all() const { return all_; }

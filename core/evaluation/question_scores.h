@@ -1,6 +1,7 @@
 #pragma once
-// QuestionScores: the score of each question of one cell, summed over the cell's repeats. About 6
-// bytes a question. Sums are integers, so that the order of scores does not matter. One thread.
+// QuestionScores: the score of each question of one cell, summed over the cell's repeats. Takes
+// about 6 bytes a question. Sums are integers, so that the order of add() calls does not matter.
+// One thread.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -17,11 +18,12 @@ class QuestionScores {
   // Requires: a question gets at most 100 scores.
   void add(uint32_t question, double score);
 
-  // Returns each question's sum / repeats, with the number of questions that have it. With `counts`
-  // only questions for which it returns true.
+  // Returns the values of sum / repeats, each with the number of questions that have it. If
+  // `counts` is given, only questions for which it returns true are counted.
   ScoreCounts means(uint32_t repeats, const std::function<bool(uint32_t)>& counts = {}) const;
 
-  // Returns sum / repeats less the other's, for each question that both have, by question.
+  // Returns sum / repeats less `other`'s sum / other_repeats for each question with scores in both,
+  // ordered by question.
   std::vector<double> less(const QuestionScores& other, uint32_t repeats,
                            uint32_t other_repeats) const;
 

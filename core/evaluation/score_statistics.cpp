@@ -27,7 +27,6 @@ double resampledMean(const std::vector<double>& values, RandomStream* random) {
   return sum / static_cast<double>(n);
 }
 
-// Returns the 25th smallest and the 25th largest of 1000 resampled means.
 Interval percentileBootstrap(const std::vector<double>& values, RandomStream* random) {
   std::vector<double> means(kResamples);
   for (double& mean : means) mean = resampledMean(values, random);

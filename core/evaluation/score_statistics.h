@@ -15,10 +15,10 @@ namespace allot {
 struct Interval {
   double low = 0;
   double high = 0;
-  std::string_view name = "";  // for exports: "wilson", "bootstrap", "normal", "exact"
+  std::string_view name = "";  // its method: "wilson", "bootstrap", "normal", "exact"
 };
 
-// Scores in [0, 1], with the number of times that each was given.
+// Scores in [0, 1], each with the number of times that it occurs.
 using ScoreCounts = std::map<double, uint64_t>;
 
 // Returns the Wilson score interval, 95 %, for a mean of n scores in [0, 1] with this sum. For
@@ -26,42 +26,39 @@ using ScoreCounts = std::map<double, uint64_t>;
 Interval wilson95(double sum, size_t n);
 
 // Returns a 95 % interval for the mean of these scores. If every score is 0 or 1, or all are equal,
-// it is wilson95. Otherwise it is a percentile bootstrap of the scores and two more, one 0 and one
-// 1: the 25th smallest and the 25th largest of 1000 means drawn with replacement (Efron and
-// Tibshirani, "An Introduction to the Bootstrap", 13.3). Without the two, a bootstrap knows nothing
-// of scores that were not seen, and near 0 and 1 it covers as little as 76 % of means; with them
-// between 94 and 99.5 %. Beyond 10,000 scores it is the mean plus and minus 1.96 standard errors of
-// the scores and the two. The interval always holds the mean. Equal streams give equal intervals.
+// it is wilson95. Otherwise it is a percentile bootstrap of these scores and two added ones, a 0
+// and a 1: the 25th smallest and the 25th largest mean of 1000 samples drawn with replacement
+// (Efron and Tibshirani, "An Introduction to the Bootstrap", 13.3). Without the added scores,
+// intervals near 0 and 1 cover as little as 76 % of means; with them between 94 and 99.5 %. Beyond
+// 10,000 scores it is the mean plus and minus 1.96 standard errors, with the added scores. The
+// interval always holds the mean. Equal `random` streams give equal intervals.
 Interval interval95(const ScoreCounts& scores, RandomStream random);
 
-// The difference of two sides' mean scores on the same questions.
+// The difference of two mean scores on the same questions.
 struct PairedDifference {
   double mean = 0;
   Interval interval;       // 95 %
-  uint64_t questions = 0;  // answered by both
+  uint64_t questions = 0;  // with a score on both sides
 
   // Returns true if the interval excludes 0.
   bool differs() const { return interval.low > 0 || interval.high < 0; }
 };
 
 // Returns the mean and interval of differences, one for each question and each in -1..1. The
-// interval is the percentile bootstrap of these differences and two more, one +1 and one -1; beyond
-// 10,000 of them the mean plus and minus 1.96 standard errors. It always holds the mean. With few
-// questions that differ, a bootstrap alone is too sure: four that all favour one side would decide,
-// although the sign test says p = 0.125. With the two it agrees with the sign test, as Agresti and
-// Min do for proportions ("Simple improved confidence intervals for comparing matched proportions",
-// Statistics in Medicine 24, 2005). If no question differs the interval is exact: 1 - 0.05^(1/n)
-// either way. A larger share of differing questions would have shown with a probability of 0.95.
-// Equal streams give equal intervals, and negated differences the mirror image. No questions:
-// -1..1.
+// interval is the percentile bootstrap of these differences and two added ones, +1 and -1; beyond
+// 10,000 values the mean plus and minus 1.96 standard errors. It always holds the mean. Without the
+// added ones, four differences of one sign would exclude 0, although the sign test says p = 0.125.
+// Agresti and Min therefore add pairs ("Simple improved confidence intervals for comparing matched
+// proportions", Statistics in Medicine 24, 2005). If all n differences are 0 the interval is exact:
+// 0 plus and minus 1 - 0.05^(1/n). Equal `random` streams give equal intervals, and negated
+// differences the mirror image. Without differences it is -1..1.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);
 
 // Returns for each value the moving average (decay 0.9) of the values before it, and for the first
-// the value itself: a baseline for a plot of rewards. The mean of an update's leave-one-out
-// baselines would be its own mean reward.
+// the value itself: a baseline for a plot of updates' mean rewards.
 std::vector<double> movingAverages(const std::vector<double>& values);
 
 }  // namespace allot

@@ -83,7 +83,6 @@ void removeAbandoned(const std::string& path) {
   }
 }
 
-// Opens a regular file.
 Result<FileHandle> openForReading(const std::string& path) {
   FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.isOpen()) return cannotRead(path, errno);

@@ -1,10 +1,11 @@
 #pragma once
-// Files that are whole or absent, files of lines, and those that an experiment names. One thread.
+// Files that are whole or absent, files of lines, and those that an experiment names. An object is
+// for one thread; the functions, for any.
 //
-// They stay readable when a process is killed or the disk is full. A WholeFile appears under its
-// name once it is complete and on disk. An unfinished last line of a LineFile is dropped when the
-// file is opened again; a power cut may lose the lines after the last sync(). Errors are kIo for
-// writing and kUsage for reading, unless a comment says otherwise.
+// WholeFile and LineFile stay readable when a process is killed or the disk is full. A WholeFile
+// appears under its name once it is complete and on disk. An unfinished last line of a LineFile is
+// dropped when the file is opened again; a power cut may lose the lines after the last sync().
+// Errors are kIo for writing and kUsage for reading, unless a comment says otherwise.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace allot {
 
-// Returns `bytes` random bytes of the system as hexadecimal digits. kInternal if it has none.
+// Returns `bytes` random bytes of the system as hexadecimal digits. kInternal if the system gives
+// none.
 // Requires: bytes <= 256.
 Result<std::string> randomHex(size_t bytes);
 
@@ -75,7 +77,7 @@ Result<std::string> readWholeFile(const std::string& path, uint64_t most);
 // Returns the file's first bytes, at most `most`; kUsage if it cannot be read.
 Result<std::string> readBeginning(const std::string& path, uint64_t most);
 
-// A growing file of lines that is open once at a time (flock): a second open() returns kUsage.
+// A growing file of lines. While it is open (flock), another open() returns kUsage.
 class LineFile {
  public:
   // Opens or creates the file, and drops an unfinished last line.
@@ -110,7 +112,8 @@ class LineReader {
   static Result<LineReader> open(const std::string& path, uint64_t longest_line);
 
   // Returns the next line without its newline; nothing at the end. A last line without newline is
-  // left out. kData for a line over `longest_line` bytes; up to 64 KiB more may pass.
+  // left out. kData for a line over `longest_line` bytes, although one of up to 64 KiB more may
+  // pass.
   Result<std::optional<std::string>> next();
   // Returns the number of the line that next() returned last; the first is 1.
   uint64_t number() const { return number_; }
@@ -129,15 +132,15 @@ class LineReader {
 
 // ---- The files that an experiment names.
 
-// Returns `path` if it exists or is empty. Else looks for a relative path in the folder of
-// `experiment_file` and the folders above it, and returns the first that exists. kUsage, with
-// `key`, if there is none.
+// Returns `path` if it exists or is empty. Else, if `path` is relative, looks for it in the folder
+// of `experiment_file` and in the folders above that one, and returns the first that exists.
+// kUsage, which names `key`, if none exists.
 Result<std::string> findNamedPath(const std::string& key, const std::string& path,
                                   const std::string& experiment_file);
 
-// Replaces the file's name in spec.attention.prefillProfile by the profile, which the stored
-// experiment thus has. Does nothing if the key is empty or holds a profile. kUsage if the file is
-// missing or no profile.
+// Replaces the file's name in spec.attention.prefillProfile by the profile, so that the stored
+// experiment needs no file. Does nothing if the key is empty or holds a profile. kUsage if the file
+// is missing or no profile.
 Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file);
 
 }  // namespace allot

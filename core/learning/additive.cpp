@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kOfEntry = 3;  // weights of an entry
 using EntryFeatures = std::array<double, kOfEntry>;
 
-// Standard deviations of the prior, in log-odds. The first, of a read against none, is the largest.
-// It falls with the number of layers (priorOf).
+// Standard deviations of the prior, in log-odds. The first, of a read against none, is the largest,
+// and falls with the number of layers (priorOf).
 constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1};
 // Reads help, the first of a layer the most. Without this prior the first draws of weights would
 // put all reads into a few layers.

@@ -6,11 +6,11 @@
 // with u the uniform schedule. The sum is over the entries of a schedule. The variance of a layer's
 // output error falls as 1/n, errors of layers add up, and an answer turns wrong once their sum is
 // more than the model can bear. The prior of the weights w is normal around values under which no
-// schedule is better than uniform. Weights of one layer's heads are correlated, so that what is
-// learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
-// questions, is the sum of a level that all sets share and a small one of the set. Up to 400
-// episodes of an update are learned from together (core/learning/logistic_update.h), and the set's
-// own level is found anew for them.
+// schedule is better than uniform. In the prior, weights of one layer's heads are correlated: what
+// is learned of one head is in part learned of the others. The level a_g, the difficulty of a set's
+// questions, is the sum of a level that all sets share and a small one of the set. Episodes of an
+// update are learned from in batches of at most 400 (core/learning/logistic_update.h). Each batch
+// infers its sets' own levels anew.
 //
 // Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
 // compute to the same bits everywhere. Pure; any thread.
@@ -47,10 +47,10 @@ AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_la
 // Writes the prior into the state's precision and evidence.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
 
-// An episode of an update at this budget.
+// An episode of an update at the problem's total budget.
 struct GradedEpisode {
   SampleSchedule schedule;
-  double reward = 0;  // counts as 0..1
+  double reward = 0;  // clamped to 0..1
   uint64_t set = 0;   // number of its question set
 };
 // Updates the state's precision and evidence by the episodes of one update.

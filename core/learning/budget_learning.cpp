@@ -13,8 +13,8 @@
 namespace allot {
 namespace {
 
-// Another schedule replaces the candidate if its expected advantage is this many standard
-// deviations of their difference.
+// Another schedule replaces the candidate if the mean of their difference is this many of its
+// standard deviations.
 constexpr double kBetter = 0.5;
 // With a surrogate a candidate is published only if it is better than uniform by these numbers of
 // standard deviations: by the surrogate alone, and by surrogate and trial together.
@@ -170,7 +170,7 @@ std::vector<ComparedResult> BudgetUpdate::compare(
 
 // Returns the candidate's reward (not log-odds) less uniform's. The surrogate's estimate and the
 // trial's count as two independent measurements. The surrogate has seen every episode, those of the
-// trial included. Its error has a part, kMisfit, that no number of episodes removes.
+// trial included. The surrogate's error has a part, kMisfit, that no number of episodes removes.
 AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
                                                const AdditivePosterior& posterior) const {
   const auto believed = posterior.above(candidate());

@@ -1,7 +1,6 @@
 #pragma once
-// An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h).
-//
-// At each budget the results are added to their question sets, the learner learns from them, the
+// An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h). At each
+// budget the results are added to their question sets, the learner learns from the results, the
 // trial decides what is published, and the schedules of the next episodes are proposed. Pure; any
 // thread.
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace allot {
 
-// Adds the budgets and learners of version 0: uniform is published, and the learner's first
+// Adds the budgets and learners of version 0: uniform is published, and each learner's first
 // proposals are set.
 // Requires: state->policy() has its logits.
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
@@ -30,16 +29,16 @@ struct LayerWorth {
   double high = 0;
 };
 // [layers] Returns the worth of each layer at the `budget`th total budget. Empty if the learner has
-// no surrogate or sizes do not fit. Costs an AdditivePosterior.
+// no surrogate or the state's sizes do not fit. Constructs an AdditivePosterior.
 // Requires: the state has a learner and a policy of that budget.
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
                                     int budget);
 
-// Learns from the results of the `budget`th total budget. Fills record's baselines of these results
-// and, if schedules are drawn from logits, their weights. Returns the squared norm of the gradient,
-// 0 without one.
-// Requires: state->policy() has the version that this update makes, its `budget`th budget the
-// content of the version before.
+// Learns from the results of the `budget`th (from 0) total budget. Fills record's baselines of
+// these results and, if schedules are drawn from logits, their weights. Returns the squared norm of
+// the gradient, 0 without one.
+// Requires: state->policy() has the version that this update makes; its `budget`th budget has the
+// content of the version before. `record` has a weight and a baseline for each result.
 double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
                    int budget, v1::AggregatorState* state, v1::IterationRecord* record);
 

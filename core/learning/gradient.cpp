@@ -16,7 +16,6 @@ constexpr double kAdamEpsilon = 1e-8;
 // Returns the share of a constant gradient that Adam's moment holds after `steps` steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
 
-// Returns the weight of a result under the present `logits`.
 double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
                         const v1::EpisodeResult& result) {
   if (modeOf(spec.staleness()) != StalenessMode::kTruncatedIs) return 1.0;

@@ -5,8 +5,9 @@
 // results of older policies if spec.staleness.mode is truncated-is:
 //   w_i = min(rhoBar, exp(log pi_now(n_i) - log pi_then(n_i)))
 //   g   = sum_i w_i (R_i - b_i) ((n_i - m) / N - pi) / sum_i w_i  +  entropyBonus * dH/dlogits
-// with m = minPerLayer and N the draws beyond it. Learner santa has n_i - m - N pi in the bracket.
-// Pure; any thread.
+// n_i, R_i and b_i are schedule, reward and baseline of result i, pi = softmax(logits), H the
+// entropy of pi, m = minPerLayer, and N the draws beyond the minima. Learner santa has n_i - m - N
+// pi in the bracket. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
@@ -28,7 +29,6 @@ std::vector<double> policyGradient(const v1::Spec& spec,
                                    const google::protobuf::RepeatedField<double>& logits,
                                    uint32_t total, const std::vector<GradientTerm>& terms);
 
-// A result of an update with its advantage.
 struct ComparedResult {
   const v1::EpisodeResult* result;
   int index;           // among the update's results
@@ -36,15 +36,15 @@ struct ComparedResult {
   bool drawn = true;   // from the logits; a proposed schedule keeps weight 1 and has no gradient
   bool alone = false;  // nothing to compare it with: it has a weight and no gradient
 };
-// Logits and Adam's moments that a step moves, and the sum of schedules drawn from the logits.
+// What a step moves: logits and Adam's moments. total: the sum of a schedule drawn from the logits.
 struct Ascended {
   uint32_t total;
   google::protobuf::RepeatedField<double>* logits;
   google::protobuf::RepeatedField<double>* first_moment;
   google::protobuf::RepeatedField<double>* second_moment;
 };
-// Takes step number `steps` uphill. Writes the weights of drawn results to `weights`, by index.
-// Returns |g|^2.
+// Takes step number `steps` uphill. Writes the weights of drawn results to `weights`, at
+// ComparedResult::index. Returns |g|^2.
 // Requires: steps > 0, and moments as long as the logits.
 double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
               const Ascended& of, google::protobuf::RepeatedField<double>* weights);

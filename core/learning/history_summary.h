@@ -1,9 +1,7 @@
 #pragma once
 // What pages and reports show of a history: a sample of it (HistorySample), and means over a few
-// updates.
-//
-// An aggregator must not grow by what it has done, and curves need no more than about a thousand
-// points and the newest updates. One thread.
+// updates. An aggregator's memory must not grow with the history, and curves need no more than
+// about a thousand points and the newest updates. One thread.
 #include <cstdint>
 #include <deque>
 #include <map>

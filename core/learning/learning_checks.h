@@ -10,7 +10,7 @@
 namespace allot {
 
 // Checks that a worker of this run can have made the result. behaviour: the policy of the version
-// that it names; null, which is an error, if it is no longer kept.
+// that the result names. If that policy is no longer kept it is null, which is an error.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
 
@@ -19,7 +19,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy);
 // Checks a state: its policy (checkFrontier), and that logits, moments and the learners' sums have
-// the sizes and ranges that updates expect, except in open question sets.
+// the sizes and ranges that updates expect. Open question sets are not checked.
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::AggregatorState& state);
 // Checks a state that a run begins with: as checkLearners, and that no question set is open.

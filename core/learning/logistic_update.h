@@ -27,8 +27,8 @@ struct Gaussian {
   std::vector<double> precision;  // lower triangle, row by row
   std::vector<double> evidence;   // precision times mean
 };
-// Replaces the prior in `posterior` by the posterior. Does nothing if the prior has no Cholesky
-// factor or the result would not be finite.
+// Replaces the prior in `posterior` by the posterior. level_variance: of each a_g. Does nothing if
+// the prior has no Cholesky factor or the result would not be finite.
 void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance,
                   Gaussian* posterior);
 

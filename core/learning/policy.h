@@ -3,9 +3,9 @@
 // functions, any thread.
 //
 // Episodes come in question sets: spec.rollout.episodesPerQuestionSet tickets in a row answer the
-// same questions. Within a set tickets go round the total budgets. At each budget they go through
-// the policy's proposals in order; further tickets draw from the budget's logits. A policy without
-// budgets has no proposals: tickets draw from its logits.
+// same questions. Within a set the tickets take the total budgets in turn. At each budget the first
+// tickets of a set use the policy's proposals in order; the others draw from the budget's logits. A
+// policy without budgets has no proposals: tickets draw from its logits.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,10 +45,10 @@ struct Proposed {
 // Requires: the policy is one of this experiment (checkFrontier).
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
-// Returns the published schedule at a total budget. A policy with budgets has one for each: the
-// learned schedule, or the uniform one if none beats it. At another total the schedule of the
-// budget with the nearest ratio counts, and a learned one is scaled. A policy without budgets has
-// its learnedSchedule.
+// Returns the published schedule at a total budget. A policy with budgets has one for each: a
+// learned schedule, or uniform as long as no schedule is known to beat uniform. Another total takes
+// the schedule of the budget whose ratio to it is nearest to 1: uniform, or the learned one scaled.
+// A policy without budgets has its learnedSchedule().
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 

@@ -23,15 +23,15 @@ inline constexpr uint64_t kPolicyWindow = 1024;
 
 class Replay {
  public:
-  // experiment: as the run was created; initial: the state of version 0; window: another number
-  // than kPolicyWindow in tests only.
+  // experiment: as the run was created; initial: the state of version 0. synchronous: as in
+  // checkLiveChanges(). window: only tests give another number than kPolicyWindow.
   Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous,
          uint64_t window = kPolicyWindow);
 
-  // Computes the next update and compares it with its record, in all fields except the time and the
-  // settings, which it takes from the record. kData names the version and the first fault: a
-  // version out of order, settings or results that it cannot have, or a field that differs. After
-  // an error the object must not be used further.
+  // Computes the next update and compares it with `record`, in all fields except the time and the
+  // settings, which are taken from `record`. kData names the version and the first fault: a version
+  // out of order, settings or results that this run cannot have, or a field that differs. After an
+  // error the object must not be used further.
   Status next(const v1::IterationRecord& record);
 
   // Returns the state after the last record. evaluated_version and has_evaluation, which no update

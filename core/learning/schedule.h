@@ -4,9 +4,9 @@
 // A schedule has one entry, a number of draws, for each layer; except with oneHotSchedule() the
 // entries sum to the total budget. If spec.policy.granularity is kv-head or head, schedules of
 // episodes have an entry for each of these heads, layer by layer. The entries then sum to the total
-// budget times these heads of a layer, so that a budget stays draws per head. A policy with logits
-// is a softmax over entries. A drawn schedule gives every entry minPerLayer and spreads the other
-// draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
+// budget times the number of these heads in a layer, so that a budget stays draws per head. A
+// policy with logits is a softmax over entries. A drawn schedule gives every entry minPerLayer and
+// spreads the other draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -21,7 +21,8 @@ using SampleSchedule = std::vector<uint32_t>;  // [layers], or [layers * heads o
 // Requires: logits is not empty.
 std::vector<double> softmax(const std::vector<double>& logits);
 
-// Returns a schedule of `ticket` that sums to `total`. It depends on the arguments alone.
+// Returns the schedule that `ticket` draws, with the sum `total`. It depends on the arguments
+// alone.
 // Requires: probabilities.size() * min_per_layer <= total.
 SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
                             uint32_t min_per_layer, const RunStreams& streams, uint64_t ticket);
@@ -31,19 +32,18 @@ SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t t
 double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
                       uint32_t min_per_layer);
 
-// Returns total / layers draws for each layer. Layers that get one more, if the division leaves a
-// rest, are spread evenly over the depth. Each layer has `entries_per_layer` equal entries.
+// Returns the schedule with `entries_per_layer` entries for each layer, all total / layers. If the
+// division leaves a rest, the layers whose entries get one more are spread evenly over the depth.
 SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer = 1);
 
-// Returns what the policy expects of `trained_total` draws, rounded by largest remainder (ties to
-// the lower layer), and scaled to `total` (scaledSchedule).
+// Returns the expected schedule of `trained_total` draws, rounded by largest remainder (ties to the
+// lower layer), and scaled to `total` (scaledSchedule).
 // Requires: probabilities.size() * min_per_layer <= trained_total.
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
                                uint32_t min_per_layer, uint32_t trained_total);
 
 // Returns the schedule's shares of `total`, rounded by largest remainder. A layer without draws
-// stays without. How shares ought to change with the budget is not known to a policy that was
-// trained at one budget.
+// stays without draws.
 // Requires: a layer has draws, or `total` is 0.
 SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
 
@@ -53,14 +53,15 @@ SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
 // ---- The best schedule for additive values, by an exact dynamic programme ----
 
 // The programme gives draws in steps: beyond min_per_layer a layer gets 0, step, 2 * step, ...
-// draws. The step is free_draws / kAllotmentSteps, rounded up, and at least 1.
+// draws. The step is free_draws / kAllotmentSteps, rounded up, and at least 1. free_draws: those
+// beyond the minima.
 inline constexpr uint32_t kAllotmentSteps = 128;
 uint32_t allotmentStep(uint32_t free_draws);
 
-// Returns the schedule of whole steps with the largest sum of value(layer, draws). `layers` and
-// `layer` may count entries. Ties go to fewer draws in the later layer. `value` is called once for
-// each layer and each number of draws that it may have. The draws left over, less than a step, go
-// to the layer with the most draws, the lowest of several.
+// Returns the schedule of whole steps with the largest sum of value(layer, draws). With entries by
+// heads, `layers` and `layer` count entries. Ties go to fewer draws in the later layer. `value` is
+// called once for each layer and each number of draws that the layer may have. The draws left over,
+// less than a step, go to the layer with the most draws (the lowest of several).
 // Requires: layers > 0 and layers * min_per_layer <= total.
 SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_layer,
                             const std::function<double(uint32_t layer, uint32_t draws)>& value);

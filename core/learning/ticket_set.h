@@ -1,8 +1,7 @@
 #pragma once
-// TicketSet: the tickets that have counted, one bit each. A value; one thread.
-//
-// Tickets are handed out one after the other, so that chunks of them are dense: ten million take
-// about 3 MB. A made-up ticket costs one chunk.
+// TicketSet: the tickets whose results have counted, one bit each. A value; one thread. Tickets are
+// handed out one after the other, so that chunks are dense: ten million take about 3 MB. A made-up
+// ticket costs one chunk.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -2,8 +2,8 @@
 // Updates: a pure function of (settings, state, results in order), so that every published policy
 // can be computed again, bit for bit (core/learning/replay.h). Any thread.
 //
-// What is learned from results is elsewhere: by the policy gradient in core/learning/gradient.h, at
-// each total budget in core/learning/budget_learning.h.
+// Learning itself is elsewhere: the policy gradient in core/learning/gradient.h, learning by total
+// budgets in core/learning/budget_learning.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,14 +18,14 @@
 
 namespace allot {
 
-// Returns the state of version 0: the uniform policy and a fresh optimiser, or the state of
-// `origin` in a fork, whatever `shape` is.
+// Returns the state of version 0: the uniform policy and a fresh optimiser. With `origin` (a fork)
+// it is the state in `origin`, and `shape` is not used.
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 
 // Returns the origin of a fork of `run_id` at `state`. Policy, optimiser, moving baseline and
-// learners stay, with all question sets closed; version, episodes, worker seconds and lag counts
-// start at 0.
+// learners are those of `state`, with all question sets closed. Version, episodes, worker seconds
+// and lag counts are 0.
 v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state);
 
 struct UpdateOutcome {
@@ -38,7 +38,8 @@ struct UpdateOutcome {
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
 
-// Sets policy_sha256, step_kl_nats and entropy_nats from record.policy and the policy before it.
+// Sets policy_sha256, step_kl_nats and entropy_nats from record.policy and the policy before that
+// one.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
 // Removes results, weights and baselines from the record and frees their memory.
 void dropResults(v1::IterationRecord* record);

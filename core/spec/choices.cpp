@@ -10,7 +10,6 @@ Measure measureOf(const std::string& word) {
   return fromWord<Measure>(word).value_or(Measure::kAccuracy);
 }
 
-// Returns true if a method draws at random.
 bool draws(const kernels::MethodOptions& options) {
   const kernels::MethodTraits& traits = kernels::traitsOf(options.method);
   if (traits.scored_by == kernels::ScoredBy::kFeatures) return true;

@@ -1,9 +1,9 @@
 #pragma once
 // The choices of an experiment that are made by a word: the enums behind spec.update.optimizer and
-// others.
+// similar keys.
 //
-// The rules of the keys (core/spec/spec_rules.cpp) have the same tables of words. An experiment
-// file with another word is refused, and so is a stored run (checkWords in core/spec/spec.h). Pure
+// The rules of the keys (core/spec/spec_rules.cpp) use these tables of words. An experiment file
+// with another word is refused, and so is a stored run (checkWords in core/spec/spec.h). Pure
 // functions, any thread.
 #include <string>
 #include <string_view>
@@ -63,7 +63,8 @@ constexpr std::string_view wordOf(Measure value) {
 }
 
 // Parameter `agreement` of fidelity: the layers that use the method when its next token is compared
-// with dense attention's. Other layers are dense. kEach: one comparison for each layer alone.
+// with dense attention's. Other layers are dense. kEach: one comparison for each layer, in which it
+// alone uses the method.
 enum class AgreementLayers { kAll, kLast, kEach };
 constexpr std::string_view wordOf(AgreementLayers value) {
   return wordAt(value, {"all-layers", "last-layer", "each-layer"});
@@ -75,7 +76,7 @@ constexpr std::string_view wordOf(KeptAnswers value) {
   return wordAt(value, {"none", "wrong", "all"});
 }
 
-// spec.attention.protocol: which tokens are sampled.
+// spec.attention.protocol: the tokens whose attention is sampled.
 enum class Protocol { kA, kB };
 constexpr std::string_view wordOf(Protocol value) { return wordAt(value, {"A", "B"}); }
 
@@ -103,7 +104,8 @@ constexpr std::string_view wordOf(PromptStyle value) {
 enum class TaskSplit { kTest, kValidation };
 constexpr std::string_view wordOf(TaskSplit value) { return wordAt(value, {"test", "validation"}); }
 
-// Return the choices of an experiment. A missing or unknown word gives the value at the line's end.
+// Return the choices of an experiment. For a missing or unknown word that is the value at the
+// line's end.
 
 Learner learnerOf(const v1::Update& update);                  // reinforce
 Optimizer optimizerOf(const v1::Update& update);              // sgd
@@ -122,20 +124,21 @@ PromptStyle promptStyleOf(const v1::Task& task);              // llama
 TaskSplit splitOf(const v1::Task& task);                      // test
 std::string prefillOf(const v1::EvaluationUnit& unit);        // dense, if missing
 
-// Returns the total budgets that schedules are learned for: totalBudgets, or else totalBudget.
+// Returns the total budgets that schedules are learned for: totalBudgets, or totalBudget if that
+// list is empty.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Returns true if a schedule is learned for each total budget, from question sets
-// (core/learning/policy.h). Else one policy is learned by its gradient, or none, and each episode
-// has questions of its own.
+// (core/learning/policy.h). Else one policy is learned by its gradient or, without spec.update,
+// none.
 bool learnsByBudgets(const v1::Spec& spec);
-// Returns true if an update consumes all results that are there, at least episodesPerUpdate and at
-// most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
+// Returns true if an update consumes all results that have arrived, at least episodesPerUpdate and
+// at most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
 bool takesAllResults(const v1::Update& update);
 inline constexpr uint32_t kMostResults = 10000;
 // Least episodes of a question set at one total budget: uniform, the candidate, and two others.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
-// Most evaluation.chunkQuestions, and by default most tokens of a chunk of several questions: with
-// a model of 8 billion parameters these take 34 GB.
+// Most evaluation.chunkQuestions, and by default most tokens of a chunk of several questions. The
+// KV cache of these tokens takes 34 GB with a model of 8 billion parameters.
 inline constexpr uint32_t kMostChunkQuestions = 32;
 inline constexpr uint32_t kChunkTokens = 1 << 18;
 inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats
@@ -143,14 +146,14 @@ inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
 // Returns evaluation.chunkQuestions; kMostChunkQuestions if that is unset.
 uint32_t chunkQuestions(const v1::Evaluation& evaluation);
-// Returns evaluation.repeats within 1..kMostRepeats.
+// Returns evaluation.repeats clamped to 1..kMostRepeats.
 uint32_t repeatsOf(const v1::Evaluation& evaluation);
 // Returns how often cells of this pair of methods are answered: evaluation.repeats times, or once
 // at temperature 0 if neither method draws (as dense, top-k, quest). Text that is no method counts
 // as one that draws.
 uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
-// Return one name for the methods of both phases, for tables and figures: "s2anta-sys", or with
-// another prefill than dense "sale tau=0.01 + s2anta-sys".
+// Return one name for the methods of both phases, for tables and figures: as "s2anta-sys" with a
+// dense prefill, "sale tau=0.01 + s2anta-sys" with another.
 std::string methodsName(const std::string& prefill, const std::string& decode);
 std::string methodsName(const v1::EvaluationUnit& unit);
 std::string methodsName(const v1::Attention& attention);

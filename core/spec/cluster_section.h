@@ -1,9 +1,9 @@
 #pragma once
 // spec.cluster: the settings of an experiment file that matter only in a cluster.
 //
-// `allot run` checks the section and ignores it. The run's store never has it, and it is no part of
-// the experiment's digest: all of it may change at any time. Its keys are rows as those of the
-// experiment are (core/spec/spec_rules.h). Pure functions, any thread.
+// `allot run` checks the section and ignores it. Neither the run's store nor the experiment's
+// digest includes the section: all its keys may change at any time. The keys are rows of type
+// SpecRule (core/spec/spec_rules.h), as those of the experiment are. Pure functions, any thread.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,12 +21,12 @@ namespace allot {
 const std::vector<SpecRule>& clusterRules();
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 
-// Reads the section. A key that is not given has its default, except `workers` and the keys whose
-// default follows from others: these stay unset.
+// Reads the section. A key that is not given has its default, except `workers` and keys whose
+// default follows from other keys: they stay unset.
 // Requires: the file's keys were checked (checkKeys).
 Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place);
 
-// An experiment file, or the object of kind Experiment in a cluster.
+// The content of an experiment file, or of an object of kind Experiment in a cluster.
 struct ExperimentObject {
   v1::Experiment experiment;
   v1::Cluster cluster;
@@ -37,12 +37,13 @@ struct ExperimentObject {
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
                                                const std::vector<std::string>& overrides = {});
 
-// Returns the fields of metadata that checkKeys() accepts.
+// Returns the fields of metadata that an experiment file may have.
 const std::vector<std::string>& metadataKeys();
 // Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 Status checkMetadata(const YamlValue& root, const std::string& place);
 
-// Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
+// Returns the value of a quantity, as 536870912 of "512Mi"; nothing if the unit or the number is
+// malformed.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =

@@ -22,13 +22,14 @@ struct MeasureOptions {
   bool operator==(const MeasureOptions&) const = default;
 };
 
-// Parses a text form into `options`. Returns nothing, or the end of a sentence that says what is
-// wrong; `options` is then unchanged.
+// Parses a text form into `options` and returns nothing. If the text is malformed, leaves `options`
+// unchanged and returns the end of a sentence that says what is wrong.
 std::optional<std::string> parseMeasure(std::string_view text, MeasureOptions* options);
 // Returns the shortest text that parses to these options.
 std::string measureText(const MeasureOptions& options);
 
-// Returns the options of a measure in this experiment; the defaults if it is not measured.
+// Returns the options of a measure in this experiment; the defaults if the experiment lacks that
+// measure.
 MeasureOptions measureOptions(const v1::Evaluation& evaluation, Measure measure);
 
 }  // namespace allot

@@ -1,6 +1,6 @@
 #pragma once
 // The catalogue of models: the architectures of model folders, and the chat templates of
-// instruction-tuned models. The code that reads and runs them is in worker/model. Constants and
+// instruction-tuned models. The code that reads and runs models is in worker/model. Constants and
 // pure functions, any thread.
 #include <string>
 #include <string_view>
@@ -28,7 +28,7 @@ std::vector<std::string> architectureNames();
 // Returns the values of spec.model.chatTemplate: auto, none and the names of the catalogue.
 std::vector<std::string> chatTemplateChoices();
 
-// Return the tables of docs/models.md, between its marks "models" and "chat templates".
+// Return the tables that docs/models.md has at its marks "models" and "chat templates".
 std::string architecturesMarkdown();
 std::string chatTemplatesMarkdown();
 

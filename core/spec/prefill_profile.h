@@ -1,8 +1,7 @@
 #pragma once
-// PrefillProfile: SALE's threshold of each head, as `allot calibrate sale` finds it.
-//
-// A profile file has more keys, for people (theta, prompts, each head's error). The stored
-// experiment has the keys that workers need as one line of JSON. Pure functions, any thread.
+// PrefillProfile: SALE's threshold of each head, as `allot calibrate sale` finds it. A profile file
+// has more keys, for people (theta, prompts, each head's error). The stored experiment has the keys
+// that workers need as one line of JSON. Pure functions, any thread.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,8 +15,8 @@ namespace allot {
 
 inline constexpr char kProfileKey[] = "spec.attention.prefillProfile";
 inline constexpr char kProfileKind[] = "sale-profile";
-// Limits of a file, of the line in a stored experiment, and of the heads of all layers. The largest
-// open models have some 16,000 heads, at ten bytes each.
+// Most bytes of a file, most bytes of the line in a stored experiment, and most heads of all
+// layers. The largest open models have some 16,000 heads; the line has ten bytes for each.
 inline constexpr size_t kMostProfileBytes = size_t{1} << 20;
 inline constexpr size_t kMostProfileText = size_t{1} << 18;
 inline constexpr size_t kMostProfileHeads = 32768;
@@ -35,14 +34,14 @@ struct PrefillProfile {
 // Returns true if the text begins as a profile does, with '{'; else it is a path.
 bool isProfileText(std::string_view text);
 
-// Parses a file or the line of a stored experiment. kUsage, "PLACE: what is wrong".
+// Parses a file or the line of a stored experiment. Errors are kUsage, "PLACE: what is wrong".
 Result<PrefillProfile> parseProfile(const std::string& json, const std::string& place);
 
 // Returns the line of JSON that parses to the profile. Equal profiles have equal text.
 std::string profileText(const PrefillProfile& profile);
 
 // Replaces a profile that stands in spec.attention.prefillProfile by its profileText(). Does
-// nothing if the key holds a path. kUsage if the profile is malformed.
+// nothing if the key is empty or holds a path. kUsage if the profile is malformed.
 Status readOwnProfile(v1::Spec& spec, const std::string& place);
 
 // Returns the first key whose method reads prompts with tau=profile; "" if there is none.

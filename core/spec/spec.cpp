@@ -129,7 +129,6 @@ Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec&
   return {};
 }
 
-// Sets other defaults that follow from keys.
 void deriveDefaults(v1::Spec& spec) {
   deriveTaskDefaults(*spec.mutable_task());
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
@@ -154,7 +153,6 @@ void deriveDefaults(v1::Spec& spec) {
   }
 }
 
-// Checks methods against other keys.
 Status checkMethods(const v1::Spec& spec, const std::string& place) {
   const auto draws = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions parsed;

@@ -23,10 +23,9 @@ struct SpecKey {
   bool live = false;          // may change while a run goes on (core/spec/spec_change.h)
 };
 
-// Returns the rows by section; those of spec.cluster come last.
+// Returns the rows, ordered by section; those of spec.cluster come last.
 const std::vector<SpecKey>& specKeys();
 
-// Returns the rows as a Markdown table.
 std::string specKeysMarkdown();
 
 // Parses and checks a file that a person applies (checkEffects included). `place` names the file in
@@ -36,44 +35,44 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
                                        const std::vector<std::string>& overrides = {});
 
 // Parses the file of a run that exists. As parseExperiment, but without checkEffects: an older
-// build may have stored what is refused today. A key that the
-// run's `schema` does not know, and that the file leaves out, has SpecRule::before instead of
-// today's default.
+// build may have stored what is refused today. A key that `schema` (the run's) does not know, and
+// that the file leaves out, has SpecRule::before instead of today's default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
                                              uint32_t schema = kSpecSchema,
                                              const std::vector<SpecRule>& rules = specRules());
 
-// Parses as parseStoredExperiment, by the run's `schema`, unless the file gives a key that this
-// schema does not know another value than SpecRule::before. Then the file is read by the newest
-// schema, and FileOfRun::schema is that.
+// The file of a run, and the schema that it was read by.
 struct FileOfRun {
   v1::Experiment experiment;
   uint32_t schema = kSpecSchema;
 };
+// Parses as parseStoredExperiment, by the run's `schema`. If the file gives a key that `schema`
+// does not know another value than SpecRule::before, parses by the newest schema instead.
 Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& place,
                                  const std::vector<std::string>& overrides, uint32_t schema,
                                  const std::vector<SpecRule>& rules = specRules());
 
 // Returns kUsage for some keys without effect (a goal that no evaluation can reach, a chat template
 // that no question is asked in, ...), and if the name begins with a digit. A stored experiment need
-// not pass. `place` as in parseExperiment.
+// not pass. `place` is as in parseExperiment.
 Status checkEffects(const v1::Experiment& experiment, const std::string& place);
 
 // Returns kUsage if the experiment learns and minPerLayer in each of `layers` takes all of
 // spec.policy.totalBudget, or more than a budget at which the learned schedule is measured.
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
-// Returns kUsage if a stored experiment chooses by a word that this build does not know, as one of
-// a newer build may. A missing word is allowed.
+// Returns kUsage if a stored experiment has a word for a choice (core/spec/choices.h) that this
+// build does not know; one stored by a newer build may. A missing word is allowed.
 Status checkWords(const v1::Experiment& experiment, const std::string& place);
 
 // Returns kUsage if the experiment does not fit the model: no layers, minPerLayer * layers above a
-// total budget, an explicit schedule without one entry for each layer, oneHot with one layer or a
-// budget below the layers, or more entries by heads than a schedule or a surrogate may have.
+// total budget, an explicit schedule without one entry for each layer, oneHot with one layer or
+// with a budget below the number of layers, or a granularity by heads with more entries than a
+// schedule or a surrogate may have.
 Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
-// Returns deterministic bytes of a message: equal files, equal bytes.
+// Returns deterministic bytes of a message: equal messages have equal bytes.
 std::string canonicalBytes(const google::protobuf::Message& message);
 // Returns the SHA-256 of canonicalBytes(), in hex.
 std::string specDigest(const v1::Experiment& experiment);

@@ -63,8 +63,9 @@ std::optional<SpecProblem> namesProblem(const v1::Task& task, const SuiteInfo& s
 
 std::optional<SpecProblem> pathProblem(const v1::Task& task, const SuiteInfo& suite) {
   if (suite.path == TaskPath::kRequired && task.path().empty()) {
-    return SpecProblem{"spec.task.path", "required for suite " + task.suite() +
-                                             ", but missing; name the file with its questions"};
+    return SpecProblem{"spec.task.path",
+                       "required for suite " + task.suite() +
+                           ", but missing; name the file or folder with its questions"};
   }
   if (suite.path == TaskPath::kNever && !task.path().empty()) {
     return SpecProblem{"spec.task.path", "suite " + task.suite() +

@@ -1,6 +1,6 @@
 #pragma once
-// Defaults that follow from other keys, and rules that join keys: those of spec.task by its suite,
-// and those of steps by the learner. Part of core/spec; pure functions, any thread.
+// Defaults and rules of keys that depend on other keys: those of spec.task on its suite, and those
+// of the learner's steps on spec.update.learner. Part of core/spec; pure functions, any thread.
 #include <optional>
 #include <string>
 
@@ -9,8 +9,8 @@
 namespace allot {
 
 // Sets the keys of the task that are missing and that its suite decides. Clears keys that have
-// their default and no meaning for the suite, and the default split: equal experiments have equal
-// bytes.
+// their default and no meaning for the suite, and the default split, so that equal experiments have
+// equal bytes.
 void deriveTaskDefaults(v1::Task& task);
 
 struct SpecProblem {
@@ -21,11 +21,12 @@ struct SpecProblem {
 // Requires: the catalogue has its suite.
 std::optional<SpecProblem> taskProblem(const v1::Task& task);
 
-// Sets optimizer, learningRate, baseline and staleness.mode by the learner, where they are unset.
+// Sets those of optimizer, learningRate, baseline and staleness.mode that are unset, by the
+// learner.
 void deriveSteps(v1::Spec& spec);
 
 // Returns the first key by which learner santa would differ from Algorithm 1 of the SANTA paper,
-// which leaves open only its rate and its number of episodes. Nothing for other learners.
+// which leaves open only the learning rate and the number of episodes. Nothing for other learners.
 std::optional<SpecProblem> santaProblem(const v1::Spec& spec);
 
 // Returns the first of learningRate and entropyBonus that has another value than its default

@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// spec_keys.cpp has a name for each, in this order.
+// spec_keys.cpp has a name for each type, in this order.
 enum class SpecType {
   kInteger,
   kNumber,
@@ -67,8 +67,8 @@ struct SpecRule {
   kernels::Phase phase = kernels::Phase::kDecode;  // of a method
   std::string meaning;
   bool live = false;  // may change while a run goes on
-  // First schema with this key (core/spec/spec_schema.h). If that is above 1: the value, as YAML,
-  // by which earlier builds acted.
+  // since: the first schema with this key (core/spec/spec_schema.h). before: if `since` is above 1,
+  // the value, as YAML, by which earlier builds acted.
   uint32_t since = 1;
   std::string before;
 };
@@ -83,7 +83,7 @@ SpecField fieldAt(google::protobuf::Message* message, std::string_view path);
 // Returns the field of a rule in `spec`, and makes its section if it is missing.
 SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 // Sets `target`, the field of `rule`, to a value that is given as YAML. kUsage if the rule refuses
-// it.
+// the value.
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
 // default_value of a rule with SpecDefault::kRequired.
@@ -91,7 +91,7 @@ inline constexpr const char* kRequired = "required";
 
 constexpr size_t kMaxListEntries = 64;        // of a list or section, except an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of all layers
-// Most entries by heads that a surrogate learns, with (3 * entries)^2 / 2 numbers.
+// Most entries by heads with which a surrogate learns: it keeps (3 * entries)^2 / 2 numbers.
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 
@@ -101,12 +101,12 @@ const std::vector<SpecRule>& specRules();
 // Returns the values of a rule for messages: "1..1000000", ">0..10", "adam, sgd".
 std::string rangeText(const SpecRule& rule);
 
-// Returns the keys that are accepted under `parent` ("" for the whole file); none if `parent` has
-// none, or any.
+// Returns the keys that are accepted under `parent` ("" for the whole file); empty if `parent`
+// accepts none, or accepts any.
 std::vector<std::string> knownKeys(const std::string& parent);
 
-// Returns the candidate with the least edit distance to `word`, which is at most 2 and less than
-// the candidate's length. Returns "" if there is none.
+// Returns the candidate with the least edit distance to `word`. Returns "" if that distance is
+// above 2, or is not less than the candidate's length.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace allot

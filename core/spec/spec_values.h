@@ -24,7 +24,7 @@ struct Site {
   Site at(size_t index) const { return {place, path + "[" + std::to_string(index) + "]"}; }
 };
 
-// Returns " (did you mean x?)"; "" for "".
+// Returns " (did you mean x?)" for candidate x; "" for "".
 std::string didYouMean(const std::string& candidate);
 // Returns a value for messages: "\"text\"", "a list".
 std::string described(const YamlValue& value);

@@ -39,8 +39,8 @@ size_t firstOddByte(std::string_view text) {
   return std::string_view::npos;
 }
 
-// Builds the tree from yaml-cpp's events, in one call of parseYaml. It refuses by an exception,
-// which is the only way to stop yaml-cpp's parser.
+// Builds the tree from yaml-cpp's events, in one call of parseYaml. The builder refuses by an
+// exception, which is the only way to stop yaml-cpp's parser.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlValue takeRoot() { return std::move(root_); }

@@ -33,8 +33,8 @@ struct YamlValue {
 // Bytes of the longest text that parseYaml accepts.
 constexpr size_t kMostYamlBytes = size_t{1} << 20;
 
-// Parses one document; an empty one is kNull. kUsage, "place:line:column: what is wrong"; without a
-// line if the whole text is refused.
+// Parses one document; an empty one is kNull. Errors are kUsage, "place:line:column: what is
+// wrong"; without line and column if the whole text is refused.
 Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 
 // Returns `text` for one line of an error message: control characters and bytes that are not UTF-8

@@ -12,8 +12,8 @@ namespace allot {
 struct TaskInfo {
   std::string_view name;
   std::string_view meaning;
-  std::string_view grader;             // if spec.task.grader is empty
-  std::string_view other_grader = "";  // the SANTA paper's, recorded beside it; "": none
+  std::string_view grader;             // used if spec.task.grader is empty
+  std::string_view other_grader = "";  // the SANTA paper's, recorded, too; "": none
   bool needs_path = false;             // allot cannot generate its questions
   uint32_t answer_tokens = 0;          // longest answer as published; 0: unknown
 };
@@ -61,8 +61,8 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task);
 bool runsCode(std::string_view grader);
 bool runsCode(const v1::Task& spec);
 
-// Returns the most tokens of an answer: spec.task.maxNewTokens or, if that is 0, the task's own
-// length; 0 if it has none.
+// Returns the most tokens of an answer: spec.task.maxNewTokens or, if that is 0,
+// TaskInfo::answer_tokens.
 uint32_t longestAnswer(const v1::Task& spec, std::string_view task);
 
 // Return the tables of docs/reference/tasks.md, between its marks "tasks" and "graders".

@@ -2,8 +2,8 @@
 // Health: whether a process has started, is alive and is ready, for /startedz, /livez and /readyz.
 //
 // A process has started once it has loaded what it needs or waits for other processes. It is alive
-// while it makes progress or need not. A store that is away makes a process unready, never dead: a
-// restart would only load the model again. Owned by Telemetry; any thread.
+// while it makes progress, loads or waits. A store that is away makes a process unready, never
+// dead: a restart would only load the model again. Owned by Telemetry; any thread.
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -31,9 +31,9 @@ class Health {
   void loading(std::string why);
   // Notes a wait for other processes: started, unready, and alive without progress().
   void waiting(std::string why);
-  // Notes a sign of life: a round of the main loop, a decode step.
+  // Notes a sign of life, as a round of the main loop or a decode step; ends loading and waiting.
   void progress();
-  // Notes whether the process can work, apart from the store.
+  // Note whether the process can work, apart from whether the store answers.
   void ready();
   void unready(std::string why);
   // Note the outcome of a request to the store.

@@ -31,7 +31,7 @@ constexpr milliseconds kAcceptPause{100};
 
 class Session;
 
-// Shared by all sessions; outlives them.
+// The data that all sessions share; outlives them.
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;

@@ -2,10 +2,10 @@
 // HttpServer: the small HTTP server of a process (page, metrics, liveness).
 //
 // It is read-only: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline for each
-// request, and at most 64 connections. One more connection closes the one that began, or sent a
-// request, the longest ago. A slow or hostile client therefore costs little, and cannot keep probes
-// out. Owned by the process's main. The server has one thread, on which it calls the handler, one
-// request at a time. The destructor stops and joins that thread.
+// request, and at most 64 connections. A 65th connection closes the one that has been idle the
+// longest, since its last request or its beginning. A slow or hostile client therefore costs
+// little, and cannot keep probes out. Owned by the process's main. The server has one thread, on
+// which it calls the handler, one request at a time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -35,8 +35,8 @@ HttpReply plainText(unsigned status, std::string sentence);
 
 class HttpServer {
  public:
-  // Answers one request, on the server's thread. All other clients wait for it. An exception
-  // becomes status 500.
+  // Answers one request, on the server's thread. All other clients wait until the handler returns.
+  // An exception becomes status 500.
   using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.

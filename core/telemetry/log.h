@@ -1,6 +1,6 @@
 #pragma once
 // The log of a process: one line an event on standard error, as text for people or as JSON.
-// Messages, except the last words of a text log, are cut at 16 KiB. Any thread.
+// Messages, except the last words (logLastWords) of a text log, are cut at 16 KiB. Any thread.
 #include <string>
 #include <string_view>
 
@@ -8,7 +8,8 @@ namespace allot {
 
 enum class LogFormat { kText, kJson };
 
-// Sets up spdlog's default logger. Called once, before other threads start.
+// Sets up spdlog's default logger.
+// Requires: called once, before other threads start.
 void setUpLog(LogFormat format);
 // Adds run and experiment to every later line, except the last words of a text log.
 void setLogRun(const std::string& run_id, const std::string& experiment);

@@ -24,7 +24,6 @@ const std::vector<MetricInfo>& metricCatalogue();
 // Returns nullptr if there is no metric of that name.
 const MetricInfo* findMetric(std::string_view name);
 std::string_view metricKindName(MetricKind kind);
-// Returns the catalogue as a table for documents.
 std::string metricsMarkdown();
 
 }  // namespace allot

@@ -12,9 +12,9 @@
 
 namespace allot {
 
-// Writes the last words of a process, which `kubectl describe pod` shows after its end. The
-// sentence, cut at 4 KiB (Kubernetes' limit), replaces the content of the file that the environment
-// variable ALLOT_TERMINATION_LOG names. Does nothing without the variable, and ignores errors.
+// Writes the last words of a process, which `kubectl describe pod` shows afterwards. The sentence,
+// cut at 4 KiB (Kubernetes' limit), replaces the content of the file that the environment variable
+// ALLOT_TERMINATION_LOG names. Does nothing without the variable, and ignores errors.
 void writeTermination(std::string_view sentence);
 
 // Returns the exit code of a main(). Writes the sentence of an error to the log and to the
@@ -42,7 +42,8 @@ struct TelemetryFlags {
   LogFormat logFormat() const { return log_format == "json" ? LogFormat::kJson : LogFormat::kText; }
 };
 
-// Set by SIGTERM and SIGINT during the work of runProcess(), which should then end in good order.
+// Set by SIGTERM and SIGINT while runProcess() calls `work`, which should then return in good
+// order.
 extern std::atomic<bool> draining;
 
 // Does a whole main(): parses the command line into the variables bound to `app` and `telemetry`,

@@ -3,9 +3,9 @@
 // thread.
 //
 // It wraps prometheus-cpp's core registry, which knows no catalogue. counter(), gauge() and
-// histogram(), and replace() for its samples, throw std::logic_error for a name, kind or set of
-// labels that is not in the catalogue. text() adds the labels `experiment` and, once it is known,
-// `run_id`.
+// histogram(), and replace() for each Sample, throw std::logic_error for a name, kind or set of
+// labels that is not in the catalogue. text() adds the labels `experiment` and, once setRun() has
+// given an id, `run_id`.
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -28,7 +28,6 @@ enum class Exposition { kPrometheus, kOpenMetrics };
 // Returns the format for a request's Accept header: OpenMetrics if the header accepts it by name
 // and does not rate it below text/plain.
 Exposition expositionFor(std::string_view accept);
-// Returns the Content-Type of a format.
 const char* expositionType(Exposition format);
 
 class MetricRegistry {
@@ -49,15 +48,15 @@ class MetricRegistry {
   prometheus::Gauge& gauge(std::string_view name, const Labels& labels = {});
   prometheus::Histogram& histogram(std::string_view name, const Labels& labels = {});
 
-  // Sets these series of a gauge, and removes all others of it.
+  // Sets these series of a gauge, and removes the gauge's other series.
   void replace(std::string_view name, const std::vector<Sample>& samples);
   // Removes all series of a counter or gauge.
   void clear(std::string_view name);
 
-  // run_id: "" as long as there is none.
+  // run_id: "" as long as the process has no run.
   void setRun(const std::string& experiment, const std::string& run_id);
   // Returns all series in a format. Empty until the experiment is known, because a series without
-  // that label would be another series.
+  // the label `experiment` would be another series.
   std::string text(Exposition format = Exposition::kPrometheus) const;
 
  private:

@@ -1,9 +1,7 @@
 #pragma once
 // Telemetry: the metrics and health of a process, and the server and the target file that publish
-// them. Owned by main(); any thread.
-//
-// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process, if it has
-// one, answers other paths.
+// them. Owned by main(); any thread. The server answers /metrics, /startedz, /livez and /readyz. A
+// handler of the process, if it has one, answers other paths.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -49,12 +47,11 @@ struct TelemetryOptions {
 
 class Telemetry {
  public:
-  // Answers a path.
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
   // Starts the server, if the options have a port. other: answers other paths, on the server's
-  // thread; null: they are 404. Errors are those of HttpServer::start(); kUsage if a target file
-  // lacks a server, kIo if it cannot be written.
+  // thread; if it is null, they get status 404. Errors are those of HttpServer::start(); kUsage if
+  // a target file is named without a port, kIo if the file cannot be written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
                                                   PathHandler other = nullptr);
 
@@ -63,7 +60,8 @@ class Telemetry {
   // Sets run and experiment of every metric and of later lines of the log.
   void setRun(const std::string& run_id, const std::string& experiment);
   // Waits at most `limit` until /metrics has been read once more, so that the last counts are not
-  // lost with the process, and then 50 ms for the answer to be sent. Does nothing without a server.
+  // lost with the process, then 50 ms more, in which the answer is sent. Does nothing without a
+  // server.
   void waitForScrape(std::chrono::milliseconds limit) const;
   // Returns "http://127.0.0.1:9464/"; empty without a server.
   const std::string& url() const { return url_; }

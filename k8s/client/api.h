@@ -2,12 +2,12 @@
 // Api: a client of the Kubernetes API, JSON in and JSON out.
 //
 // An Api owns one connection, and its calls block. One thread uses it. Reflector and LeaderElection
-// have separate ones, so that neither a watch nor a lease waits for other requests. interrupt() and
+// have an Api each, so that neither a watch nor a lease waits for other requests. interrupt() and
 // interrupted() are for any thread.
 //
 // Each request ends within its limits, except for the lookup of a name. After a 401 a request is
 // sent once more if the token comes from a file, which is read again. list() begins again after a
-// 410, and Connection resends on a stale connection. Other repetitions are left to the caller.
+// 410, and Connection resends on a stale connection. Nothing else is repeated.
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -22,8 +22,8 @@
 
 namespace allot::kube {
 
-// Resource: a kind of objects as the API server addresses them, and its paths. Values and pure
-// functions; any thread.
+// Resource: a kind of objects as the API server addresses it. Values and pure functions; any
+// thread.
 struct Resource {
   std::string group;  // "" for core's: pods, secrets
   std::string version;
@@ -33,19 +33,18 @@ struct Resource {
   std::string apiVersion() const { return group.empty() ? version : group + "/" + version; }
 };
 
-// Names an object. `space`: its namespace; "" for kinds without one.
+// Names an object. `space`: the object's namespace; "" for kinds without namespaces.
 struct ObjectName {
   std::string space;
   std::string name;
 };
-// Returns the name in metadata.
 ObjectName nameOf(const nlohmann::json& object);
 // Returns "namespace/name", or the name alone: the key of an object in caches and queues.
 std::string keyOf(const nlohmann::json& object);
 
 // Returns "/apis/apps/v1/namespaces/NS/deployments/NAME/status". With an empty name it is the path
-// of all objects; with an empty namespace of all namespaces. "BadRequest" for a name that is no
-// segment of a path.
+// of all objects of the namespace; with an empty namespace, of all namespaces. "BadRequest" for a
+// name that is no segment of a path.
 Reply<std::string> pathOf(const Resource& resource, const ObjectName& object = {},
                           const std::string& subresource = {});
 
@@ -74,7 +73,7 @@ struct ApplyOptions {
 
 struct RemoveOptions {
   std::string propagation = "Background";  // or Foreground, Orphan
-  // If given: removes only the object with this uid, in this state.
+  // If given: the object is removed only if it has this uid and this resourceVersion.
   std::string uid = {};
   std::string resource_version = {};
 };
@@ -83,8 +82,8 @@ struct WatchOptions {
   std::string resource_version;  // of a list, or of the last event or bookmark
   std::string label_selector = {};
   std::string field_selector = {};
-  std::chrono::seconds timeout{300};  // after which the server ends it
-  // The watch is ended here after this additional time: the server is gone.
+  std::chrono::seconds timeout{300};  // after which the server ends the watch
+  // The time after `timeout` at which this client ends the watch, because the server is gone.
   std::chrono::milliseconds grace{10'000};
 };
 
@@ -93,17 +92,18 @@ class Api {
   explicit Api(const ServerAccess& access, Limits limits = {}, Clock clock = steadyClock());
 
   Reply<nlohmann::json> get(const Resource& resource, const ObjectName& object);
-  // Returns all pages. If the server forgets the list between two pages (410) it begins again, at
-  // most twice. `space` "": of all namespaces.
+  // Returns all pages. If the server forgets the list between two pages (410) the call begins
+  // again, at most twice. `space` "": of all namespaces.
   Reply<ObjectList> list(const Resource& resource, const std::string& space,
                          const ListOptions& options = {});
 
   // Does a server-side apply. `object` has every field that the manager wants to own. Fields that
-  // it applied before and leaves out now are released. Creates the object if there is none.
+  // the manager applied before and `object` lacks are released. Creates the object if there is
+  // none.
   Reply<nlohmann::json> apply(const Resource& resource, const nlohmann::json& object,
                               const ApplyOptions& options);
   // Sets {"status": ...} by a merge patch on /status, also on servers below 1.22, where apply() on
-  // /status is not reliable. With a resource_version, a changed object is a 409.
+  // /status is not reliable. With a resource_version, 409 if the object has another one by now.
   Reply<nlohmann::json> patchStatus(const Resource& resource, const ObjectName& object,
                                     const nlohmann::json& status,
                                     const std::string& resource_version = {});
@@ -120,7 +120,7 @@ class Api {
                      const RemoveOptions& options = {});
 
   // Blocks, passes each event to `take`, and returns when the server ends the watch in good order.
-  // Other ends are errors; 410 means that the list must be read again.
+  // Other ends are errors; after a 410 the caller must list again.
   Reply<void> watch(const Resource& resource, const std::string& space, const WatchOptions& options,
                     const std::function<void(WatchEvent)>& take);
 
@@ -140,7 +140,6 @@ class Api {
                              const ObjectName& object, const std::string& subresource,
                              const std::string& query, const std::string& content_type,
                              const nlohmann::json& body);
-  // Tries to read all pages once.
   Reply<ObjectList> listOnce(const Resource& resource, const std::string& path,
                              const ListOptions& options);
 

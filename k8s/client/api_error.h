@@ -24,8 +24,7 @@ struct ApiError {
   // "Timeout", "TooLarge", "BadAnswer", "BadRequest", "Untrusted", "Interrupted". Empty for an
   // answer that is no Status.
   std::string reason;
-  // One sentence.
-  std::string message;
+  std::string message;  // one sentence
   // The time that the server asks clients to wait.
   std::optional<std::chrono::seconds> retry_after;
 
@@ -61,7 +60,7 @@ std::string serverText(std::string_view text);
 // Return a member of a foreign object at any depth; "" and 0 if it is absent or of another type.
 std::string textAt(const nlohmann::json& object, std::initializer_list<const char*> path);
 int64_t numberAt(const nlohmann::json& object, std::initializer_list<const char*> path);
-// Returns nullptr if there is none.
+// Returns the member at this path; nullptr if there is none.
 const nlohmann::json* memberAt(const nlohmann::json& object,
                                std::initializer_list<const char*> path);
 

@@ -218,7 +218,6 @@ class Connection::Impl {
     return {};
   }
 
-  // Reads the files at each connect, since they may have been replaced.
   Reply<void> loadFiles() {
     tls_context_.emplace(ssl::context::tls_client);
     SSL_CTX_set_min_proto_version(tls_context_->native_handle(), TLS1_2_VERSION);

@@ -1,8 +1,7 @@
 #pragma once
-// Connection: one HTTP/1.1 connection to the API server, with or without TLS.
-//
-// Calls block until the answer has arrived or a deadline has passed; the lookup of a host name may
-// exceed the deadline. One thread uses it, except interrupt() and interrupted(), for any thread.
+// Connection: one HTTP/1.1 connection to the API server, with or without TLS. Calls block until the
+// answer has arrived or a deadline has passed; the lookup of a host name may exceed the deadline.
+// One thread uses it, except interrupt() and interrupted(), for any thread.
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/status.hpp>
@@ -20,7 +19,7 @@ namespace allot::kube {
 
 struct Limits {
   std::chrono::milliseconds connect{5000};  // with lookup and TLS handshake
-  // Of ask(). Of stream() the time until the header, or for all of an answer that is not 200.
+  // Of ask(). Of stream(): until the header of a 200 answer, or until the end of any other answer.
   std::chrono::milliseconds request{30000};
   size_t response_bytes = size_t{64} << 20;  // of an answer that is no stream
   size_t line_bytes = size_t{8} << 20;       // of the longest line of a watch; Api enforces it
@@ -47,9 +46,9 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   // Returns the whole answer, of any status. Connects if needed. If a reused connection ends before
-  // a byte of the answer has arrived, the request is sent again on a new one. A POST is not, since
-  // it could take effect twice. stream() does the same. "BadRequest" for a token without TLS to
-  // another machine, and for certificate files that cannot be used.
+  // a byte of the answer has arrived, the request is sent again on a new one. A POST is not sent
+  // again, since it could take effect twice. Both hold for stream(), too. "BadRequest" for a token
+  // without TLS to another machine, and for certificate files that cannot be used.
   Reply<HttpAnswer> ask(const HttpRequest& request, const std::string& token);
 
   // Sends the request and passes the body of a 200 answer to `take` as it arrives. Returns when the

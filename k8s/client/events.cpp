@@ -82,7 +82,6 @@ void EventBook::add(TimePoint now, const EventNote& note) {
   kept.reason = cut(note.reason, kLongestWord);
   kept.action = cut(note.action, kLongestWord);
   const auto key = std::make_pair(idOf(note.regarding), kept.reason);
-  // A full book ignores new keys.
   if (entries_.size() >= kMostKeys && !entries_.contains(key)) return;
   Entry& entry = entries_[key];
   const bool same = entry.count > 0 && nameOfEvent(entry.waiting) == nameOfEvent(kept);

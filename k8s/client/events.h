@@ -1,11 +1,11 @@
 #pragma once
 // EventBook and EventRecorder: events of events.k8s.io/v1 (Kubernetes 1.19 and newer), which
-// `kubectl describe` shows with their object. One thread each.
+// `kubectl describe` shows with their object. One thread.
 //
-// The name of an event follows from its EventNote. A repeated note is therefore the same event,
-// counted, even after a restart. At most one event a minute is sent for an object and reason. Of
-// notes in between, the newest is kept with the number of its repetitions in a row. EventBook has
-// the rules and is pure; EventRecorder sends.
+// The name of an event follows from its EventNote. A repeated note therefore adds to the count of
+// the same event, even after a restart. At most one event a minute is sent for an object and
+// reason. Of the notes within that minute, the newest is kept with the number of its repetitions in
+// a row. EventBook has the rules and is pure; EventRecorder sends.
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -37,7 +37,7 @@ const Resource& eventResource();
 class EventBook {
  public:
   // Most pairs of object and reason that are kept. A full book forgets pairs silent for an hour.
-  // While it is full it ignores new ones.
+  // While it is full it ignores new pairs.
   static constexpr size_t kMostKeys = 4096;
   static constexpr std::chrono::minutes kPause{1};
 
@@ -47,8 +47,8 @@ class EventBook {
 
   struct Due {
     nlohmann::json event;  // as it would be created
-    int64_t count = 1;     // occurrences since it was last sent
-    bool known = false;    // the last one sent was the same: increase its count
+    int64_t count = 1;     // occurrences since an event was last sent
+    bool known = false;    // the last event sent was this one: increase its count
   };
   // Returns the events that may be sent now; they count as sent.
   std::vector<Due> due(TimePoint now, WallTime wall);
@@ -69,7 +69,7 @@ class EventBook {
 
 class EventRecorder {
  public:
-  // Requires: `api` outlives it and is used by the same thread.
+  // Requires: `api` outlives the recorder and is used by the same thread.
   EventRecorder(Api& api, EventSource source, Clock clock = steadyClock(),
                 WallClock wall_clock = systemClock())
       : api_(api),

@@ -2,8 +2,8 @@
 // LeaderElection: competes for a Lease and holds it. It has its own thread and connection, so that
 // no other request delays a renewal.
 //
-// Its owner passes two callbacks, each called at most once, on that thread: `won`, and `lost`.
-// After `lost` the process must end (exit code 75) because another one may already lead. The
+// Its owner passes two callbacks, `won` and `lost`. The election's thread calls each at most once.
+// After `lost` the process must end (exit code 75) because another process may already lead. The
 // destructor releases the lease if this process leads. leads(), holder() and problem() are for any
 // thread.
 #include <chrono>
@@ -23,10 +23,10 @@
 namespace allot::kube {
 
 struct LeaseTimes {
-  std::chrono::seconds duration{15};                 // other candidates wait for it
-  std::chrono::milliseconds renew_deadline{10'000};  // we lead for it after the last renewal
+  std::chrono::seconds duration{15};                 // others wait that long after a renewal
+  std::chrono::milliseconds renew_deadline{10'000};  // we lead that long after a renewal
   std::chrono::milliseconds retry{2'000};            // between attempts
-  // Returns kUsage unless duration > renew_deadline > 1.2 retry.
+  // Returns kUsage unless duration > renew_deadline > 1.2 * retry.
   Status check() const;
 };
 
@@ -36,9 +36,9 @@ const Resource& leaseResource();
 // LeaderElection sends the requests and reports their outcome. One thread.
 //
 // The record is changed by compare and swap on its resourceVersion. Another holder's lease is over
-// when our steady clock says so, counted from the last change of the record that we saw. Timestamps
-// in the record are ignored, because clocks differ. A lease is no fence: a former leader may write
-// once more after it has lost.
+// once its duration has passed, on our steady clock, since we last saw the record change.
+// Timestamps in the record are ignored, because clocks differ. A lease is no fence: a former leader
+// may write once more after it has lost.
 class Candidate {
  public:
   // identity: unique to this process, a pod's name and something random.
@@ -55,8 +55,7 @@ class Candidate {
 
   // Notes the record as read; nullopt: there is none.
   void read(TimePoint now, std::optional<nlohmann::json> record);
-  // Notes a successful write. `began`: when the request was sent, since the server may count from
-  // then.
+  // Notes a successful write. `began`: when the request was sent; the lease counts from then.
   void wrote(TimePoint began, nlohmann::json record);
   // Notes a conflict or another failure: the record must be read again.
   void failed() { known_ = false; }
@@ -64,7 +63,7 @@ class Candidate {
   // Returns true until the renew deadline after the last renewal, unless another holder was read
   // since.
   bool leads(TimePoint now) const;
-  // Returns true if it has led and no longer does: the process must end.
+  // Returns true if this candidate has led and no longer does: the process must end.
   bool lost(TimePoint now) const;
   // Returns the record that releases the lease at once; nothing if we do not lead.
   std::optional<nlohmann::json> release(TimePoint now, WallTime wall) const;
@@ -85,7 +84,7 @@ class Candidate {
   const std::string identity_;
   const LeaseTimes times_;
 
-  bool known_ = false;     // record_ is the server's last known one
+  bool known_ = false;     // record_ is what the server had last
   bool observed_ = false;  // a record was seen
   std::optional<nlohmann::json> record_;
   nlohmann::json spec_;     // the record's, at its last change
@@ -114,7 +113,7 @@ class LeaderElection {
   using Won = std::function<void()>;
   using Lost = std::function<void(const std::string& why)>;
 
-  // Creates it. kUsage if the times contradict each other.
+  // Creates an election that is not started. kUsage if options.times.check() fails.
   static Result<std::unique_ptr<LeaderElection>> create(const ServerAccess& access,
                                                         ElectionOptions options, Won won,
                                                         Lost lost);
@@ -124,12 +123,11 @@ class LeaderElection {
 
   // Starts the thread. Called once.
   void start();
-  // Makes one attempt; false once the lease is lost. Public for tests, which own the clock.
+  // Makes one attempt. Returns false once the lease is lost. Public for tests, which own the clock.
   // Requires: start() was not called.
   bool turn();
 
   bool leads() const;
-  // Returns the holder that the record named last.
   std::string holder() const;
   const std::string& identity() const { return options_.identity; }
   // Returns the current problem; "" if there is none.

@@ -3,9 +3,9 @@
 //
 //   list -> watch from the list's resourceVersion -> again from the newest one ... -> 410 -> list
 //
-// It is a pure state machine. Its owner (Reflector) calls next(), does that step, and reports the
-// outcome. Time and random numbers are injected. One thread. resourceVersions are opaque here:
-// kept, sent back, never compared.
+// It is a pure state machine. Its owner (Reflector) calls next(), does the step that it returns,
+// and reports the outcome. Time and random numbers are injected. One thread. resourceVersions are
+// opaque here: kept, sent back, never compared.
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -24,11 +24,9 @@ struct WatchEvent {
   nlohmann::json object;
 };
 
-// Assembles the events of a watch from bytes that the transport splits anywhere. Pure;
-// its owner feeds it on one thread.
+// Assembles the events of a watch from bytes that the transport splits anywhere. Pure; one thread.
 //
-// A watch has one JSON object a line. The limit is on a line and not on a read, since an object may
-// be larger than 1.5 MB.
+// A watch has one JSON object a line. The limit is on a line, however many reads bring it.
 class WatchLines {
  public:
   static constexpr size_t kLongestLine = size_t{8} << 20;
@@ -36,12 +34,13 @@ class WatchLines {
   explicit WatchLines(size_t longest_line = kLongestLine) : longest_(longest_line) {}
 
   // Calls `take` for each event whose line is complete, in order. Errors end the watch; `take` was
-  // called for the events before them. "TooLarge" for a line over the limit, "BadAnswer" for one
-  // that is no event. An event of type ERROR is the server's error (410 if it has forgotten the
-  // resourceVersion).
+  // called for the events before the faulty line. "TooLarge" for a line over the limit, "BadAnswer"
+  // for one that is no event. For an event of type ERROR, returns the server's error (410 if the
+  // server has forgotten the resourceVersion).
   Reply<void> feed(std::string_view bytes, const std::function<void(WatchEvent)>& take);
 
-  // Returns true within a line: if the stream ends here, the connection was cut.
+  // Returns true if the bytes so far end within a line: if the stream ends there, the connection
+  // was cut.
   bool insideLine() const { return !line_.empty(); }
 
  private:
@@ -55,8 +54,8 @@ class WatchLines {
 using Random = std::function<double()>;
 Random systemRandom();
 
-// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each is then
-// extended at random by up to its half, to 45 s at most, so that many clients do not return at
+// The wait after the n-th failure in a row: 0.8 s, doubled each time, at most 30 s. Each wait is
+// then extended at random by up to its half, to 45 s at most, so that many clients do not return at
 // once.
 class BackOff {
  public:
@@ -90,8 +89,8 @@ class ListWatch {
   // Notes an event or a bookmark of a watch: keeps its resourceVersion, and ends the row of failed
   // watches.
   void saw(const WatchEvent& event);
-  // Notes the end of a watch. ended: no error if the server ended it in good order; that is a
-  // failure, too, within a second and without an event.
+  // Notes the end of a watch. ended: no error if the server ended it in good order. Such an end is
+  // a failure, too, if it came within a second and without an event.
   void watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended);
 
   // Returns the failures in a row: of lists, plus of watches.

@@ -3,8 +3,8 @@
 //
 // It has its own thread and connection; the destructor ends both, even in the middle of a watch.
 // `changed` is called on that thread, with the key of each object that a list shows to be new,
-// different or gone. It is also called for the object of each event. It should put the key into a
-// queue and return. objects(), counts() and problem() are for any thread.
+// different or gone. It is also called for the object of each event. `changed` should put the key
+// into a queue and return. objects(), counts() and problem() are for any thread.
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -22,13 +22,13 @@ namespace allot::kube {
 
 using Object = std::shared_ptr<const nlohmann::json>;
 
-// The last known objects of a kind, by "namespace/name". Owned by a Reflector, which
-// fills it; any thread reads it.
+// The last known objects of a kind, by "namespace/name". Owned by a Reflector, which fills it; any
+// thread may read it.
 //
 // Returned objects never change: a new state is a new object. metadata.managedFields is left out.
 class ObjectCache {
  public:
-  // Returns nullptr if there is none.
+  // Returns nullptr if no object has this key.
   Object find(const std::string& key) const;
   // Returns all objects in the order of their keys.
   std::vector<Object> all() const;
@@ -61,7 +61,7 @@ class Reflector {
  public:
   using Changed = std::function<void(const std::string& key)>;
 
-  // What it has done so far.
+  // What the reflector has done so far.
   struct Counts {
     uint64_t lists = 0;
     uint64_t watches = 0;

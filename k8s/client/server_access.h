@@ -28,7 +28,8 @@ struct ServerAccess {
   std::string host;  // a name or an IP address
   uint16_t port = 443;
   bool tls = true;  // false for tests and for a proxy on this machine
-  // PEM files, read at each connect, so that they may be replaced. No CA: the system's.
+  // PEM files, read at each connect, so that they may be replaced. Without a CA file the system's
+  // authorities are trusted.
   std::string ca_file = {};
   std::string certificate_file = {};
   std::string key_file = {};
@@ -43,11 +44,11 @@ struct ServerAccess {
 };
 
 // Parses "https://host[:port]" or "http://host[:port]"; the caller adds certificates and tokens.
-// kUsage, with an example of a valid one.
+// Else kUsage, with an example.
 Result<ServerAccess> accessOf(const std::string& url);
 
-// A token. A bound token usually lives an hour, and its file is renewed before. It is therefore
-// read again once it is older than a minute.
+// A token. A bound token usually lives an hour, and its file is renewed before. get() therefore
+// reads the file again a minute after the last time.
 class Token {
  public:
   static constexpr std::chrono::seconds kFresh{60};
@@ -82,7 +83,7 @@ inline constexpr const char* kServiceAccountFolder =
 
 // Returns the access of a pod: the address from KUBERNETES_SERVICE_HOST and
 // KUBERNETES_SERVICE_PORT; ca.crt, token and namespace from the folder. kUsage, one sentence, if
-// one of them except the namespace is missing or the port is none.
+// one of these except the namespace is missing, or if the port is malformed.
 Result<ServerAccess> inCluster(const Environment& environment = processEnvironment(),
                                const std::string& folder = kServiceAccountFolder);
 

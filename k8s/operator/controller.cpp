@@ -71,7 +71,6 @@ bool saysThatTheNamespaceEnds(const kube::ApiError& error) {
   return error.code == 403 && error.message.find("being terminated") != std::string::npos;
 }
 
-// Returns the members with these names that there are.
 json only(const json& object, std::initializer_list<const char*> names) {
   json kept = json::object();
   for (const char* const name : names) {
@@ -218,8 +217,8 @@ Observed Controller::observe(const kube::Object& object) {
   return observed;
 }
 
-// Returns the export Job that this object owns. One of an earlier experiment of the same name is
-// none.
+// Returns the export Job that this object owns. A Job of an earlier experiment of the same name
+// does not count.
 std::optional<json> Controller::exportJob(const json& object) {
   const ObjectName name = kube::nameOf(object);
   auto job = api_.get(kJobs, {name.space, exportJobName(name.name)});
@@ -237,13 +236,13 @@ void Controller::reconcile(const std::string& key) {
     memories_.erase(key);
     return;
   }
-  if (!listed_) return;  // the next listing comes back to it
+  if (!listed_) return;  // the next listing looks at it again
   const TimePoint now = options_.clock();
   const auto [found, is_new] = memories_.try_emplace(key);
   Memory& memory = found->second;
   // Spreads over apply_again when experiments are applied again.
   if (is_new) memory.applied_at = now + options_.apply_again * (hashOf(key) % 100) / 100;
-  // The next listing comes back to it; an edit is worth a try at once.
+  // The next listing looks at the experiment again; an edit is worth a try at once.
   if (now < memory.not_before && memory.made_of.starts_with(versionOf(*object))) return;
   ++counts_.reconciles;
   if (now - memory.applied_at >= options_.apply_again) {

@@ -2,11 +2,12 @@
 // Controller: makes the objects that run experiments agree with the Experiments of a cluster.
 //
 // Experiments are watched (k8s/client/reflector.h); their workloads and pods are listed every ten
-// seconds; and aggregators that are ready are asked how their runs are. Each experiment is looked
-// at when it changes and at each listing: plan() decides, the controller carries it out. After a
-// failure an experiment waits, from 1 s to 300 s or until its spec changes, and delays no other.
-// The owner calls turn() in a loop, on one thread, while it leads. A turn begins no further
-// experiment after 5 s, so that a process without the lease stops soon.
+// seconds; and aggregators that are ready are asked for the status of their runs. Each experiment
+// is looked at when it changes and at each listing: plan() decides, and the controller carries out
+// the plan. An experiment that failed waits for 1 s, doubled with each failure up to 300 s, or
+// until its spec changes. Others are not delayed. The owner calls turn() in a loop, on one thread,
+// while the process leads. A turn begins no further experiment after 5 s, so that a process without
+// the lease stops soon.
 #include <deque>
 #include <functional>
 #include <map>
@@ -28,12 +29,13 @@ struct ControllerOptions {
   std::string tag;
   std::string instance;  // of this process, for events
   std::chrono::milliseconds look_every{10'000};
-  // All objects are applied again after this time: changes by others of objects that are not listed
-  // are not seen.
+  // All objects are applied again after this time, since the controller does not see what others
+  // change in objects that it does not list.
   std::chrono::milliseconds apply_again{600'000};
   kube::Clock clock = kube::steadyClock();
   std::function<uint64_t()> unix_ms;
-  // The document of /api/status of an experiment's aggregator; no value: it does not answer.
+  // The document of /api/status of an experiment's aggregator; no value if the aggregator does not
+  // answer.
   std::function<std::optional<nlohmann::json>(const std::string& space, const std::string& name)>
       ask;
   // Passwords by role (newPasswords of store/redis/acl.h).
@@ -49,7 +51,7 @@ class Controller {
 
   // Waits up to `wait` for changed Experiments, unless some are queued already. Lists workloads and
   // pods if look_every has passed. Then reconciles queued Experiments until 5 s have passed; the
-  // others stay queued for the next turn.
+  // rest stay queued for the next turn.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {
@@ -67,7 +69,7 @@ class Controller {
     AppliedObjects applied;
     kube::TimePoint applied_at{};
     std::optional<TextMap> accounts;
-    // `made` was made of this, and is made again when this changes.
+    // What `made` was made of. When that changes, `made` is made again.
     std::string made_of;
     Result<ExperimentObject> parsed = ExperimentObject();
     MadeObjects made;
@@ -87,8 +89,8 @@ class Controller {
   // Returns the first failure; nullopt if there is none.
   std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
   std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
-  // Writes metadata.finalizers. Returns why that failed; nothing also if the object has changed or
-  // is gone.
+  // Writes metadata.finalizers. Returns why the write failed; nothing if it succeeded, or if the
+  // object has changed or is gone.
   std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
                                   const nlohmann::json& finalizers);
   void enqueue(const std::string& key);

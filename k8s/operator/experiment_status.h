@@ -1,6 +1,6 @@
 #pragma once
-// The status of an Experiment: fields for columns and programs, and conditions that say what is the
-// matter. k8s/operator/crd.yaml has the fields, docs/cluster.md the reasons. Pure; any thread.
+// The status of an Experiment: fields for columns and programs, and conditions with their reasons.
+// k8s/operator/crd.yaml has the fields, docs/cluster.md the reasons. Pure; any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,8 +17,9 @@ struct PodTrouble {
 
 // Returns the gravest trouble of a component's pods (label app.kubernetes.io/component: worker,
 // aggregator, store, export): a container that ended with an error, then one that cannot begin
-// (image, configuration), then a pod without a node, then a queued one. Pods that are over or being
-// deleted are skipped. An error no longer counts once the container is ready, or has run for 30 s.
+// (image, configuration), then a pod without a node, then a pod that a queue holds back
+// (SchedulingGated). Pods that are over or being deleted are skipped. An error no longer counts
+// once the container is ready, or has run for 30 s.
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
                      uint64_t now_unix_ms);
 
@@ -37,29 +38,29 @@ struct PodCounts {
 };
 PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& component);
 
-// What is seen of an experiment. It is written by others and therefore unchecked.
+// What is seen of an experiment. Others write these objects, which are unchecked.
 struct Observed {
-  nlohmann::json object;                       // with its status as it is
-  std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
+  nlohmann::json object;                       // the Experiment, with its present status
+  std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets of the experiment
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
-  std::optional<nlohmann::json> export_job = {};  // looked for while a deleted one is held
+  std::optional<nlohmann::json> export_job = {};  // read while the experiment is being deleted
   uint64_t now_unix_ms = 0;
 };
 
 struct Judgement {
   std::string refused = {};  // why its file cannot be run; "": it can
   std::string trouble = {};  // why an object of it could not be made or applied; "": none
-  uint32_t workers = 0;      // that are wanted
+  uint32_t workers = 0;      // wanted
   bool suspended = false;
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
-// Returns true if the run is finished, by its aggregator or else by the last status.
+// Returns true if the run is finished: by `told` or, without it, by the status in `object`.
 bool isComplete(const Observed& observed);
 
 // Returns the whole status, for a merge patch: unknown values are null. Without nulls it equals the
-// present one if nothing has changed, since conditions keep their times.
+// present status if nothing has changed, since conditions keep their times.
 nlohmann::json statusOf(const Observed& observed, const Judgement& judgement);
 nlohmann::json withoutNulls(const nlohmann::json& value);
 

@@ -1,7 +1,5 @@
 #include "k8s/operator/plan.h"
 
-#include <openssl/evp.h>
-
 #include "core/digest.h"
 #include "k8s/client/api_error.h"
 #include "k8s/operator/results.h"
@@ -33,19 +31,6 @@ json ownerOf(const json& object) {
           {"uid", metadata.value("uid", "")},
           {"controller", true},
           {"blockOwnerDeletion", true}};
-}
-
-std::optional<std::string> fromBase64(const std::string& text) {
-  if (text.size() % 4 != 0 || text.size() > 4096) return std::nullopt;
-  std::string bytes(text.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                   reinterpret_cast<const unsigned char*>(text.data()),
-                                   static_cast<int>(text.size()));
-  if (size < 0) return std::nullopt;
-  size_t padding = 0;
-  while (padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
-  bytes.resize(static_cast<size_t>(size) - std::min<size_t>(padding, 2));
-  return bytes;
 }
 
 // Turns "x:1:187: ..." of the reader of files into "x: ...": an object has no lines.

@@ -1,6 +1,6 @@
 #pragma once
-// plan(): what to do about one Experiment now. It is decided from what is seen and what was applied
-// before; the controller carries it out. Pure; any thread.
+// plan(): what to do about one Experiment now. The plan follows from what is seen and what was
+// applied before; the controller carries it out. Pure; any thread.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,21 +17,21 @@ namespace allot {
 inline constexpr char kExperimentGroup[] = "allot.dev";
 inline constexpr char kExperimentVersion[] = "v1alpha1";
 
-// Reads the object as `allot run` reads a file. kUsage with the same sentence, without line and
+// Reads the object as `allot run` reads a file. Errors are those of `allot run`, without line and
 // column.
 Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 
 struct ObjectOptions {
   std::string registry =
       {};                // of images, where the experiment names none; "": manifests' own default
-  std::string tag = {};  // as above; "": this version
+  std::string tag = {};  // of images, as `registry`; "": this version
   uint32_t workers = 1;
   bool exports = false;  // with the Job that exports the run
 };
 
-// Returns the objects in the order in which they are to be applied. The experiment owns each, so
-// that they are deleted with it. The claim of the store's volume, which the StatefulSet makes,
-// stays.
+// Returns the objects in the order in which they are to be applied. The experiment owns each
+// object, so that all are deleted with it. The claim of the store's volume, which the StatefulSet
+// makes, stays.
 Result<KubeObjects> objectsOf(const nlohmann::json& object, const ExperimentObject& experiment,
                               const TextMap& accounts, const ObjectOptions& options);
 
@@ -41,8 +41,8 @@ std::string accountsName(const std::string& experiment);
 // allow more than an older build's. kData if a password is missing.
 Result<TextMap> accountsOf(const nlohmann::json& secret);
 
-// An object as it was applied last: what was sent, and the generation that the answer had. Of a
-// workload another generation means that somebody else changed it since.
+// An object as it was applied last: the digest of what was sent, and the generation in the answer.
+// If a workload has another generation, somebody else has changed it since.
 struct Applied {
   std::string digest;
   int64_t generation = 0;
@@ -70,10 +70,11 @@ struct Notice {
 };
 
 struct Plan {
-  // metadata.finalizers as they are to be: with ours before anything is applied, without it last.
+  // metadata.finalizers, if they are to change: ours is added before anything is applied, and
+  // removed last.
   std::optional<nlohmann::json> finalizers;
   KubeObjects apply;                     // in this order
-  std::optional<nlohmann::json> status;  // a merge patch; absent: it is as it should be
+  std::optional<nlohmann::json> status;  // a merge patch; absent: nothing to change
   std::vector<Notice> events;
 };
 
@@ -82,7 +83,7 @@ struct Plan {
 uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed);
 
 // Returns what to do. made: the packed objects of objectsOf(), empty if the file cannot be run. The
-// Job among them is applied only when exportStep() says so.
+// Job among them is applied only if exportStep() returns kRunJob.
 Plan plan(const Observed& observed, const Judgement& judgement, const MadeObjects& made,
           const AppliedObjects& applied);
 

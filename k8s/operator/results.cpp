@@ -45,15 +45,15 @@ bool neverBegan(const Observed& observed, const json& status) {
   return observed.told.has_value() || !hasPods(observed, "store");
 }
 
-ExportStep letGo(const Observed& observed, std::string reason, const std::string& why) {
+// left: what becomes of the volume of the store, before its claim's name.
+ExportStep letGo(const Observed& observed, std::string reason, const std::string& why,
+                 const std::string& left = "what is left of the run is its volume") {
   const std::string name = textAt(observed.object, {"metadata", "name"});
-  return {.next = ExportStep::Next::kLetGo,
-          .lost = true,
-          .reason = std::move(reason),
-          .message = why +
-                     "; nothing is exported, and what is left of the run is its volume, claim "
-                     "data-" +
-                     name + "-redis-0"};
+  return {
+      .next = ExportStep::Next::kLetGo,
+      .lost = true,
+      .reason = std::move(reason),
+      .message = why + "; nothing is exported, and " + left + ", claim data-" + name + "-redis-0"};
 }
 
 // Returns the step in which the Job runs, with its trouble if it has one.
@@ -112,7 +112,8 @@ ExportStep exportStep(const Observed& observed, const Judgement& judgement, cons
   }
   if (judgement.space_ends) {
     return letGo(observed, "NamespaceEnds",
-                 "the namespace is being deleted, and no Job can be made");
+                 "the namespace is being deleted, and no Job can be made",
+                 "with the namespace goes the run's volume");
   }
   if (has(finalizers(object), kForeground)) {
     return letGo(observed, "ForegroundDeletion",

@@ -2,7 +2,7 @@
 // The results of an experiment that is being deleted. If spec.cluster.results names a claim, a
 // finalizer holds the experiment until a Job (k8s/base/export.yaml) has exported the run to the
 // claim. An experiment that never began, cannot be exported any more, or was not exported within a
-// day is let go; an event reports what is lost. Pure; any thread.
+// day is deleted without an export; an event reports what is lost. Pure; any thread.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -16,7 +16,7 @@ std::string resultsClaim(const nlohmann::json& object);
 
 bool isLeaving(const nlohmann::json& object);  // it is being deleted
 bool isHeld(const nlohmann::json& object);     // by our finalizer
-// Returns metadata.finalizers with ours or, unless `held`, without; the others as they are.
+// Returns metadata.finalizers with ours if `held`, else without ours; the others stay.
 nlohmann::json finalizersOf(const nlohmann::json& object, bool held);
 
 std::string exportJobName(const std::string& experiment);
@@ -26,12 +26,12 @@ struct ExportStep {
     kNothing,  // it is not being deleted
     kWait,     // for workers, or for somebody to correct the file
     kRunJob,
-    kLetGo
+    kLetGo  // remove the finalizer
   };
   Next next = Next::kNothing;
   bool exported = false;
-  bool lost = false;  // let go without an export of its results
-  // Of condition Exported.
+  bool lost = false;  // kLetGo without an export of its results
+  // Reason and message of condition Exported.
   std::string reason;
   std::string message;
 };

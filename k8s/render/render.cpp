@@ -230,9 +230,9 @@ void stampPods(const char* annotation, const std::string& content, json* workloa
 
 void fillIn(const std::string& experiment, const TextMap& files, KubeObjects* objects) {
   objectOf("ConfigMap", experiment + "-experiment", objects)["data"] = files;
-  const json& redis = objectOf("ConfigMap", experiment + "-redis", objects);
-  stampPods("allot.dev/redis-conf", redis.at("data").at("redis.conf"),
-            &workloadOf("store", objects));
+  const std::string conf =
+      objectOf("ConfigMap", experiment + "-redis", objects).at("data").at("redis.conf");
+  stampPods("allot.dev/redis-conf", conf, &workloadOf("store", objects));
 }
 
 void fillInAccounts(const std::string& experiment, const TextMap& accounts, AccountsSecret way,
@@ -320,6 +320,26 @@ std::string toBase64(const std::string& bytes) {
                                      reinterpret_cast<const unsigned char*>(bytes.data()),
                                      static_cast<int>(bytes.size()));
   text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+std::optional<std::string> fromBase64(const std::string& base64) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (base64.size() % 4 != 0) return std::nullopt;
+  size_t padding = 0;
+  while (padding < 2 && padding < base64.size() && base64[base64.size() - 1 - padding] == '=') {
+    ++padding;
+  }
+  std::string text;
+  uint32_t bits = 0;
+  for (size_t i = 0; i < base64.size() - padding; ++i) {
+    const size_t digit = kDigits.find(base64[i]);
+    if (digit == std::string_view::npos) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    // Of four digits all but the first end a byte.
+    if (i % 4 != 0) text += static_cast<char>(bits >> (6 - 2 * (i % 4)) & 0xff);
+  }
   return text;
 }
 

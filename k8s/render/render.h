@@ -1,9 +1,8 @@
 #pragma once
 // The Kubernetes objects of an experiment: the YAML of k8s/base and of components, filled in with
-// its name, its labels, its file and what its section spec.cluster asks for.
-//
-// `allot render` prints them, the operator applies them. Knows core only: accounts are made by
-// the caller (accountFiles of store/redis/acl.h). Pure functions, any thread.
+// the experiment's name, labels, file and what its section spec.cluster asks for. `allot render`
+// prints the objects, the operator applies them. Includes only core: accounts are made by the
+// caller (accountFiles of store/redis/acl.h). Pure functions, any thread.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,27 +19,28 @@ namespace allot {
 using KubeObjects = std::vector<nlohmann::json>;
 using TextMap = std::map<std::string, std::string>;
 
-// The Secret NAME-accounts with Redis's accounts. Pods see it as files, Redis reads it as it
+// The Secret NAME-accounts with Redis's accounts. Pods see it as files; Redis reads it only when it
 // starts.
 enum class AccountsSecret {
-  // Immutable: what is there stays, a cluster refuses to change it.
+  // Immutable: a cluster keeps the Secret that it has, and refuses a change.
   kOnce,
-  // Its digest is an annotation of the pods (allot.dev/accounts), so that they are replaced when it
-  // changes: for callers that keep the passwords.
+  // The Secret's digest is an annotation of the pods (allot.dev/accounts), so that a changed Secret
+  // replaces the pods. For callers that keep the passwords.
   kStamped,
-  // It is there already and no part of the objects.
+  // The Secret exists already, and is not among the objects.
   kLeftOut
 };
 
 struct RenderOptions {
-  std::string name_space;  // of the objects; empty: they have none, and kubectl's holds
+  std::string name_space;  // of the objects; empty: they name none, and kubectl's holds
   std::string registry;    // empty: spec.cluster.image.registry
   std::string tag;         // empty: spec.cluster.image.tag, or the version
   std::vector<std::string> components;  // repetitions are ignored
   AccountsSecret accounts = AccountsSecret::kStamped;
   // With the Job that exports the run to the claim of spec.cluster.results.
   bool exports = false;
-  // Replicas of the workers' Deployment; absent: as spec.cluster says, which may be nothing.
+  // Replicas of the workers' Deployment; absent: spec.cluster.workers, or no replicas key without
+  // that.
   std::optional<uint32_t> workers;
 };
 
@@ -54,16 +54,18 @@ std::vector<std::string> componentNames();
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options);
 
-// Returns the bytes as the data of a Secret has them.
 std::string toBase64(const std::string& bytes);
+// Decodes base64; nothing if the text is malformed.
+std::optional<std::string> fromBase64(const std::string& base64);
 
 // Returns files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();
 
-// Adds what the section asks for, except images, to the objects of k8s/base.
+// Adds what spec.cluster asks for, except images, to the objects of k8s/base.
 void applyCluster(const v1::Cluster& cluster, KubeObjects* objects);
 
-// Mounts the claim that the component smollm2 fetches its model into, with the memory for it.
+// Gives the workers the claim into which the component smollm2 fetches its model, and memory for
+// that model.
 void mountFetchedModel(const std::string& experiment, KubeObjects* objects);
 
 // Returns the Deployment or StatefulSet of worker, aggregator or store. Throws std::logic_error if

@@ -1,9 +1,9 @@
 #pragma once
 // Kubernetes objects as YAML text, and back.
 //
-// Writing: two spaces, keys in alphabetical order, most texts of several lines as blocks. What it
-// writes means the same to YAML 1.1 (kubectl) and 1.2. Reading: for the files of k8s/, which are
-// compiled in. It knows quoted from plain values, which the reader of experiment files
+// Writing: two spaces, keys in alphabetical order, most texts of several lines as blocks. The text
+// means the same in YAML 1.1 (kubectl) and 1.2. Reading: for the files of k8s/, which are compiled
+// in. The reader tells quoted from plain values, which that of experiment files
 // (core/spec/spec_yaml.h) need not, and trusts its input. Pure functions, any thread.
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 // The kernels' parts of allot-bench, and the output that all parts share. Each part reads its own
-// command line, whose argv[0] is its name, and returns the exit code. One thread.
+// command line, whose argv[0] is the part's name, and returns the exit code. One thread.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int kCannotWrite = 74;
 
-// Measure one decode step of one attention layer, beside LibTorch's or beside peers.
+// Measure a decode step of one attention layer, beside LibTorch's (CPU) or peers' (GPU, peer.h).
 int decodeOnCpu(int argc, char** argv);
 int decodeOnGpu(int argc, char** argv);
 // Measures a prompt in one attention layer, beside peers.
@@ -34,7 +34,7 @@ inline void progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
 }
 
-// Writes the document to the path; nothing if that is empty. Returns the exit code.
+// Writes the document to the path, unless the path is empty. Returns the exit code.
 inline int writeJson(const std::string& path, const nlohmann::json& document) {
   if (path.empty()) return 0;
   std::ofstream file(path);

@@ -221,7 +221,7 @@ class Bench {
     ShapeReport report{.shape = shape, .figures = {}, .left_out = {}};
     report.dense_bytes =
         floorOf(options_, shape, {.text = "dense", .method = {}, .budget = {}})->bytes;
-    // Enough copies that no step finds its keys in L2; if they do not fit, other memory does it.
+    // Enough copies that no step finds its keys in L2. If they do not fit, steps flush L2.
     report.copies = copiesFor(options_, shape, device_.l2_bytes);
     const double each = cacheBytes(options_, shape.rows, shape.keys);
     const int most = std::max(1, static_cast<int>(options_.memory_gib * kGib / each));
@@ -246,7 +246,7 @@ class Bench {
                  (one.budget ? " S=" + std::to_string(*one.budget) : ""));
         bench.measure(one);
         ++done_;
-        // Between our own figures: right behind the first one.
+        // Right after our first figure, so that a peer is measured between our own figures.
         if (report.peers.empty()) askPeers(shape, &report);
       }
     }

@@ -1,9 +1,9 @@
 #pragma once
 // CudaCache: the sequences that a shape is measured on, and ShapeBench, which measures on them.
 //
-// The sequences are a pool of pages on the GPU with the keys' 4-bit shadow and, if a method reads
-// them, bounds; page tables in random order; and the inputs of a step. appendKv() writes the pool.
-// Steps take the copies of the batch in turn, against the L2 cache. Owned by one thread.
+// The sequences are copies of the shape's batch in a pool of pages on the GPU, with the keys' 4-bit
+// shadow and, if a method reads them, bounds. Page tables are in random order. Steps use the copies
+// in turn, so that no key is still in the L2 cache. Owned by one thread.
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,7 +32,7 @@ class CudaCache {
   // Goes back to the first copy.
   void rewind() { next_ = 0; }
 
-  // Sets the budgets as --budgets-by says; without a value, a budget that silences no head.
+  // Sets the budgets as --budgets-by says. Without a value every head's budget is 1.
   void setBudget(std::optional<uint32_t> budget);
 
   const kernels::PagedKv& kv() const { return kv_; }
@@ -57,14 +57,14 @@ class CudaCache {
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
 };
 
-// Measures one shape: every distribution of scores and every method. Owned by one thread.
+// Measures cases of one shape, for one distribution of scores after another. Owned by one thread.
 class ShapeBench {
  public:
   ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
              std::unique_ptr<CudaCache> cache, cudaStream_t stream);
 
-  // Fills the cache and computes dense attention, which errors are against. Returns false if that
-  // is refused, and notes it in the report.
+  // Fills the cache and computes dense attention, the reference of errors. If either is refused,
+  // notes the refusal in the report and returns false.
   bool fill(const std::string& scores, const ScoreSource& source);
 
   // Measures reading the keys and values page by page, for the report.
@@ -74,10 +74,10 @@ class ShapeBench {
   void measure(const Case& what);
 
  private:
-  // Returns true if there is no refusal; else notes it in the report.
+  // Returns true if there is no refusal; else notes the refusal in the report.
   bool leaveOut(const std::string& name, const std::optional<std::string>& refusal);
   kernels::cuda::StepBounds bounds(const Case& what, bool statistics) const;
-  // Runs step 0 on the first copy. Writes its statistics and its output, unless null. Returns
+  // Runs step 0 on the first copy. Writes the step's statistics and output, unless null. Returns
   // nothing, or the refusal.
   std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
                                    std::vector<float>* out);

@@ -1,5 +1,5 @@
 #pragma once
-// The benchmark's own kernels: they write keys with given scores, and run around a timed step. All
+// The benchmark's own kernels, which write keys with given scores or run between timed steps. All
 // pointers are device memory. The functions launch on the stream and do not wait; any thread.
 #include <cuda_runtime_api.h>
 
@@ -18,7 +18,8 @@ struct ScoreSource {
 };
 
 // Keys and values, as inputs of appendKv(), of positions start .. start + count - 1 of sequences
-// first .. first + sequences - 1. Sequence i has the scores of row i % rows's queries.
+// first .. first + sequences - 1. Keys of sequence i have these scores with the queries of row i %
+// rows.
 struct FillInputs {
   float* keys = nullptr;           // [sequences, count, kv_heads, head_dim]
   float* values = nullptr;         // [sequences, count, kv_heads, head_dim], normal, variance 1
@@ -38,9 +39,9 @@ struct FillInputs {
 // Writes in.keys and in.values.
 void fillKeys(const FillInputs& in, cudaStream_t stream);
 
-// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores have three parts:
-// neighbours by rotating channels, which fall slowly with the distance; about one key in 401
-// that all queries attend to; and normal noise. The first two have strengths by KV head.
+// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores are a sum of three
+// parts: one that falls slowly with the distance; one for about one key in 401, which all queries
+// attend to; and normal noise. The strengths of the first two differ by KV head.
 struct PromptFill {
   void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
   void* values = nullptr;    // [pages, kv_heads, page_size, head_dim], normal, variance 1
@@ -61,11 +62,10 @@ void fillNormal(float* to, size_t count, uint64_t seed, cudaStream_t stream);
 // Sets steps[0 .. rows) to `step`.
 void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream);
 
-// Keeps the stream busy while the host queues the timed work.
+// Keeps the stream busy for this time, while the host queues the timed work.
 void delay(int microseconds, cudaStream_t stream);
 
-// Reads `bytes` bytes, a multiple of 16, four loads of a thread at a time. `sum`, one number, keeps
-// the compiler from removing them.
+// Reads `bytes` bytes, a multiple of 16, and feeds *sum, so that the compiler keeps the loads.
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
 // Pages of keys and values, with elements of two bytes.
@@ -81,8 +81,8 @@ struct PageReads {
   int head_dim = 0;         // 64 or 128
   uint32_t* sum = nullptr;  // as readAll()'s
 };
-// Reads the keys and values of all rows once, by their page table, KV heads side by side: the
-// bandwidth of a plain kernel.
+// Reads the keys and values of all rows once, by their page table, KV heads side by side, to
+// measure the bandwidth of a plain kernel.
 void readPages(const PageReads& reads, cudaStream_t stream);
 
 // Launches an empty kernel.

@@ -11,7 +11,7 @@
 
 namespace allot::bench {
 
-// Ends the program with CUDA's message if `error` is one.
+// Ends the program with CUDA's message unless `error` is cudaSuccess.
 inline void must(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "allot-bench: %s: %s\n", doing, cudaGetErrorString(error));
@@ -37,7 +37,7 @@ class DeviceMemory {
     cudaGetLastError();  // clears the error
     return false;
   }
-  // Allocates memory that the program cannot do without: ends it if there is too little.
+  // Allocates memory, or ends the program if there is too little.
   void need(size_t bytes) {
     if (!allocate(bytes)) must(cudaErrorMemoryAllocation, "taking device memory");
   }

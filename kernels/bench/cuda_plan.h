@@ -44,8 +44,8 @@ struct CudaOptions : LayerOptions {
   }
 };
 
-// Reads the command line. Returns nothing, or the exit status after printing help or a sentence.
-// options->states holds the default of --states.
+// Reads the command line. Returns nothing, or the exit status after printing help or a sentence. On
+// entry options->states is the default of --states.
 std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options);
 
 struct Shape {
@@ -88,8 +88,8 @@ bool readsBounds(const CudaOptions& options);
 // Returns the bytes of a cache of `sequences` sequences, 4-bit shadow included.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);
 
-// Returns how many copies of a shape's sequences steps take in turn, at least 1. Even the case with
-// the least known floor then reads four times the L2 cache between two uses of a key.
+// Returns how many copies of a shape's sequences steps take in turn, at least 1, so that even the
+// case with the least known floor reads four times the L2 cache's size between two uses of a key.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
 // Returns the splits of kSplitKeys keys of all rows and KV heads.

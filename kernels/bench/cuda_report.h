@@ -30,7 +30,7 @@ struct Figure {
   std::string method;
   std::optional<uint32_t> budget;
   Timing timing;
-  double bytes = 0;        // of a step, as it counts its reads; dense: the floor's
+  double bytes = 0;        // of a step, by its statistics; dense: by its Floor
   double draws = 0;        // a head, on average
   double error = 0;        // |out - dense| / |dense|, mean over rows and heads
   double value_error = 0;  // root mean square of out - dense; values have variance 1
@@ -49,7 +49,8 @@ struct ShapeReport {
   std::vector<std::string> left_out;  // sentences
 };
 
-// The ratios of a figure; NaN if the other side was not measured.
+// Ratios of a figure; NaN if a part was not measured. share: of the copy bandwidth; times_x: x's
+// time / its time; bound: dense bytes / its bytes; of_bound: times_dense / bound.
 struct Derived {
   double gbs = 0, share = 0, times_dense = 0;
   std::map<std::string, double> times_peers;  // by label

@@ -7,14 +7,14 @@
 
 namespace allot::bench {
 
-// Dense attention with the shapes of RotatingCache. Steps take the layers in turn.
+// Dense attention with the shapes of rotating_cache.h. Steps take the layers in turn.
 class LibTorchDense {
  public:
   // Makes keys and values [KV heads, n, head_dim], contiguous: LibTorch has no pages.
   LibTorchDense(int n, bool bfloat16, int layers);
   ~LibTorchDense();
 
-  // Returns the names of the ways to write the step; outputs differ by rounding alone.
+  // Returns the names of the ways to write a step; their outputs differ by rounding alone.
   static const std::vector<std::string>& ways();
   // Runs one step over the next layer for queries [kHeads, kHeadDim]. Returns out[0].
   float step(size_t way, const float* queries);

@@ -1,7 +1,7 @@
 #pragma once
 // Peer: a process that times another attention kernel on the same machine, one shape at a time, so
-// that both are measured seconds apart in one run. README.md has the protocol and says how to write
-// one. No CUDA. Owned by one thread.
+// that its kernel and ours are measured seconds apart in one run. kernels/bench/README.md has the
+// protocol and says how to write a peer. No CUDA. Owned by one thread.
 #include <sys/types.h>
 
 #include <chrono>
@@ -57,14 +57,14 @@ class Peer {
   const std::string& absence() const { return absence_; }
   // Returns the kernel's name and version; "" if the process never was ready.
   const std::string& version() const { return version_; }
-  // Returns the answer: {"ms", ...} with a number above 0, or {"error": one sentence}. A peer that
-  // has ended or timed out is not asked again.
+  // Returns the answer: {"ms": a number above 0, ...} or {"error": one sentence}. A peer that has
+  // ended or timed out is not asked again.
   nlohmann::json ask(const PeerQuestion& question);
 
  private:
   void start(const std::string& program, const std::vector<std::string>& arguments);
   void greet();
-  // Returns the next line that is a JSON object. If there is none, sets absence_ and returns {}.
+  // Returns the next line's JSON object. If none comes in time, sets absence_ and returns {}.
   nlohmann::json next(std::chrono::seconds within);
   // Stops the process. Returns how it ended, "" if it was stopped or ended with 0.
   std::string stop();

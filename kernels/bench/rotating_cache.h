@@ -1,6 +1,6 @@
 #pragma once
-// RotatingCache: the KV caches of several layers. Steps take the layers in turn, so that each reads
-// memory that has left the processor's caches, as in a model. Owned by one thread.
+// RotatingCache: the KV caches of several layers. Steps take the layers in turn, so that each step
+// reads memory that has left the processor's caches, as in a model. Owned by one thread.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -31,7 +31,7 @@ class Memory {
 class RotatingCache {
  public:
   // Makes `layers` bfloat16 caches of n keys each, with shadows of 3, 4 and 8 bits and bounds. All
-  // have the same normal numbers and one page table, in random order.
+  // have the same normal numbers and one page table, whose pages are in random order.
   RotatingCache(int n, int page_size, int layers, uint64_t seed);
 
   // Returns the next layer's cache.

@@ -23,7 +23,7 @@ class Adaptive {
     for (int i = 0; i < sampled; ++i) out_.add(sampledKey(i), score(sampledKey(i)), 1);
     weigh(sampled);
     out_.draws = out_.rows.size();
-    // With a shadow's scores every key that is used is then read exactly.
+    // With a shadow's scores the keys of rows and pilots are also read exactly.
     if (!exactScores()) out_.key_rows = out_.rows.size() + extra_keys_;
     out_.finite_population =
         tail() > 0 ? static_cast<float>(1.0 - static_cast<double>(sampled) / tail()) : 0.0f;

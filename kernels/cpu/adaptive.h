@@ -4,14 +4,14 @@
 // Algorithm 2). Private to kernels/cpu. Pure functions, any thread.
 //
 // Keys that are not masked are split into
-//   I_f   always read: the first `sink`, the last `local`, and of the keys between them the
+//   I_f   always read: the first `sink`, the last `local`, and of the `count` keys between them the
 //         ceil(heavy * count) with the largest scores. Keys are ranked by their scores, from the
 //         shadow if the options name one; ties go to the older key. Shares are rounded up; the
 //         authors' public code rounds sink and local down.
 //   tail  the other n_s keys
-// s_j is the exact score of key j, v_j its value, and m the largest score of I_f and of the step's
-// sample. With e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a
-// sample:
+// s_j is the exact score of key j and v_j its value. e_j = exp(s_j - m) and r_j = e_j v_j, where m
+// is the largest score among I_f and the pilot in step 1, among I_f and the new sample in step 3.
+// Sums over the tail are estimated from samples:
 //   1. A pilot of b0 = max(32, ceil(pilot * n_s)) keys of the tail estimates D = sum e_j over all
 //      keys and the standard deviation of e_j over the tail. If the rule uses values, it also
 //      estimates N = sum r_j and the standard deviation of r_j.
@@ -22,8 +22,8 @@
 //      others over the sample.
 // The sample is new because b depends on the pilot. If the pilot misses the large keys, b is too
 // small; a sample that contained this pilot would also have too small sums. Given b, the sums of a
-// new sample are unbiased. If b = n_s, every key is read and o^ is exact. No pilot is drawn if b0
-// is at least the largest possible b, which is n_s or a smaller maxBudget above 0: b is then that.
+// new sample are unbiased. If b = n_s, every key is read and o^ is exact. If b0 is at least the
+// largest possible b (n_s, or a smaller maxBudget above 0), no pilot is drawn and b is the largest.
 //
 // Why a pilot has at least 32 keys: keys that a pilot misses do not raise b. A set of keys that
 // makes up a share f of the tail is missed with probability (1 - f)^b0 or less. vattention was
@@ -33,7 +33,7 @@
 //   failed cases, heavy = 0.05                       45    0     0
 //   failed cases, heavy = 0.02                            23    10
 //   failed cases, heavy = 0.01                            47    10
-//   worst rate of errors over delta, heavy = 0.05         1.0   0.44
+//   worst (rate of such errors) / delta, heavy = 0.05     1.0   0.44
 //   value rows read, heavy = 0.05                         43 %  51 %
 // The guarantee rests on the central limit theorem for sums over the tail, and so needs the heavy
 // keys outside of the tail. With heavy = 0 one key of the tail may have most of the weight, and
@@ -50,15 +50,15 @@ struct BudgetRule {
   double (*rows)(const PilotEstimate&, const MethodOptions&) = nullptr;
 };
 
-// The rules of method_vattention.cpp and method_adaptive_denominator.cpp.
+// Return b before its limits by the methods' rules, as BudgetRule::rows does.
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);
 
-// Selects I_f and a sample of the tail by the rule.
+// Selects I_f and a sample of the tail, whose size the rule computes.
 void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection);
 
 // Returns z with P(Z > z) = probability for a standard normal Z. The relative error is below 1e-13
-// for probabilities of 1e-300 .. 1 - 1e-3; near 0.5, where z is 0, that is the absolute error.
+// for probabilities of 1e-300 .. 1 - 1e-3; near 0.5, where z is near 0, the absolute error is.
 // Requires: 0 < probability < 1.
 double normalUpperQuantile(double probability);
 

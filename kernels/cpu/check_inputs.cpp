@@ -14,7 +14,7 @@ std::string badSize(const char* what, int64_t value, const char* why) {
   return std::string(what) + " = " + std::to_string(value) + " is " + why;
 }
 
-// What holds for all rows.
+// Checks the sizes that all rows share.
 std::optional<std::string> checkSizes(const PagedKv& kv, const DecodeInputs& in) {
   if (kv.kv_heads <= 0 || in.heads % kv.kv_heads != 0) {
     return badSize("heads", in.heads, "no multiple of the cache's ") + std::to_string(kv.kv_heads) +

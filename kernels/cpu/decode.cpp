@@ -54,8 +54,8 @@ struct Scratch {
 struct DecodeWorkspace::Impl {
   explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
 
-  // Returns true if there is room for such a row. Sizes are compared one by one: each is the
-  // largest of all plans.
+  // Returns true if there is room for a row of these sizes. Each size is compared with the largest
+  // of all plans.
   bool holds(int length, int group, int head_dim) const {
     const Scratch& s = scratch.front();
     const auto keys = static_cast<size_t>(paddedLength(length));

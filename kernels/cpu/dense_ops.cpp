@@ -18,7 +18,7 @@ struct PanelTask {
   int rows;
   float* y;  // the panels' part of [rows, outputs]
   int outputs;
-  int lanes;  // outputs of the panels that there are; the last panel may be filled up
+  int lanes;  // outputs in the panels; the last panel may be padded
 };
 
 // Computes rows first .. first + Rows - 1 of the task. Each output is one chain of multiply-adds

@@ -13,8 +13,8 @@ namespace allot::kernels {
 // arithmetic. Requires: total and samples are above 0.
 void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds);
 
-// Adds the rows that `count` ascending thresholds select, each with weight_per_draw times its
-// draws, and `count` to selection->draws. Prefix sums begin at the head's first key.
+// Selects the rows of `count` ascending thresholds, each with weight_per_draw times its draws. Adds
+// `count` to selection->draws. Prefix sums begin at the head's first key.
 void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
               Selection* selection);
 

@@ -30,10 +30,10 @@ ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
   return floats;
 }
 
-// Pages are scattered in memory, and the processor's own prefetching stops at the end of a page.
-// Decode loops over consecutive keys or values therefore prefetch the rows that they reach kAhead
-// rows later, a few cache lines at a time: many at once would only fill the processor's queue of
-// requests.
+// A cache's pages are scattered in memory, so that the processor's own prefetching does not find
+// the next one. Decode loops over consecutive keys or values therefore prefetch the rows that they
+// reach kAhead rows later, a few cache lines at a time: many at once would only fill the
+// processor's queue of requests.
 constexpr int kAhead = 32;
 // Prefetches `bytes` bytes.
 ALLOT_INLINE void fetch(const void* from, size_t bytes) {

@@ -2,10 +2,10 @@
 // Score stages of the CPU: the scores of one KV head's query heads over one row's keys. Private to
 // kernels/cpu. Pure functions, any thread.
 //
-// Each (query, key) is one sum in a fixed order. Results do not depend on page size, threads, the
-// group, or which keys are scored together. Exact scores are sums of fused multiply-adds if the
-// processor has them (x86-64-v3 and v4 give the same bits). Shadow scores are integer sums, equal
-// everywhere.
+// The score of a query and a key is one sum in a fixed order. Results do not depend on page size,
+// threads, the group, or which keys are scored together. Exact scores are sums of fused
+// multiply-adds if the processor has them (x86-64-v3 and v4 give the same bits). Shadow scores are
+// integer sums, equal everywhere.
 #include <bit>
 #include <cstdint>
 
@@ -43,14 +43,14 @@ void exactScoresOf(const KeyRange& keys, const float* query, float scale, const 
                    int count, float* scores);
 
 // Computes scores[g * stride + j] = scale * s_q * s_k,j * (int8 query . code_j) from the shadow
-// with `bits` bits, without the mean key; the query is rounded to 8 bits with one scale. Also
-// overwrites up to 15 scores before `first` and beyond n, with unspecified numbers.
+// with `bits` bits, without the mean key; the query is rounded to 8 bits with one scale s_q. Also
+// writes unspecified numbers to up to 15 scores before `first` and up to 15 from n on.
 // Requires: the cache has this shadow.
 void shadowScores(const KeyRange& keys, int bits, const float* queries, int group, float scale,
                   float* scores, int64_t stride);
 
-// Quantises keys of the cache: positions start..start+count-1 of one row and KV head. Subtracts the
-// mean key at the row's first page, if the cache has mean keys.
+// Writes the shadow of the cache's keys at positions start..start+count-1 of one row and KV head.
+// Subtracts the mean key at the row's first page, if the cache has mean keys.
 void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* pages, int kv_head,
                  int start, int count);
 
@@ -59,10 +59,10 @@ void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* page
 // A tile has the codes of 16 keys as unsigned numbers, code + 2^(bits-1), in vectors of 64 bytes:
 // byte 4 * key + f of vector v is feature 4 * v + f of that key, which is the operand of one dot
 // product instruction (16 keys, 4 features) without any sum across lanes.
-//   8 bits: vector v as it is.
-//   4 bits: 64 bytes have vectors 2v (low nibbles) and 2v + 1 (high nibbles).
-//   3 bits: 64 bytes have the low two bits of vectors 4v .. 4v + 3, vector 4v lowest. Behind all of
-//           these come the third bits, 64 bits a vector.
+//   8 bits: 64 bytes v are vector v.
+//   4 bits: 64 bytes v have vectors 2v (low nibbles) and 2v + 1 (high nibbles).
+//   3 bits: 64 bytes v have the low two bits of vectors 4v .. 4v + 3, vector 4v lowest. Behind the
+//           low bits of all vectors come their third bits, 64 bits a vector.
 //
 // Computes dots[16 * h + key] = sum_i codes_key,i * queries[h * head_dim + i] for h < heads, codes
 // unsigned as stored. May prefetch the tile at `ahead`.
@@ -70,7 +70,7 @@ void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* page
 using TileDots = void (*)(const uint8_t* tile, const uint8_t* ahead, int head_dim,
                           const int8_t* queries, int heads, int32_t* dots);
 
-// Instruction sets with a function of their own, best first.
+// Instruction sets with a TileDots of their own, best first.
 enum class ShadowCode { kVnni, kAvx2, kPlain };
 // Returns true if this processor has the instruction set.
 bool runsHere(ShadowCode code);

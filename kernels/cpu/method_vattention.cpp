@@ -1,5 +1,5 @@
 // vAttention (ICLR 2026), Algorithm 2 with its guarantee: P(|o^ - o| > epsilon |o|) <= delta, by
-// the central limit theorem. Numerator and denominator both, unlike adaptive-denominator.
+// the central limit theorem. The rule bounds both numerator and denominator.
 #include "kernels/cpu/adaptive.h"
 
 namespace allot::kernels {
@@ -17,13 +17,13 @@ namespace allot::kernels {
 //   h (z_N c_N + z_D c_D) = epsilon / 2, or
 //   1/b - 1/n_s = (epsilon / 2 / (z_N c_N + z_D c_D))^2.
 // Where 1/n_s is left out this is b = ((z_N c_N + z_D c_D) / (epsilon / 2))^2; with it, b <= n_s.
-// The best delta_N has no closed form. Of a few that are fixed beforehand, and each is a promise,
-// the one with the fewest rows is taken: the smaller share of delta a half, a quarter, ... a 256th.
-// That is at most 1.5 % more rows than the best (tests/kernels/vattention_test.cpp); a half
-// alone (split=half) takes up to 31 % more at delta = 0.05 and 42 % more at 0.1, where c_D is far
-// below c_N.
+// The best delta_N has no closed form. Of a few splits that are fixed beforehand, each with the
+// promise, the one with the fewest rows is used: the smaller share of delta is a half, a quarter,
+// ... a 256th. That is at most 1.5 % more rows than the best (tests/kernels/vattention_test.cpp); a
+// half alone (split=half) takes up to 31 % more at delta = 0.05 and 42 % more at 0.1, where c_D is
+// far below c_N.
 //
-// What the paper has not: where the pilot cannot tell N from 0 its estimate says nothing of |N|,
+// An addition to the paper: if the pilot cannot tell N from 0, its estimate says nothing of |N|,
 // and every row is wanted (cancelling=all). cancelling=estimate takes the estimate, as the paper
 // does, and the promise is then that of heads whose values do not cancel.
 //

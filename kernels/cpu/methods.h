@@ -2,10 +2,10 @@
 // The value stage of one query head: which entries (keys with their values) are read, and with
 // which weights. Private to kernels/cpu and to methods that a build adds.
 //
-// A method gets a Head and fills a Selection. decode.cpp does the rest: scores, softmax, S = 0,
-// S >= n, gathering and statistics. To add one, write method_<name>.cpp with a function of this
-// form and add a row to allot/kernels/method_names.h; kernels/README.md has an example. A select
-// function runs on any thread of the pool, and each thread has its own Selection.
+// A method gets a Head and fills a Selection. decode.cpp does the rest: scores, softmax, heads with
+// no budget or one for all keys, gathering and statistics. To add a method, write method_<name>.cpp
+// with a Select function and add a row to allot/kernels/method_names.h; kernels/README.md has an
+// example. A select function runs on any thread of the pool, and each thread has its own Selection.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -21,9 +21,9 @@ constexpr uint32_t kMostDraws = 1u << 24;
 // Keys of one block of integer weights; draws skip whole blocks by their sums.
 constexpr int kBlock = 32;
 
-// The inputs of one query head. Scores are scale * q.k + bias; for bernoulli an estimate of that,
-// and for methods that read a shadow with k~ less the mean key in place of k. quest has neither
-// scores nor weights.
+// The inputs of one query head. Scores are scale * q.k + bias; for bernoulli an estimate of that;
+// for methods that read a shadow the same with k~ less the mean key (KeyShadow) in place of k.
+// quest has neither scores nor weights.
 struct Head {
   // [n] scores, then -inf up to a multiple of kBlock; also -inf before `first`, back to a multiple.
   const float* scores = nullptr;
@@ -34,7 +34,7 @@ struct Head {
   // [n] round(exp_weights_j * 2^30), not all 0. Sums of integers do not depend on order, so that
   // draws are equal however keys are tiled.
   const uint32_t* weights = nullptr;
-  const uint64_t* block_weights = nullptr;  // sums over keys b * kBlock .. (b + 1) * kBlock - 1
+  const uint64_t* block_weights = nullptr;  // [b]: sum over keys b * kBlock .. (b+1) * kBlock - 1
   uint64_t weight_total = 0;
   // The keys are first..n-1; older ones are outside of the sliding window. Arrays are undefined
   // before the block of `first`.
@@ -63,7 +63,7 @@ struct Head {
   std::array<uint32_t, 4> random(uint32_t block) const {
     return philox(seed, sequence, step, stream, block);
   }
-  // Returns scale * q.k_j + bias_j from the exact key. The caller counts the read.
+  // Returns scale * q.k_j + bias_j from the exact key. The method adds the read to key_rows.
   float exactScore(int j) const;
   // Adds weight * v_j to out [head_dim].
   void addValue(int j, float weight, float* out) const;
@@ -79,19 +79,19 @@ struct Selection {
   std::vector<uint32_t> counts;  // draws of the row; 0: always read
   // All draws, repetitions and always-read rows included, as the table's column `draws` says.
   uint64_t draws = 0;
-  // Exact keys read after the score stage: none, those of `rows`, those and the ones in `bits`
-  // (pilots), or all of the head's keys.
+  // How many exact keys are read after the score stage: none, those of `rows`, those of `rows` and
+  // `bits` (pilots), or all of the head's keys.
   uint64_t key_rows = 0;
   uint64_t extra_key_bytes = 0;   // bounds read, the same for all heads of the group
   uint64_t extra_value_rows = 0;  // value rows read and not in `rows`; all are in `bits`
-  float finite_population = 1;    // 1 - b / n_s without replacement: scales the variance
+  float finite_population = 1;    // scales the variance: 1 - b / n_s for b of n_s keys drawn once
   bool error_known = true;        // false: HeadStatistics::relative_error is -1
   // If sets_lse: the head's log-sum, in place of that of `scores`. If it is NaN or +inf, the step
   // is refused.
   float lse = 0;
   bool sets_lse = false;
 
-  // Scratch, which lives between calls so that nothing is allocated.
+  // Scratch of the method, kept between calls so that nothing is allocated.
   std::vector<uint64_t> thresholds;
   std::vector<int32_t> order;
   std::vector<uint64_t> bits;  // [n / 64 + 1], a bit a position

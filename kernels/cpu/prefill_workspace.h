@@ -19,7 +19,7 @@ inline int channelsOf(int head_dim) {
 
 // One thread's scratch, for one head of one query block at a time.
 struct PrefillScratch {
-  std::vector<float> queries;  // [64, head_dim], times `scale`; zeros up to a tile
+  std::vector<float> queries;  // [64, head_dim], times `scale`; then zeros to a whole tile
   std::vector<float> keys;     // [head_dim, 64]; zeros for keys that no query of the block sees
   std::vector<float> values;   // [64, channels], channels = channelsOf(head_dim)
   std::vector<float> sums;     // [64, channels] outputs times their softmax's sum

@@ -23,7 +23,7 @@ typedef float Float4 __attribute__((vector_size(16)));
 
 // Returns true if the processor has registers of 64 bytes. Otherwise GCC splits a 64-byte vector,
 // and a scalar times such a vector goes through memory, about twenty times slower. Products and
-// scores are therefore written for both widths, with the same bits.
+// scores are therefore written for 64 and for 32 bytes, with the same bits.
 #if defined(__x86_64__)
 inline bool hasWideVectors() {
   static const bool has = __builtin_cpu_supports("avx512vl");
@@ -63,7 +63,7 @@ ALLOT_INLINE float sum(const Float16& v) {
 }
 
 // Returns exp(x) to about 2 ulp: 2^k * p(r), with Cody-Waite reduction and a degree-6 polynomial.
-// Below -87 (and for -inf) it is 0.
+// The result is 0 below -87 and for -inf.
 // Requires: x <= 88.
 ALLOT_INLINE Float16 expOf(Float16 x) {
   const Int16 tiny = x < -87.0f;

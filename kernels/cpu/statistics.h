@@ -8,9 +8,9 @@
 
 namespace allot::kernels {
 
-// Fills the statistics that the caller asked for, for one row and KV head. Its query heads report
-// one by one. Then finish() adds to the row's sums, which are integers, so that KV heads may finish
-// in any order, on any threads.
+// Fills the statistics that the caller asked for, for one row and KV head. The KV head's query
+// heads report one by one. Then finish() adds to the row's sums, which are integers, so that KV
+// heads may finish in any order, on any threads.
 class GroupCounts {
  public:
   // `bits` is scratch of 2 * (n / 64 + 1) words for a row of n keys.
@@ -19,14 +19,14 @@ class GroupCounts {
 
   // Reports a head that reads no value.
   void silent(int head);
-  // Reports a head that reads every value from position `first` on. `key_bytes`: the score stage's,
-  // if the head were alone. `known`: the head's scores are exact.
+  // Reports a head that reads every value from position `first` on. `key_bytes`: what the score
+  // stage reads for this head alone. `known`: the head's scores are exact.
   void exact(int head, int first, uint64_t key_bytes, bool known);
   // Reports a head that reads its selection. `key_bytes` as above.
   void chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
               bool error_known, const float* output);
   // Report reads of the score stage that the heads share: every exact key from position `first` on,
-  // or `bytes` bytes of a shadow or of features. Later bytes replace earlier ones.
+  // or `bytes` bytes of a shadow or of features. A later readStage() replaces an earlier one.
   void readKeys(int first);
   void readStage(uint64_t bytes) { stage_bytes_ = bytes; }
   // Writes the group's statistics and adds them to the row's.

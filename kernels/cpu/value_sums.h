@@ -16,8 +16,8 @@ void addValues(const PagedKv& kv, const int32_t* pages, int kv_head, int from, i
 double* valueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int position);
 
 // Brings PagedKv::value_sums up to date after positions start .. start + count - 1 were written.
-// Writes the sums at their last two, and at the last position of each page that they complete.
-// Requires: their values are in the cache, and so is the sum at start - 1, unless start is 0.
+// Writes the sums at the last two of these, and at the last position of each page that they fill.
+// Requires: the cache has the values written and, unless start is 0, the sum at start - 1.
 void appendValueSums(const PagedKv& kv, const int32_t* pages, int kv_head, int start, int count);
 
 }  // namespace allot::kernels

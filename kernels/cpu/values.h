@@ -12,8 +12,8 @@ void gatherValues(const void* const* rows, const float* weights, int count, Elem
                   int head_dim, float* out);
 
 // Adds sum_j weights[g * weight_stride + j] * v_j to out [group, head_dim], for each of `group`
-// heads over the values first <= j < n of one row and KV head. Takes the rows in pieces of at most
-// 16 for all heads, so that each row comes from memory once.
+// heads over the values first <= j < n of one row and KV head. Each value comes from memory once
+// for all heads.
 void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int first, int n,
                       const float* weights, int64_t weight_stride, int group, float* out);
 

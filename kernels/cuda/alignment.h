@@ -1,8 +1,8 @@
 #pragma once
 // The alignment of a caller's arrays. Kernels load 16 bytes at once of queries and of a cache's
-// keys, values, codes, scales and bounds, and a prefill writes 8 at once. At other addresses the
-// GPU faults, after which CUDA fails in the whole process. Other arrays are accessed element by
-// element and need only their type's alignment. Private to kernels/cuda; host, any thread.
+// keys, values, codes, scales and bounds, and a prefill writes 8 at once. At addresses that are no
+// such multiples the GPU faults, after which CUDA fails in the whole process. Other arrays are
+// accessed element by element. Private to kernels/cuda; host, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 namespace allot::kernels::cuda {
 
 // Returns one sentence about the first misaligned array, or nothing. Null pointers are aligned. Of
-// the shadows it checks the 4-bit one.
+// the shadows only the 4-bit one is checked.
 inline std::optional<std::string> misaligned(const PagedKv& kv, const float* queries = nullptr,
                                              const float* prefill_out = nullptr) {
   const KeyShadow* const shadow = kv.shadow(4);

@@ -82,7 +82,7 @@ struct LaneRow {
 };
 
 // Writes the codes and the scale of the key at pool index `row` (kernels/cpu/shadow.cpp, quantise
-// and pack). Uses half the key less half the mean key (null: 0): the difference may overflow.
+// and pack). Halves key and mean key (null: 0), since their difference may overflow.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
                                    const float* mean_key, int64_t row, int lane) {

@@ -103,8 +103,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (tid_ == 0 && step_.space.chosen) step_.space.chosen[this->headIndex()] = chosen;
   }
 
-  // Returns the set of kept keys (0), of the tail (1) or scratch (2). They follow SelectionMemory
-  // in dynamic shared memory, except with kLong.
+  // Returns the set of kept keys (0), of the tail (1) or scratch (2). The sets follow
+  // SelectionMemory in dynamic shared memory, except with kLong.
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
     const int words = bitWords(step.space.max_length);
     if constexpr (kLong) {
@@ -304,8 +304,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
   // ---- Entries.
 
-  // Returns sums over the `count` keys of the list from `first` on. With kRescores the sums have
-  // exact scores. These also replace the shadow's in Space::scores unless Space::chosen is null.
+  // Returns sums over the `count` keys of the list from `first` on. With kRescores the sums are by
+  // exact scores, which replace the shadow's in Space::scores unless Space::chosen is null.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();

@@ -1,16 +1,16 @@
 #pragma once
 // The combine kernel (step.h) of dense attention and of methods that draw single keys. Device code,
 // one block a row and query head, which adds up the splits in a fixed order. Exact heads: a
-// weighted sum of the splits' sums. Flash heads: a weighted mean of their means. Sampled heads:
-// draws from the splits' weights, by prefix sums in integers, then the drawn values.
+// weighted sum of the splits' sums. Flash heads: a weighted mean of the splits' means. Sampled
+// heads: draws from the splits' weights, by prefix sums in integers, then the drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
 // Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score. A split
-// with that max_score keeps all its bits. A split whose max_score is g > kKept lower loses its last
-// g - kKept bits: at g = 24 that is 2^-23 of a split whose scores are equal. A split has at most
-// 2^31 of its own units, so the total of kMostSplits is at most 2^62.
+// whose max_score is E - g keeps all its bits if g <= kKept, and else loses its last g - kKept
+// bits: at g = 24 they are 2^-23 of a split of equal scores. A split has at most 2^31 of its own
+// units, so the total of kMostSplits is at most 2^62.
 constexpr int kKept = 16;
 static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
@@ -93,7 +93,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   }
 
   // A head's thresholds: total = budget * step + step_rest; systematic ones start at first + rest /
-  // budget. They are the CPU's, which has them in 128 bits (draws.cpp, method_s2anta_strat.cpp,
+  // budget. They equal the CPU's 128-bit ones (draws.cpp, method_s2anta_strat.cpp,
   // method_santa.cpp), since floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
@@ -221,7 +221,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
-    // A warp that does the work of two finds the draws of both at once if they are few.
+    // A warp that does the work of two warps finds the draws of both at once if they are few.
     const bool pairs = kShare == 2 && each <= 16;
     typename Base::Sums sums[kShare];
     for (uint32_t base = 0; base < budget_; base += kCombineWarps * each) {

@@ -23,7 +23,7 @@ class FeatureBlock {
         group_(step.in.group) {}
 
   __device__ void run() {
-    bool read = false, scored = false;  // if a head with scores reads the channel; if there is one
+    bool read = false, scored = false;  // a head with scores reads the channel; there is one
     const auto see = [&](int h, bool own) {
       const HeadKind kind = kindOf<true>(step_, row_, kv_head_ * group_ + h);
       if (kind != HeadKind::kExact && kind != HeadKind::kSampled) return;

@@ -63,7 +63,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     float out[8] = {};
     float value = 0;  // after finish(): of channel tid_
 
-    // Makes the sums relative to a larger score.
+    // Makes the sums relative to `to`, a score of at least `top`.
     __device__ void raise(float to) {
       const float factor = power2(top - to);
       const double square = static_cast<double>(factor) * factor;
@@ -76,10 +76,10 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   };
 
-  // Adds a warp's entries. Lane from + i has the pool index of entry i < count, and its s' or, with
-  // kRescores, the number to add to the exact s'. Lanes behind these, up to a whole round, have any
-  // entry of the pool, and -infinity, so that loads are unconditional and all in flight at once.
-  // All lanes of an entry call used(i, s') together, also for some i >= count.
+  // Adds a warp's entries. Lane from + i has entry i < count, as `entry` its pool index and as
+  // `known` its s' or, with kRescores, the number to add to the exact s'. Lanes after these, up to
+  // a whole round, have any entry and -infinity, so that loads are unconditional and all in flight
+  // at once. All lanes of an entry call used(i, s') together, also for some i >= count.
   template <int kAhead, bool kPilot, typename Used>
   __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used,
                          int from = 0) const {
@@ -159,8 +159,8 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Adds up the sums of all warps in order into sums[0]. With kRescores it
-  // reports a rescored key whose score was not finite.
+  // Adds up the sums of all warps in order into sums[0]. With kRescores reports a score that was
+  // not finite.
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     float poison = 0, top = kNoKeys;

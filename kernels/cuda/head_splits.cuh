@@ -18,7 +18,7 @@ struct HeadShared {
 
 // kThreads: with fewer than kCombineThreads threads each does the work of several, whose sums stay
 // separate, so that no bit depends on the number of threads. One head then takes longer, and many
-// heads less, since more of them fit on a multiprocessor.
+// heads less, since more blocks fit on a multiprocessor.
 template <int kDim, typename T, bool kByHead, int kThreads = kCombineThreads>
 class HeadSplits {
  protected:
@@ -146,9 +146,9 @@ class HeadSplits {
 
   // ---- Sums of splits.
 
-  // Sums of values are added up as eight partial sums: each has every eighth of them (of exact
-  // heads, of their groups of four) in order, then the partial sums are added in order. A warp has
-  // kShare partial sums, a lane kOwn neighbouring channels of each.
+  // The splits' sums of values are added up as eight partial sums: each adds every eighth split (of
+  // exact heads, every eighth group of four) in order, then the partial sums are added in order. A
+  // warp has kShare partial sums, a lane kOwn neighbouring channels of each.
   static constexpr int kPartialSums = kCombineWarps, kOwn = kDim / 32;
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};

@@ -7,8 +7,8 @@
 
 namespace allot::kernels::cuda {
 
-// Sets sets.kept() to the keys dead .. span - 1 of kept blocks. scores: s' by key, up to a whole
-// block, -infinity for masked and absent keys. log_threshold: log2, negative. Uses sets.scratch().
+// Sets sets.kept() to the keys dead .. span - 1 of kept blocks. scores: s' of whole blocks,
+// -infinity for masked and absent keys. log_threshold: log2 of the threshold. Uses sets.scratch().
 // Requires: all kCombineThreads threads of the block call it.
 __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
                                        float log_threshold) {

@@ -78,7 +78,7 @@ class KeyPipe {
     __syncwarp();
     return tail_slot_;
   }
-  // Releases the oldest slot after it has been read.
+  // Releases the oldest slot, which has been read, and starts the next copy.
   __device__ void release(const Share& share) {
     __syncwarp();
     tail_slot_ = after(tail_slot_);

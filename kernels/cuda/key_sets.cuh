@@ -8,9 +8,9 @@
 //   (keepByLevels());
 // - of random words: those below a bound (keepBelow());
 // - of any numbers: found in two passes (keepLargest()). The first counts the numbers by bins. The
-//   second keeps the keys of bins above the last wanted one; that bin's keys are the candidates. It
-//   serves quest, the cases that the others refuse, and adaptive methods with a bias, which may
-//   mask keys.
+//   second keeps the keys of bins above the bin of the last wanted number; the keys in that bin are
+//   the candidates. keepLargest() serves quest, the cases that the others refuse, and adaptive
+//   methods with a bias, which may mask keys.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
@@ -47,7 +47,7 @@ __device__ inline EightNumbers loadEightNumbers(const void* numbers, int o, int 
   const auto* from = static_cast<const uint4*>(numbers) + 2 * o;
   return {from[0], from[1]};
 }
-// Returns the 32 bits i with first + i < n.
+// Returns a word with the bits i for which first + i < n.
 __device__ inline uint32_t below(int n, int first) {
   return n >= first + 32 ? ~0u : n > first ? (1u << (n - first)) - 1 : 0u;
 }
@@ -66,13 +66,13 @@ struct LeftScores {
   float max_score;        // no score is larger
 };
 
-// Scores of keys begin .. end - 1.
+// Scores of keys begin .. end - 1: a source for KeySets::keepLargest().
 struct ScoreSource {
   const float* scores;
   float max_score;  // no score is larger
   int n, begin, end;
   bool masked;        // masked keys have a number, too
-  uint8_t* unmasked;  // null, or gets which of the n keys are not masked
+  uint8_t* unmasked;  // null, or gets a bit for each of the n keys: 1 if it is not masked
 
   __device__ uint32_t bin(uint32_t x) const {
     const float score = __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x);
@@ -118,10 +118,10 @@ class KeySets {
   // Returns scratch [words()], which callers may use between calls.
   __device__ uint32_t* scratch() const { return scratch_; }
 
-  // Keeps the wanted_of(count) keys with the largest numbers, or all `count` keys that have a
-  // number if that is less; among equal numbers the older keys. Returns count. A source returns the
-  // numbers of keys 8 o .. 8 o + 7 and bits for those that have one (first() is called before
-  // again()). It maps larger numbers to larger bins, so that undecided keys are in one bin.
+  // Of the `count` keys that have a number keeps the wanted_of(count) with the largest, or all if
+  // `count` is not larger; among equal numbers the older keys. Returns count. A source's first()
+  // and again(), which is called later, return the numbers of keys 8 o .. 8 o + 7 and a bit for
+  // each key that has one. Its bin() maps larger numbers to larger bins.
   template <typename Source, typename Wanted>
   __device__ uint32_t keepLargest(const Source& source, Wanted wanted_of) {
     auto* kept = reinterpret_cast<uint8_t*>(kept_);
@@ -189,7 +189,6 @@ class KeySets {
 
   // Keeps the `wanted` keys with the largest scores of begin .. end - 1; among equal scores the
   // older keys, masked keys last. Returns false, with kept() unspecified, if levels cannot decide.
-  //
   // The `wanted`-th nearest level bounds the level of the `wanted`-th key, so that few keys are
   // read. Levels are distances from the largest max_score, in eighths. Differences of scores may be
   // rounded, so that a level is off by less than one.
@@ -260,7 +259,7 @@ class KeySets {
   // Keeps the keys with the `wanted` smallest random words, of a set of `count` keys; among equal
   // words the older keys. words_of(o, word) writes the words of keys 8 o .. 8 o + 7. Returns false,
   // with kept() unspecified, if `wanted` is too near kCandidates or half of `count` for a bound.
-  // Does so too if the bound has too few or too many words, with probability below 10^-8.
+  // Also does so if too few or too many words are below the bound, with probability below 10^-8.
   template <typename WordsOf>
   __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
                             WordsOf words_of) {
@@ -289,7 +288,7 @@ class KeySets {
     return true;
   }
 
-  // Writes the keys of kept() to a list, ascending, `base` added. Returns their number.
+  // Writes the keys of kept(), `base` added to each, to a list, ascending. Returns their number.
   __device__ uint32_t list(int base, int32_t* to) {
     const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);
@@ -374,7 +373,7 @@ class KeySets {
     }
   }
 
-  // Does the same by counting larger candidates. Returns false, adding none, if ties leave it open.
+  // Does the same by counting larger candidates. If the cut is in a tie, adds none; returns false.
   // Requires: at most kCombineThreads candidates.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
@@ -394,7 +393,7 @@ class KeySets {
     return true;
   }
 
-  // Finds the cut of the `wanted` largest candidates. Adds keys above to kept_, at it to scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds larger keys to kept_, equal to scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {

@@ -37,13 +37,13 @@ SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
 SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // Returns a combine kernel; null for other shapes, and for SplitMode::kExact and kJoined by head,
-// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. If they are many,
+// for which kWeights' kernel serves. heads_each: heads for each multiprocessor. With many heads
 // blocks have fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
-// Returns the bytes of its dynamic shared memory.
+// Returns the bytes of dynamic shared memory of choiceKernelOf()'s kernel.
 size_t choiceBytes(int max_length, int splits);
 // Return the same with sets of keys in Space::sets, for rows that shared memory has no room for.
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);

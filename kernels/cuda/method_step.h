@@ -14,19 +14,19 @@ SplitMode splitModeOf(const MethodOptions& method);
 Step::How stepParams(const MethodOptions& method);
 
 // Returns the split kernel for few or for many splits. With `many` a warp may take several exact
-// splits, or more heads of the shadow. The choice does not change a bit of the results.
+// splits, or 8 instead of 4 heads of the shadow. No bit of the results depends on `many`.
 SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many);
 // Returns the head groups of one KV head.
 int headGroupsOf(SplitMode mode, int group, bool many);
 // Returns true if rows of max_length keys have many splits for `teams` teams of warps (WarpShare).
 bool manySplits(SplitMode mode, int rows, int max_length, int64_t teams);
-// Returns the combine kernel. long_sets: longChoiceKernelOf(). heads_each: as in launch.h.
+// Returns the combine kernel. long_sets: longSets() in workspace.h. heads_each: as in launch.h.
 CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element element,
                               bool by_head, bool long_sets, int heads_each);
 
 // Returns true if a plan for `planned` has room for a step of `method`.
 bool fitsPlan(const MethodOptions& method, const MethodOptions& planned);
-// Return the entries of one head in the list of draws, in quest's page scores (0 for other
+// Return how many entries one head has in the list of draws, in quest's page scores (0 for other
 // methods), and in the tiles' shares of draws (0 without largest_remainder).
 uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds);
 int pageStride(const MethodOptions& method, int max_length);

@@ -90,13 +90,13 @@ struct SaleChunk {
   int words = 0;
 };
 
-// Scratch of attention over sampled blocks, by thread block.
+// Scratch of attention over sampled blocks, separate for each thread block.
 struct SampledBlocks {
   QueryDraws draws;
   int room = 0;                 // key blocks
   float* lse = nullptr;         // [thread blocks, room, 64], in powers of two
   uint64_t* weights = nullptr;  // [thread blocks, room]
-  float* factors = nullptr;     // [thread blocks, room]: log2 of what a drawn block counts
+  float* factors = nullptr;     // [thread blocks, room]: log2 of a drawn block's factor
 };
 
 using AttendKernel = void (*)(PromptChunk);
@@ -106,7 +106,7 @@ using SampledKernel = void (*)(PromptChunk, SampledBlocks);
 AttendKernel attendKernelOf(int head_dim, bool skips, bool wide);
 int attendBytes(int head_dim);
 SampledKernel sampledKernelOf(int head_dim);
-// Returns the bytes of its shared memory for `room` key blocks.
+// Returns the bytes of shared memory of sampledKernelOf()'s kernel for `room` key blocks.
 int sampledBytes(int head_dim, int room);
 // Launch the kernels of a selection.
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,

@@ -5,8 +5,8 @@
 namespace allot::kernels::cuda {
 
 // Calls body(tile's address, its places) for the tiles of 64 neighbouring keys tile0 .. tile1 - 1.
-// Keys from `end` on are zeros; so are keys of a page outside the pool, which sets *outside. Copies
-// one tile ahead; `shared` has room for two.
+// Keys from `end` on are zeros. Keys of a page outside the pool are zeros, too, and set *outside.
+// Copies one tile ahead; `shared` has room for two tiles.
 // Requires: all `Threads` threads of the block call it.
 template <int D, int Threads, typename Body>
 __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, int tile1, int end,

@@ -20,7 +20,7 @@ constexpr int thresholdBytes(int head_dim) {
   return (kQueryBlock + kSaleBlock) * (head_dim + 4) * static_cast<int>(sizeof(float));
 }
 
-// Writes 32 keys from position `from` on, less the mean key; zeros behind the chunk or the pool.
+// Writes 32 keys from position `from` on, less the mean key; zeros outside the chunk or the pool.
 template <int D>
 __device__ void stageKeys(const PromptChunk& chunk, const SaleChunk& sale, int kv_head, int from,
                           float* keys, int thread) {

@@ -8,7 +8,7 @@ namespace allot::kernels::cuda {
 template <int D>
 struct RunningOutput {
   float sums[D / 8][4] = {};
-  float top[2] = {minusInfinity(), minusInfinity()};  // scores, not scaled
+  float top[2] = {minusInfinity(), minusInfinity()};  // largest scores, not scaled
   float total[2] = {0, 0};                            // of this thread's columns
 
   __device__ void raise(const float (&tops)[2], float scale2) {
@@ -47,7 +47,7 @@ struct RunningOutput {
   }
 };
 
-// The counts of one block of 64 queries, as on the CPU.
+// The counts of one block of 64 queries, from which PrefillStatistics follow.
 struct BlockCounts {
   int groups = 0;  // of 16 keys
   int skipped = 0, keys = 0, value_keys = 0;
@@ -120,8 +120,8 @@ __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lan
   }
 }
 
-// Returns true to all threads of a block of 64 queries if all of them have true. `queries`: the
-// number of the block of queries within the thread block.
+// Returns true, to all 128 threads of a block of 64 queries, if `mine` is true in each of them.
+// `queries`: the index of the block of queries in the thread block.
 __device__ inline bool agree(bool mine, int queries) {
   uint32_t all;
   asm volatile(

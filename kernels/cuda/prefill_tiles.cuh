@@ -9,9 +9,9 @@
 
 namespace allot::kernels::cuda {
 
-// Hopper's wgmma multiplies for four warps together. Heads of 64 channels use mma.sync there, too:
-// CUDA 13.0 assigns the registers of their queries, which a loop needs again, to the next product's
-// A operand.
+// Hopper's wgmma multiplies for four warps together. Heads of 64 channels use mma.sync on Hopper,
+// too: CUDA 13.0 overwrites the registers of their queries, which a loop needs again, with the next
+// product's A operand.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ALLOT_WGMMA
 #endif
@@ -65,7 +65,7 @@ class TileCursor {
     const int64_t row = static_cast<int64_t>(head) * chunk.list_blocks + block - chunk.list_first;
     take(chunk.bits + row * chunk.words, chunk.key_block, first_key);
   }
-  // Starts with a list of bits; null: all keys.
+  // `bits`: the list of the block of queries; null: all keys.
   __device__ TileCursor(const uint32_t* bits, int key_block, int first_key, int last_key)
       : key_(first_key / kTileKeys64 * kTileKeys64), last_(last_key) {
     if (bits) take(bits, key_block, first_key);
@@ -130,7 +130,7 @@ class TileCursor {
 
 // A tile in shared memory, in wgmma's 128-byte swizzle: for each 64 channels 128 bytes a key, in
 // chunks of 16 bytes that are permuted by the key's last three bits, so that eight keys' chunks of
-// one channel are in different banks. Tiles begin at multiples of 1024.
+// one channel are in different banks. Tiles begin at multiples of 1024 bytes.
 template <int D>
 struct SharedTile {
   static constexpr int kChunks = D / 8;
@@ -149,7 +149,7 @@ struct SharedTile {
   }
 
   // Starts the copy of a tile: keys to one address, values to another (0: no values). Keys from
-  // `end` on become zeros; so do keys of a page outside the pool, which sets *outside.
+  // `end` on become zeros. Keys of a page outside the pool become zeros, too, and set *outside.
   // Requires: all `Threads` threads of the block call it.
   template <int Threads>
   __device__ static void copy(const PromptChunk& chunk, int kv_head, const TilePlaces& places,
@@ -199,8 +199,8 @@ __device__ inline void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Waits until all threads of the block can read all earlier copies, by wgmma, too. New copies begin
-// after it, since it waits for all copies in flight.
+// Waits until all threads of the block can read all earlier copies, by wgmma, too. Callers start
+// new copies after it, since it waits for all copies in flight.
 __device__ inline void meetAtTile() {
   waitCopies<0>();
 #ifdef ALLOT_WGMMA
@@ -254,7 +254,7 @@ __device__ inline void hold(int (&sums)[N][4]) {
 #define ALLOT_SIXTEEN(x, n) \
   ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
 
-// Starts c = (fresh ? 0 : c) + a b: 64 x 16 times 16 x 64, b by channels.
+// Starts c = (fresh ? 0 : c) + a b: 64 queries x 16 channels times 16 channels x 64 keys.
 __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
                                     bool fresh) {
   asm volatile(
@@ -269,7 +269,7 @@ __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], ui
       : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<uint32_t>(fresh)));
 }
-// Starts c += a b: 64 x 16 times 16 x 128, b by keys.
+// Starts c += a b: 64 queries x 16 keys times 16 keys x 128 channels.
 __device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
@@ -302,7 +302,7 @@ __device__ inline void multiplyCodes(int (&c)[16][4], const uint32_t (&a)[4], ui
 #undef ALLOT_FOUR
 #endif
 
-// A warp's 16 queries as the A operand of products, in `Parts` terms of 8 bits each.
+// A warp's 16 queries as the A operand of products, each a sum of `Parts` bfloat16 terms.
 template <int D, int Parts = 1>
 struct QueryTile {
   uint32_t at[Parts][D / 16][4];

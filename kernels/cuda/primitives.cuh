@@ -23,7 +23,7 @@ __device__ inline float power2(float x) {
 }
 
 // Returns a a_factor + b b_factor: two splits' sums, which the factors bring to a common maximum.
-// Always rounds twice, in this order.
+// Rounds a a_factor, then the fused rest, in every kernel.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }
@@ -290,7 +290,7 @@ __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
 }
 
 // Returns floor(dividend / divisor): a double's quotient, corrected. inverse = 1 / divisor.
-// Requires: both are below 2^63.
+// Requires: dividend and divisor are below 2^63.
 __device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
   uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
   int64_t rest = static_cast<int64_t>(dividend - q * divisor);

@@ -101,7 +101,7 @@ class ScoreTile {
   // [1] of key g + 8.
   __device__ void scores(const Work& work, int tile, uint32_t keys, ScoreGuard& guard,
                          float (&scores)[kOfLane][2]) const {
-    // Two independent sums, of even and odd channels or of the two terms, hide latency.
+    // Two independent sums, of even and odd steps of 16 channels or of the two terms, hide latency.
     float sums[HeadGroup::kTiles][2][4] = {};
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {

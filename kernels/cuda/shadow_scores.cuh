@@ -4,13 +4,14 @@
 
 namespace allot::kernels::cuda {
 
-// Queries have 8 bits, and products are of bytes (m16n8k32). A code is a nibble: a byte's low
-// nibble belongs to a channel of the query's first word, its high nibble to one of the second.
+// Queries have 8 bits, and products are of bytes (m16n8k32). A key's 32-bit word v has channels 8 v
+// .. 8 v + 3 as low nibbles and 8 v + 4 .. 8 v + 7 as high ones. A query's first and second word
+// have these channels as bytes.
 // - Head group of 8: low and high nibbles have separate products; those of the high nibbles are 16
 //   times too large. A head group of 16 would do the same; no kernel has one.
-// - Head group of 4: columns 2h and 2h + 1 are head h's. The first sums the low nibbles. The second
-//   sums the whole bytes and, with the query's second word negated, the low nibbles, which leaves
-//   the high nibbles. So only low nibbles need to be extracted.
+// - Head group of 4: columns 2h and 2h + 1 are head h's. The first has products of the low nibbles.
+//   The second has products of the whole bytes with the query's second word and of the low nibbles
+//   with that word negated, which cancel the low nibbles. So only low nibbles need to be extracted.
 template <int kDim, int kHeadGroup>
 class ShadowScores {
   using HeadGroup = HeadGroupLayout<kHeadGroup>;
@@ -182,7 +183,7 @@ class ShadowScores {
     }
   }
 
-  // Computes the scores of the lane's heads for four keys, whose data are at shared addresses.
+  // Computes the scores of the lane's heads for four keys, from shared memory.
   __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[kOfLane][4]) const {
     constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
     constexpr int kNone[4] = {};

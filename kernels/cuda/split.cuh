@@ -37,9 +37,9 @@ struct LaneKeys {
     weights = {halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]), halves(p[6], p[7])};
   }
 
-  // Returns the weights' sum in units; 0 if `sum` is NaN. The bits of float(2^23 + x) exceed those
-  // of float(2^23) by round(x), for 0 <= x <= 2^23: weights are summed as integers without
-  // conversions, which take four times as long.
+  // Returns the sum of the weights in units of 2^-24; 0 if `sum` is NaN. The bits of float(2^23 +
+  // x) exceed those of float(2^23) by round(x), for 0 <= x <= 2^23: weights are summed as integers
+  // without conversions, which take four times as long.
   __device__ uint32_t units() const {
     constexpr float kBegin = 0x1p23f;
     constexpr uint32_t kBits = 0x4b000000;
@@ -154,7 +154,7 @@ class SplitWarp {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         if constexpr (kShadows) {
-          // Loads queries for this split alone: there are no registers for both.
+          // Loads queries for this split alone: registers have no room for these and the shadow's.
           ExactTile tile(step_, lane_);
           exactSplits(work, tile);
         } else {
@@ -286,8 +286,8 @@ class SplitWarp {
     }
   }
 
-  // Stores weights and their sums, or scores and levels if keys are chosen by them. Four heads at a
-  // time hide each other's latency; the code of eight would not fit into the instruction cache.
+  // Stores weights and their sums, or scores and levels if keys are chosen by scores. Four heads at
+  // a time hide each other's latency; the code of eight would not fit into the instruction cache.
   template <bool kLeavesScores>
   __device__ void storeSplit(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =

@@ -33,13 +33,13 @@ struct Place {
   // By head: which heads of the head group are exact in the row, and which are sampled, a bit each.
   // kAsked is set in `exact` once the kinds are known.
   uint32_t exact, sampled;
-  // If exact head groups are smaller: which of them, and whether another one follows.
+  // If exact head groups are smaller (exactHeadGroup): which of them, and if another one follows.
   int sub_group;
   bool again;
   static constexpr uint32_t kAsked = 1u << 31;
 };
 
-// One split of one KV head, for one head group; of exact rows up to kJoinedSplits.
+// One split of one KV head, for one head group; of exact rows up to kJoinedSplits splits.
 struct Work {
   int row;
   int kv_head;
@@ -58,7 +58,7 @@ struct HeadWork : Work {
 template <bool kByHead>
 using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
-// Return query head i of the work's head group, and true if the group has it.
+// Return the index of head i of the work's head group, and true if the group has a head i.
 template <int kHeadGroup>
 __device__ inline int headOf(const Step& step, const Work& work, int i) {
   return work.kv_head * step.in.group + work.head_group * kHeadGroup + i;
@@ -133,9 +133,9 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
 }
 
 // A warp's share. A team has a warp for each KV head and head group and processes a split together,
-// since its heads are neighbours in memory. Its splits are neighbours, too, so that queries stay in
-// registers. If splits are few, or draws are made from them, a team's warps are of different
-// blocks, else neighbours.
+// since KV heads are neighbours in memory. The splits of a share are neighbours, too, so that
+// queries stay in registers. A team's warps are neighbours, or of different blocks if splits are
+// few or keys are drawn or chosen.
 template <SplitMode kMode, bool kByHead, int kHeadGroup>
 class WarpShare {
   static constexpr bool kExactAlone = kMode == SplitMode::kExact || kMode == SplitMode::kJoined;
@@ -174,7 +174,7 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : teamOf(step_)}; }
-  // Returns true if there is work. By head it skips places that no head of the head group needs.
+  // Returns true if there is work. By head skips places that no head of the head group needs.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
       while (place.within < teamOf(step_) && !isNeeded(place)) goOn(place);
@@ -295,7 +295,7 @@ __device__ inline Kinds kindsOf(const Step& step, int row) {
 }
 
 // Writes row_splits[0 .. rows], with all threads of the block. Returns how many exact splits a warp
-// joins, atOnce(all splits); `before` counts joined splits once.
+// joins, atOnce(number of all splits). RowSplits::before counts joined splits once.
 template <bool kByHead, typename Function>
 __device__ inline int countSplits(const Step& step, RowSplits* row_splits, Function atOnce) {
   __shared__ int at_once;

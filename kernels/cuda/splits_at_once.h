@@ -1,15 +1,16 @@
 #pragma once
-// How many exact splits a warp takes together (step.h). The launch chooses a kernel by the plan,
-// the kernel decides by the lengths. Private to kernels/cuda. Pure functions, host and device.
+// How many exact splits a warp takes together (step.h). The launch chooses the kernel by the rows
+// and by the longest row that Workspace::plan() allows, the kernel decides by the rows' lengths.
+// Private to kernels/cuda. Pure functions, host and device.
 #include <cstdint>
 
 #include "kernels/cuda/step.h"
 
 namespace allot::kernels::cuda {
 
-// Returns the time of `count` equal items for `teams` of warps, in eighths of an item, times
-// `teams`. A last, partial turn takes time by its bytes, but at least three eighths of a turn:
-// fewer warps do not keep memory busy.
+// Returns the time that `teams` teams of warps take for `count` equal items. The unit is 1 / (8
+// teams) of a turn, in which each team processes one item. A partial last turn takes its share of a
+// turn, but at least 3/8: fewer warps do not keep memory busy.
 constexpr int64_t timeOf(uint32_t count, uint32_t teams) {
   const int64_t left = count % teams, least = int64_t{3} * teams;
   const int64_t last = 8 * left > least ? 8 * left : least;

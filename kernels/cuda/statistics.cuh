@@ -1,6 +1,6 @@
 #pragma once
-// The statistics kernel, after the combine kernel if a caller wants it: counts reads from the list
-// of draws. Device code, one block a row and KV head.
+// The statistics kernel, which runs after the combine kernel if the caller wants statistics: counts
+// reads from the list of draws. Device code, one block a row and KV head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -46,7 +46,7 @@ class GroupCount {
       whole |= readsAll(h);
     }
     const uint64_t n = keys_.count();
-    // Entries' exact keys are read after the score stage.
+    // If so, the listed entries' exact keys are read after the score stage.
     const bool rescores = sampled && (step_.how.mode == SplitMode::kShadow ||
                                       step_.how.chosen_by == ChosenBy::kPages);
     const uint64_t stage = sampled ? stageBytes() : exact ? n * keyBytes(-1) : 0;

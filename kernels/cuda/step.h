@@ -12,26 +12,25 @@
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
-// with kByHead = true read Step::ByHead, and serve both. A row with head budgets may have exact and
-// sampled heads. Its keys are then read once for each kind, by head groups with a head of that
-// kind, and results are written for the heads of that kind.
+// with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
+// which may have exact and sampled heads. The keys of such a row are read once for each kind, by
+// head groups with a head of that kind, and results are written for the heads of that kind.
 //
-// Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh).
-// A step of `quest` scores pages (quest.cuh); its split kernel processes exact heads alone.
+// Before the split kernel a step of `bernoulli` makes the queries of later kernels (features.cuh),
+// and a step of `quest` scores pages (quest.cuh). quest's split kernel processes exact heads alone.
 //
 // Words:
-// - split: neighbouring keys of a row that one warp processes for a KV head. Splits of kSplitKeys
-//   are the tiles of s2anta-flash with its default tileSize.
+// - split: neighbouring keys of a row that one warp processes for one head group of a KV head.
+//   Splits of kSplitKeys are the tiles of s2anta-flash with its default tileSize.
 // - subtile: 16 keys of a split, the m16 of one tensor core product.
 // - head group: up to 4, 8 or 16 query heads of one KV head (GQA) that one warp processes together,
-//   so that it reads their keys once. A head group of 4 has two columns of n8 for each head; larger
-//   ones have a column a head and two products (score_tile.cuh).
+//   so that it reads their keys once. score_tile.cuh lays their queries out for the products.
 // - row: one sequence of the batch, as in DecodeInputs; Inputs::sequences names its random stream.
 // - entry: a key with its value, or its index in the pool, counted in vectors of head_dim.
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
 // - s': a score in powers of two, s log2(e).
-// - weight: 2^(s' - max_score) / 2, not normalised, and a float16 that is a multiple of 2^-24, so
-//   that sums of weights are integers.
+// - weight: 2^(s' - Split::max_score) / 2, not normalised, in float16: a multiple of 2^-24, so that
+//   sums of weights are exact in integers.
 // - slot: a stage of shared memory. pipe: the ring of cp.async copies that fills slots.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 //
@@ -101,7 +100,7 @@ enum class SplitMode {
   kFlash,    // draws and gathers by itself
 };
 
-// Returns true if keys are chosen by scores, which the split kernel then stores, and not weights.
+// Returns true if keys are chosen by scores: the split kernel then stores scores, not weights.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
@@ -121,7 +120,7 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
-// One split and query head.
+// The result of one split for one query head.
 struct alignas(16) Split {
   // What exponents are relative to. Sampled heads: the largest s', rounded up to a whole number.
   // Exact heads: the running maximum, which may be up to 8 below the largest s'.
@@ -141,7 +140,7 @@ constexpr float kNoKeys = -3.4028235e38f;  // max_score of a split whose keys ar
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-// What is done for a head of a row. kPages: it reads pages by bounds; the split kernel skips it.
+// What is done for a head of a row. kPages: reads pages by bounds, without the split kernel.
 enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {
@@ -232,7 +231,7 @@ struct Step {
     uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
     int statistics_words;  // of a set of keys in shared memory of the statistics kernel
     uint32_t* sets;        // [rows * heads, 3, bitWords(max_length)], if a block has no room
-    float* page_scores;    // [rows * heads, page_stride], quest's; then the pages kept
+    float* page_scores;    // [rows * heads, page_stride] of quest; later the numbers of kept pages
     int page_stride;       // a multiple of 8
     TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;

@@ -11,7 +11,7 @@
 
 namespace allot::kernels::cuda {
 
-// XORs the kBits bits from kTo on with those kDistance above: CuTe's Swizzle<kBits, kTo,
+// XORs the kBits bits from kTo on with the bits kDistance higher: CuTe's Swizzle<kBits, kTo,
 // kDistance>. It is its own inverse, and linear: of(a ^ b) = of(a) ^ of(b).
 template <int kBits, int kTo, int kDistance>
 struct Swizzle {
@@ -20,9 +20,9 @@ struct Swizzle {
   static constexpr uint32_t of(uint32_t offset) { return offset ^ (offset >> kDistance & kMask); }
 };
 
-// A tile of 16 keys or values of kDim 16-bit elements, one matrix row each. The 16-byte chunks of
-// matrix row r are XORed with r modulo 8. Tiles begin at multiples of 256 bytes, so that the
-// chunks' bits of an address are those of an offset.
+// A tile of 16 keys or values of kDim 16-bit elements, one matrix row each. The numbers of the
+// 16-byte chunks of matrix row r are XORed with r modulo 8. Tiles begin at multiples of 256 bytes,
+// so that an address has the chunk bits of its offset in the tile.
 template <int kDim>
 struct TileLayout {
   static_assert(kDim == 64 || kDim == 128);
@@ -57,14 +57,14 @@ struct TileLayout {
 };
 
 // The 4-bit codes of 16 keys as they lie in the cache: chunk 4 p + i holds channels 8 p .. 8 p + 7
-// of keys 4 i .. 4 i + 3. Copies change one bit of the order of chunks, which is enough for reads
-// by (keys, channels). Copies in other orders take eight times as long.
+// of keys 4 i .. 4 i + 3. Copies to shared memory change one bit of a chunk's number, which frees
+// reads by (keys, channels) of conflicts. Copies in other orders take eight times as long.
 template <int kDim>
 struct CodeLayout {
   static constexpr int kBytes = kDim * 8;
   using Pattern = Swizzle<1, 5, 2>;
 
-  // Returns a lane's first chunk; the next ones are 512 bytes on.
+  // Returns the offset of the first chunk that a lane copies; its next ones are 512 bytes on.
   static constexpr uint32_t copiedBy(int lane) {
     return Pattern::of(static_cast<uint32_t>(lane * 16));
   }
@@ -77,8 +77,8 @@ struct CodeLayout {
 };
 
 // float32 scores of a split, one line for each query head of a head group. A warp writes four lines
-// at once: neighbours with four heads, every second line with more. A padding of eight or four
-// floats puts the four lines into different banks. One float of it is a note (ScoreScratch).
+// at once: neighbours with four heads, every second line with more. Eight or four floats of padding
+// put the four lines into different banks; one is ScoreScratch::note().
 template <int kKeys, int kHeadGroup>
 struct ScoreLayout {
   static constexpr int kLineBytes = (kKeys + (kHeadGroup == 4 ? 8 : 4)) * 4;

@@ -15,7 +15,7 @@ struct SplitDraws {
   __device__ uint32_t before(uint32_t head) const { return head * each; }
   __device__ uint32_t of(uint32_t) const { return each; }
 };
-// By head each has its own number, 0 if it is silent or exact.
+// By head every head has its own number of draws, 0 if the head is silent or exact.
 template <>
 struct SplitDraws<true> {
   uint32_t ends[kSmallHeadGroup];  // of a head's draws among those of all
@@ -90,7 +90,7 @@ class TileDrawer {
     pending_factor_ = factor;
   }
 
-  // Adds and stores the pending values, which have arrived.
+  // Adds and stores the pending values, which must have arrived.
   __device__ void takePending() {
     __syncwarp();
     if (pending_entries_ < 0) return;

@@ -1,6 +1,6 @@
 #pragma once
 // The combine kernel (step.h) of methods that draw tile by tile from the split kernel's weights:
-// s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
+// s2anta-flash if its tiles are not the splits or exactAbove=never, and s2anta-prop by largest
 // remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
 // a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
 // a weight below 2^-25 counts as 0.

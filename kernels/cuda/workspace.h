@@ -30,7 +30,7 @@ struct Workspace::Impl {
     int blocks = 0;
   };
   std::vector<Launch> launches;
-  // For each kernel if its code waits for the kernel before it, so that it may be launched early.
+  // Kernels, with true if their code waits for the kernel before them and may be launched early.
   std::vector<std::pair<const void*, bool>> waiting;
 
   ~Impl() { cudaFreeHost(host_wrong); }
@@ -44,8 +44,8 @@ struct Workspace::Impl {
   Refusal prepare();
 
   // Loads the kernels into device memory, which a graph's capture does not allow, and sets their
-  // shared memory for the plan's rows. A step of another number of rows sets its split kernel's
-  // again (configure()).
+  // shared memory for the plan's rows. A step with another number of rows sets its split kernel's
+  // shared memory again (configure()).
   Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int splits);
 
   // Returns true if the loaded kernel waits for its predecessor. Code for an architecture below

@@ -5,12 +5,13 @@
 //  - evaluations.jsonl: one v1::EvaluationResult a line;
 //  - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
 // The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
-// how far the run had come. Lines of an interrupted export beyond that are ignored. Results in the
-// inbox are not exported; their tickets stay gaps.
+// which version the export reaches. Readers ignore later lines, which an interrupted export leaves.
+// Results in the inbox are not exported; an imported run never has results of their tickets.
 //
-// Functions block; one thread each. Errors of the source or store are returned as they are. Memory
-// grows with the run only if updates are computed again, by about 120 bytes a result and the id of
-// each evaluation unit.
+// Functions block and work on the caller's thread, which alone may use their source or store
+// meanwhile. Errors of the source or store are returned as they are. Functions that compute updates
+// again take memory that grows with the run: about 120 bytes a result and the id of each evaluation
+// unit.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,7 +34,7 @@ struct ExportSummary {
   uint64_t new_updates = 0;  // not in the folder before
   uint64_t results = 0;
   uint64_t evaluations = 0;
-  uint64_t waiting_results = 0;  // left behind
+  uint64_t waiting_results = 0;  // in the inbox, not exported
 };
 
 // Writes the run into `folder`, which is made if needed, or updates an earlier export of this run:
@@ -44,7 +45,7 @@ struct ExportSummary {
 Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
                                 const ArchiveProgress& progress = {});
 
-// Reads an exported folder, and checks each line that it reads: kData names the file and, of a
+// Reads an exported folder, and checks each line that it reads: kData names the file and, for a
 // line, its number. kUsage for the run of a newer or a development build. One thread.
 class ArchiveReader final : public RunSource {
  public:
@@ -87,14 +88,15 @@ struct ResultWatcher {
   std::function<void(const v1::EvaluationResult&)> evaluation = {};
 };
 
-// Computes every update again. Compares it with its record, and the last state with the published
-// one. Checks that each evaluation is possible and recorded once. kData names the first fault;
-// kUsage if there is no run or it has another arithmetic.
+// Computes every update again. Compares each update with its record, and the last state with the
+// published one. Checks that each evaluation is possible and recorded once. kData names the first
+// fault; kUsage if there is no run or the run has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {},
                                 const ResultWatcher& watcher = {});
 
-// Writes the run into the store while it is verified as by verifyRun(), except checkEnd(). If that
-// fails the store has no run. kUsage if the store already has the run.
+// Writes the run into the store, and verifies it as verifyRun() does, without
+// RunSource::checkEnd(). If the verification fails, the run does not appear in the store. kUsage if
+// the store already has the run.
 // Requires: the store's run id is the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});

@@ -13,7 +13,8 @@ namespace allot::archive {
 // a spreadsheet would read as a formula gets an apostrophe in front.
 std::string csvCell(std::string_view text);
 
-// Return header lines and rows, each with its newline. Numbers read back exactly.
+// Return header lines and rows, each with its newline. Reading the numbers back gives the same
+// bits.
 std::string updatesHeader(int layers);
 std::string updatesRow(const v1::IterationRecord& record);
 std::string episodesHeader();

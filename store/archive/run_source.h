@@ -17,7 +17,7 @@ namespace allot {
 // The data of a run except its history and evaluations.
 struct RunHead {
   std::string run_id;
-  RunImage image;                           // some open units may be among the evaluations, too
+  RunImage image;                           // nextEvaluations() may return some of open_units, too
   std::string policy_sha256;                // of the published policy; "" before the run began
   std::map<std::string, uint64_t> refused;  // by kind
   uint64_t waiting_results = 0;             // in the inbox
@@ -34,7 +34,7 @@ class RunSource {
  public:
   virtual ~RunSource() = default;
 
-  // Reads the head. kUsage if there is no run, kData if the stored data cannot be one.
+  // Reads the head. kUsage if there is no run, kData if the stored data cannot be a run's.
   // Requires: no updates or evaluations were read before.
   virtual Result<RunHead> readHead() = 0;
   // Returns the next updates, in order, up to the head's version; empty after the last. kData if
@@ -55,7 +55,7 @@ class RunSource {
 };
 
 // Reads a store. Leaves out impossible evaluations and impossible answers.
-// Requires: the store outlives it.
+// Requires: the store outlives the source.
 class StoreSource final : public RunSource {
  public:
   StoreSource(RunReader* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}
@@ -77,7 +77,8 @@ class StoreSource final : public RunSource {
   EvaluationBounds bounds_;
 };
 
-// Returns the records with version > after, oldest first, at most `count`, whatever their size.
+// Returns the records with version > after, oldest first, at most `count`, without readHistory()'s
+// limit of bytes.
 Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
                                                      size_t count);
 

@@ -1,9 +1,8 @@
 #pragma once
-// MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread.
-//
-// A MemoryServer holds one run. Every MemoryStore is one client of a MemoryServer, as every
-// RedisStore is one client of a Redis. Time is that of an injected clock, which may be set back.
-// readInbox and awaitNews never wait.
+// MemoryServer and MemoryStore: the store without Redis, for simulation and tests. One thread. A
+// MemoryServer holds one run. Every MemoryStore is one client of a MemoryServer, as every
+// RedisStore is one client of a Redis. The injected clock may be set back. readInbox and awaitNews
+// never wait.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -35,7 +34,6 @@ class MemoryServer {
   void forgetOldPolicies();
   // Makes the next reject() do nothing and return kUnavailable.
   void loseNextReject() { lose_reject_ = true; }
-  // Sets the answer of fill().
   void setFill(StoreFill fill) { fill_ = fill; }
 
  private:
@@ -51,7 +49,8 @@ class MemoryServer {
     uint64_t dies_ms = 0;
   };
 
-  // Returns a server without a run, with the same leader, workers, news and counters of names.
+  // Returns a server without a run, with this one's lease, workers, fill, news and last entry
+  // numbers.
   MemoryServer withoutGathered() const;
 
   std::function<uint64_t()> now_ms_;

@@ -25,7 +25,6 @@ tl::unexpected<Error> ioFault(const std::string& what, const std::string& path) 
                                   "): check that its folder can be written");
 }
 
-// Returns the ACL file, which has the SHA-256 of the passwords.
 std::string aclText(const std::map<std::string, std::string>& passwords) {
   // Nobody can log in as the default user, which must be allowed everything: Redis 7.0 reads its
   // append-only file as this user and drops each transaction, and thus each script, that the user

@@ -1,9 +1,8 @@
 #pragma once
 // The Redis accounts of an experiment and their permissions, as a Redis ACL file (Redis 7 or newer:
-// older ones have no key permissions). Used by the command line and the operator; any thread.
-//
-// Redis runs a script as the user that calls it. A user therefore needs every command of its
-// scripts, on every key that they name: store/redis/lua/*.lua say which.
+// an older one cannot permit only reading a key). Used by the command line and the operator; any
+// thread. Redis runs a script as the user that calls it. A user therefore needs every command of
+// its scripts, on every key that they name: store/redis/lua/*.lua say which.
 #include <map>
 #include <string>
 #include <vector>
@@ -18,8 +17,8 @@ struct AclRole {
   std::vector<std::string> commands;  // in lower case
 };
 
-// Returns the roles: worker; aggregator, which people's commands that change a run use, too;
-// reader, which changes nothing and has PING for health checks. No role administers the server.
+// Returns the roles: worker; aggregator, also for people's commands that change a run; reader,
+// which changes nothing and has PING for health checks. No role administers the server.
 const std::vector<AclRole>& aclRoles();
 
 // Returns passwords of 256 random bits, by role.

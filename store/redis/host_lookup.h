@@ -4,7 +4,7 @@
 // getaddrinfo has no deadline: with a name server that is away it takes tens of seconds. It
 // therefore runs in a separate thread, which may outlive the call. Concurrent calls for one name
 // wait for the same thread. If a lookup finishes after its caller gave up, a call for that name
-// within the next 30 s gets the result.
+// within the next 30 s gets its result.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// Returns at least one numeric address, of IPv4 or else of IPv6. kUnavailable, with only the reason
-// as its message, if there is none or no answer in time.
+// Returns the numeric IPv4 addresses, or the IPv6 ones if there are none. kUnavailable, with only
+// the reason as its message, if there is no address, or no answer in time.
 Result<std::vector<std::string>> lookUpHost(const std::string& host,
                                             std::chrono::steady_clock::time_point deadline);
 

@@ -72,9 +72,9 @@ bool startsWithAny(std::string_view text, std::initializer_list<std::string_view
                      [&](std::string_view word) { return text.starts_with(word); });
 }
 
-// The accounts with which this process was let in. If the server refuses one of them now, its
-// password counts as being changed. One set for the process, because findRun() and others connect
-// anew each time.
+// The accounts with which this process was let in. If the server refuses such an account now, the
+// account's password counts as being changed. One set for the process, because findRun() and others
+// connect anew each time.
 class KnownAccounts {
  public:
   void add(const std::string& account) {
@@ -159,7 +159,7 @@ tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::stri
   // A command that a script may not use has another message.
   if (error.starts_with("NOPERM") ||
       error.find("The user executing the script") != std::string_view::npos) {
-    // It was allowed before: the account is being changed.
+    // The command was allowed before: the account is being changed.
     if (allowed_.contains(command))
       return unavailable("it does not let user " + user() + " do this any more: " + words);
     return badInput("the store at " + address_.shown + " does not let user " + user() +

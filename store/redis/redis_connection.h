@@ -2,9 +2,10 @@
 // RedisConnection: one blocking connection to one Redis server (hiredis 0.14 and 1.x).
 //
 // Used by one thread. The connection is made on first use. A call without a whole answer drops the
-// socket and the next one reconnects, so that a late answer never meets a later request. Each
-// connect resolves the host and reads the password and TLS files again: they may be replaced.
-// Commands are sent as argument vectors, which are binary-safe and cannot be injected into.
+// socket and the next call reconnects, so that a late answer never meets a later request. Each
+// connect resolves the host and reads the password and TLS files again: these files may be
+// replaced. Commands are sent as argument vectors, which are binary-safe and cannot be injected
+// into.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -26,11 +27,10 @@ struct redisReply;
 
 namespace allot {
 
-// A key of a script.
 struct ScriptKey {
   std::string_view name;     // without the run's prefix, except "allot:index"
   std::string_view or_name;  // alternative that a call may pass; "" if there is none
-  std::string_view access;   // r reads, w writes, d deletes the whole key, or several of them
+  std::string_view access;   // one or more of r (reads), w (writes), d (deletes the whole key)
 };
 
 // A Lua script with its digest for EVALSHA and the declarations of its first lines.
@@ -62,7 +62,6 @@ class RedisView {
   const redisReply* reply_;  // null reads as nil
 };
 
-// Owns a reply.
 class RedisReply {
  public:
   explicit RedisReply(redisReply* reply) : reply_(reply) {}
@@ -81,7 +80,7 @@ class RedisConnection {
  public:
   using Arguments = std::vector<std::string_view>;
 
-  // timeout_ms: of a call, connecting included; within 1 ms and an hour. observer: may be null.
+  // timeout_ms: of a call, connecting included; clamped to 1 ms..1 hour. observer: may be null.
   RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer = nullptr);
 
   // Sends one command. kUnavailable if the server cannot be reached, does not answer within the
@@ -90,7 +89,7 @@ class RedisConnection {
   // password or TLS file cannot be used; kInternal for any other error reply.
   Result<RedisReply> call(const Arguments& arguments);
 
-  // Runs a script by its digest, or by its text if the server does not know it. Errors as of
+  // Runs a script by its digest, or by its text if the server does not know it. Errors are those of
   // call().
   Result<RedisReply> run(const RedisScript& script, const Arguments& keys,
                          const Arguments& arguments);
@@ -155,7 +154,7 @@ class RedisConnection {
   tl::unexpected<Error> unavailable(std::string_view why) const;
   // Translates an error reply to a command or script.
   tl::unexpected<Error> refused(std::string_view reply, std::string_view command);
-  // Returns true if this process was let in with this account before.
+  // Returns true if this process has authenticated with this account before.
   bool wasLetIn() const;
   std::string account() const;
   tl::unexpected<Error> notLetInNow() const;

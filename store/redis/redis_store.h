@@ -2,8 +2,9 @@
 // RedisStore: the store of one run in Redis 6.2 or newer.
 //
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
-// Each write is one Lua script (store/redis/lua) and atomic. Long lists go in several
-// calls. store/README.md describes the keys.
+// Each write is one Lua script (store/redis/lua) and atomic, with two exceptions: long lists go in
+// several calls, and createRun() and endImport() write allot:index by a second script.
+// store/README.md describes the keys.
 #include <map>
 #include <optional>
 #include <string>
@@ -95,12 +96,10 @@ class RedisStore final : public Store {
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
   // Runs a script that takes the epoch first and replies OK or FENCED.
   Status runFenced(const RedisScript& script, uint64_t epoch, RedisConnection::Arguments arguments);
-  // Translates the reply OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
   // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written
   // them.
   static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
-  // Translates the reply of a part of an import.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
   struct StreamEntry {

@@ -70,7 +70,8 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.task={suite: ruler, tasks: [vt, qa_1], path: d, grader: santa}",
        "spec.task.grader: santa has no grader for task vt; name one (`allot tasks` lists them)"},
       {"spec.task={suite: gsm8k}",
-       "spec.task.path: required for suite gsm8k, but missing; name the file with its questions"},
+       "spec.task.path: required for suite gsm8k, but missing; name the file or folder with its "
+       "questions"},
       {"spec.task={suite: gsm8k, tasks: [mmlu], path: f}",
        "spec.task.tasks[0]: \"mmlu\" is not one of gsm8k"},
       {"spec.task.path=f",

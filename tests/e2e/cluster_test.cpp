@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cli/cluster.h"
+#include "k8s/render/render.h"
 #include "store/redis/acl.h"
 #include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
@@ -25,21 +26,6 @@ spec:
   update: {episodesPerUpdate: 2, maxUpdates: 2}
   evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
 )";
-
-std::string toBase64(const std::string& text) {
-  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (size_t i = 0; i < text.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k) {
-      bits = bits << 8 | (i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0);
-    }
-    for (size_t k = 0; k < 4; ++k) {
-      out += i + k > text.size() ? '=' : digits[bits >> (18 - 6 * k) & 63];
-    }
-  }
-  return out;
-}
 
 class Cluster : public FolderTest {
  protected:

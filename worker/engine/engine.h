@@ -51,8 +51,8 @@ class Engine final : public EpisodeEngine {
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
-  // Switches to another experiment. kFenced if it needs another model, other questions, other data
-  // of the pool or another device: only a new process can work for it. An error changes nothing.
+  // Switches to another experiment. kFenced if `next` needs another model, other questions, other
+  // pool data or another device: only a new process can work for it. An error changes nothing.
   Status switchTo(const v1::Experiment& next);
 
   const v1::ModelFacts& facts() const { return facts_; }
@@ -75,14 +75,14 @@ class Engine final : public EpisodeEngine {
   // Requires: each episode has a question.
   Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
 
-  // A held-out question's tokens, and the tokens of its answer, the one that ended it included.
+  // A held-out question's tokens, and the answer's tokens, with the token that ended the answer.
   struct Spelled {
     uint32_t question = 0;
     std::vector<int32_t> prompt, tokens;
     double score = 0;
   };
   // Answers held-out questions by `method` after dense prompts and returns all tokens, so that
-  // another implementation can be compared. Empty schedule: the budget of each layer is UINT32_MAX.
+  // another implementation can be compared. Empty schedule: the budget of each head is UINT32_MAX.
   // kUsage if an argument does not fit the experiment or the model.
   Result<std::vector<Spelled>> spell(const std::vector<uint32_t>& questions,
                                      const std::string& method, SampleSchedule schedule);
@@ -102,7 +102,7 @@ class Engine final : public EpisodeEngine {
   // Returns the bytes that keys and values of the longest question and its answer take. With
   // fidelity or variance: at least those of the questions of a chunk, which are measured together.
   size_t leastKvBytes() const;
-  // Returns bytes; 0 on the CPU.
+  // Returns the GPU's free bytes; 0 on the CPU.
   size_t freeGpuMemory() const { return device_ == Device::kCuda ? freeMemory(device_) : 0; }
 
   struct Times {
@@ -141,16 +141,16 @@ class Engine final : public EpisodeEngine {
     std::vector<int32_t> question;  // in decode steps
   };
   Read readingOf(const Question& asked) const;
-  // The work that is expected after the current one. Prompts that it needs last are the first to be
-  // dropped from memory.
+  // The work that is expected next. Prompts that it needs last are the first to be dropped from
+  // memory.
   struct Ahead {
     std::optional<uint64_t> ticket;  // of the first expected episode
     uint32_t first = 0, count = 0;   // held-out questions of a unit, by one method after another
   };
-  // Returns a rank for prompts that are expected after `row`: the lower, the sooner.
+  // Returns ranks, by promptKey(), of the prompts expected after `row`: the lower, the sooner.
   std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
                                                           const Methods& methods) const;
-  // Returns the rows with their prompts in memory, and `spare` pages a row beyond generation's.
+  // Returns the rows with loaded prompts. Keeps `spare` pages a row free beyond generation's pages.
   Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
                                               size_t spare);
   PromptReading promptReading(const Row& row, const Methods& methods) const;
@@ -173,7 +173,7 @@ class Engine final : public EpisodeEngine {
   // Requires: the units fit the experiment.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          std::vector<v1::EvaluationResult>* results);
-  // Returns how the unit's questions are read and answered. kData if it does not fit the
+  // Returns how the unit's questions are read and answered. kData if they do not fit the
   // experiment.
   Result<Methods> methodsOf(const v1::EvaluationUnit& unit) const;
   Result<std::vector<Row>> rowsOf(const v1::EvaluationUnit& unit, const Methods& methods) const;

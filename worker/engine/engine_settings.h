@@ -32,8 +32,8 @@ Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std
 
 bool holds(const std::vector<int>& numbers, int number);
 
-// Returns the pool's options, without kv_bytes: it keeps exactly the shadows and bounds that the
-// experiment's methods read. kUsage if a method cannot be parsed.
+// Returns the pool's options, without kv_bytes: the pool keeps exactly the shadows and bounds that
+// the experiment's methods read. kUsage if a method cannot be parsed.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec);
 
 // Returns the device for spec.model.device. `auto` is a GPU if one is usable and supports this
@@ -41,7 +41,7 @@ Result<KvPoolOptions> poolFor(const v1::Spec& spec);
 // or spec.model.dtype needs a GPU and none can be used, or for bfloat16 with `cpu`.
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config);
 
-// Adds the reads of `steps` decode steps of a row.
+// Adds the reads of `steps` decode steps, which `row` has summed.
 void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts);
 // Returns the reads of one prompt.
 v1::PrefillCounts countsOf(const Prompt& prompt);

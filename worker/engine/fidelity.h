@@ -3,10 +3,10 @@
 // (SANTA paper, Appendix U). One thread: the decoder's.
 //
 // Every row is decoded greedily and densely, after a whole prompt. Two questions are asked at each
-// of its steps:
-//  - Error: in every layer the method gets the queries, keys and values of dense attention. Its
-//    output is compared with the dense one, head by head. A head whose dense output is zero is left
-//    out. An output of zeros has an error of 1 and a cosine of 0.
+// of these decode steps:
+//  - Error: in every layer the method gets the queries, keys and values of dense attention. The
+//    method's output is compared with the dense one, head by head. A head whose dense output is
+//    zero is left out. A method's output of zeros has an error of 1 and a cosine of 0.
 //  - Agreement: the whole step is run again with the method, from the same dense past. Is the next
 //    token the same?
 // The paper runs the method in the final layer only, for the error and for the agreement ("a full
@@ -16,8 +16,8 @@
 // the harder question; in the last layer alone, as in the paper; or in each layer alone in turn.
 //
 // Variance (Appendices D, M and N) takes several independent outputs of the method in one state: at
-// the last position of a prompt. It measures their distance from each other, and the number of
-// different rows that each of them reads.
+// the last position of a prompt. It measures the outputs' distance from each other, and how many
+// different rows each output reads.
 #include <cstdint>
 #include <vector>
 
@@ -31,8 +31,8 @@ namespace allot {
 struct Fidelity {
   std::vector<v1::FidelityCell> cells;       // by task, layer and support; none without states
   std::vector<v1::AgreementCell> agreement;  // by task and layer; empty for variance
-  uint64_t steps = 0;                        // row-steps of the method
-  kernels::RowStatistics statistics;         // reads of those steps
+  uint64_t steps = 0;                        // steps of the method, counted once a row
+  kernels::RowStatistics statistics;         // reads of these steps
 };
 
 struct FidelityProtocol {
@@ -41,7 +41,7 @@ struct FidelityProtocol {
   uint32_t replicates = MeasureOptions().replicates;  // of variance; at least 2
 };
 
-// Pages a row that either measure needs beyond pagesForRow().
+// Pages a row that fidelity, or variance, needs beyond pagesForRow().
 constexpr size_t kFidelityPages = 1;
 
 // Measures error and agreement. `rows` has the method's schedules and `options` the method, as
@@ -54,8 +54,8 @@ Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
                                  const FidelityProtocol& protocol = {});
 
 // Measures the variance of outputs at the last position of each prompt. last_tokens[i] is the last
-// token of rows[i]'s prompt. It is read again, densely, to get its queries. Replicate r of a row
-// draws like its decode step r. Errors are measureFidelity's.
+// token of rows[i]'s prompt. The last token is read again, densely, to get its queries. Replicate r
+// of a row draws like the row's decode step r. Errors are measureFidelity's.
 Result<Fidelity> measureVariance(Decoder* decoder, const std::vector<GenerationRow>& rows,
                                  const std::vector<int32_t>& last_tokens,
                                  const std::vector<uint32_t>& tasks,

@@ -3,18 +3,17 @@
 // 2), for `allot calibrate sale`.
 //
 // The model prefills each prompt densely. In addition each head runs SALE on the same queries, keys
-// and values, and its output is discarded: no head's error reaches another head.
-// tau starts at first_tau. It is halved while the head's error is theta or more:
+// and values. SALE's output is discarded: no head's error reaches another head. tau starts at
+// first_tau. It is halved while the head's error is theta or more:
 //   Err = (1/n) sum |O - O~|, over a prompt's n queries and the head's channels.
-// A tau of at most 0.0001 becomes 0, which keeps every block. If one prompt lowers a threshold, the
-// prompts before it are measured again. The result satisfies, for each head:
+// A tau of at most 0.0001 becomes 0, which keeps every block. If a prompt lowers a head's
+// threshold, earlier prompts are measured again for that head. The result satisfies, for each head:
 //   Err < theta on every prompt. If tau is not first_tau, one prompt had Err >= theta one halving
 //   before. The Err of a tau of 0 counts as 0.
-// A pair of head and prompt is settled if its Err at the head's present tau is below theta.
-// The state after each step is one JSON value; a killed calibration resumes from it, with the same
-// result.
-// Owns the prompts and a workspace; uses the decoder only during step(). One thread calls it;
-// attention uses `threads` threads.
+// A pair of head and prompt is settled if its Err at the head's present tau is below theta. The
+// state after each step is one JSON value; a killed calibration resumes from it, with the same
+// result. Owns the prompts and a workspace; uses the decoder only during step(). One thread calls
+// it; attention uses `threads` threads.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -43,7 +42,7 @@ struct HeadReading {
   double error = 0;           // Err
   double output = 0;          // (1/n) sum |O|
   uint64_t blocks = 0;        // of keys that were attended to
-  uint64_t dense_blocks = 0;  // the same of dense attention
+  uint64_t dense_blocks = 0;  // of keys, in dense attention
 };
 
 class SaleCalibration {
@@ -52,8 +51,8 @@ class SaleCalibration {
                   const SaleCalibrationOptions& options);
 
   bool isDone() const { return nextPrompt() == readings_.size(); }
-  // Prefills the first prompt that is not settled for every head, and measures the heads for which
-  // it is not. Halves the tau of heads with Err >= theta.
+  // Prefills the first prompt of an unsettled pair, and measures the heads of its unsettled pairs.
+  // Halves the tau of heads with Err >= theta.
   Status step(Decoder* decoder);
 
   // Returns the number of settled pairs of head and prompt.

@@ -29,7 +29,7 @@ class Spread {
   uint64_t count_ = 0;
 };
 
-// Returns the value row of a key, [width]. It is valid until the next call.
+// Returns the value row of a key, [width], valid until the next call.
 using ValueOf = std::function<const float*(size_t key)>;
 
 // Returns true if closedFormVariance() supports the method.

@@ -47,7 +47,7 @@ class EpisodeEngine {
     return results;
   }
   // Returns the chunks of evaluated units whose first prompt is still in memory: they are cheaper
-  // here.
+  // for this engine.
   virtual std::vector<uint32_t> warmChunks() const = 0;
   // Returns how many questions to answer at once to use the device well. The number may include
   // rows that wait for the place of an ended one.

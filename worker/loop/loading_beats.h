@@ -39,8 +39,8 @@ class LoadingBeats {
   std::jthread thread_;  // is stopped and joined before the other members are destroyed
 };
 
-// Estimates the bytes of a model's weight files that this process has read since the object was
-// made: the growth of its mapped file pages in memory, at most the size of the files. Any thread.
+// Estimates how many bytes of a model's weight files this process has read since the object was
+// made: the growth of its resident mapped file pages, at most the files' size. Any thread.
 class WeightFiles {
  public:
   explicit WeightFiles(const std::string& model);

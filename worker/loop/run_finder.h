@@ -43,8 +43,8 @@ class RunFinder {
   // false for a named run, and if the store does not answer or has no such run.
   bool moved() const;
 
-  // Repeats a store call every 500 ms while it returns kUnavailable. Once draining, returns that
-  // error.
+  // Repeats a store call every 500 ms while it returns kUnavailable. Once draining, returns the
+  // last error.
   template <typename Call>
   auto patiently(const Call& call) const -> decltype(call()) {
     bool told = false;

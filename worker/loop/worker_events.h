@@ -24,7 +24,7 @@ struct WorkerNow {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // Reports the end of an episode or unit that was taken. result: as pushed; null otherwise.
+  // Reports the end of an episode or unit that was taken. result: as pushed; null if not pushed.
   virtual void episode(WorkOutcome /*outcome*/, const v1::EpisodeResult* /*result*/) {}
   virtual void unit(WorkOutcome /*outcome*/, const v1::EvaluationResult* /*result*/) {}
   // Reports progress: after a round of the loop; before each prefill and decode step; while

@@ -238,8 +238,8 @@ Status WorkerLoop::pushEvaluations() {
   return {};
 }
 
-// Moves claimed units that may be answered together with the first one behind it. Returns how many
-// of these to evaluate next: at least one, and otherwise at most rowsAtOnce() questions.
+// Moves the claimed units that may be answered together with the first unit right after it. Returns
+// how many units to evaluate next: at least one, and otherwise at most rowsAtOnce() questions.
 size_t WorkerLoop::gatherUnits() {
   const v1::EvaluationUnit first = claimed_.front();
   const auto others = std::stable_partition(

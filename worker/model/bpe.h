@@ -1,7 +1,7 @@
 #pragma once
-// Bpe: the vocabulary and the merges of a BPE. It turns the bytes of one piece into ids. Tokens are
-// made of bytes (byte-level) or of characters. In the second case a character that is not in the
-// vocabulary becomes a token for each byte (byte_fallback).
+// Bpe: the vocabulary and the merges of a BPE, which turn the bytes of one piece into ids. Tokens
+// are made of bytes (byte-level) or of characters. With byte_fallback a character that is not in
+// the vocabulary becomes a token for each of its bytes.
 //
 // Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace allot {
 
-// Returns the character of each byte, in UTF-8, in the byte-level alphabet of GPT-2's tokenizer. It
-// writes each byte as one printable character, so that a vocabulary of JSON strings can hold any.
+// Returns the character of each byte, in UTF-8, in the byte-level alphabet of GPT-2's tokenizer.
+// Its characters are printable, so that a JSON string can hold any bytes.
 const std::array<std::string, 256>& byteCharacters();
 
-// Turns any bytes into a vocabulary entry.
+// Turns any bytes into a vocabulary entry of that alphabet.
 std::string toByteCharacters(std::string_view bytes);
 
 // Turns a vocabulary entry into its bytes. Returns nothing if a character is not in the alphabet.
@@ -39,18 +39,18 @@ class Bpe {
   };
   using Vocab = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
 
-  // Reads the "model" member of tokenizer.json. `file` names it in errors (kUsage).
+  // Reads the "model" member of tokenizer.json. Errors (kUsage) name `file`.
   static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
 
   // Appends the ids of a piece of any bytes. Bytes that the vocabulary lacks become unk_token, or
-  // are left out if there is none. Takes O(n log n) in the length of the piece.
+  // are left out if there is no unk_token. Takes O(n log n) in the length of the piece.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
   // Excludes this token as the id of a whole piece (ignore_merges). Called only while loading.
   void hideWhole(int32_t id) { hidden_.insert(id); }
 
   std::optional<int32_t> idOf(std::string_view token) const;
-  // Returns the vocabulary. Its keys are in the byte-level alphabet, or characters and "<0x0A>".
+  // Returns the vocabulary, in the byte-level alphabet or in characters and names like "<0x0A>".
   const Vocab& vocab() const { return vocab_; }
   bool byteFallback() const { return byte_fallback_; }
 

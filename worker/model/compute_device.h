@@ -19,8 +19,8 @@ enum class WeightType { kFloat32, kBFloat16 };
 std::optional<std::string> cudaUnavailable();
 
 // Returns what decides the bits of a model's outputs on the CPU, beside the build: the instruction
-// set of the kernels, and the BLAS with the code that it chose, as in "x86-64-v4, OpenBLAS
-// SkylakeX with 1 thread". Equal text and build give equal bits, except with "another BLAS".
+// set of the kernels, and the BLAS with the code that it chose, as in "x86-64-v4, OpenBLAS SkylakeX
+// with 1 thread". Equal texts and builds give equal bits, unless the text has "another BLAS".
 std::string cpuArithmetic();
 
 // Returns the number of GPUs that this process sees (CUDA_VISIBLE_DEVICES limits it); 0 if none can

@@ -52,7 +52,7 @@ struct CudaWeights {
 
   // Reads the checkpoint at `path`, layer by layer, onto the GPU. `read` gets the tensors outside
   // the layers. Errors: those of Weights::loadByLayer(). In float32 a run differs from a CPU run
-  // with a bfloat16 cache only by its sums. Large models need bfloat16.
+  // with a bfloat16 cache only by the order of sums.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
   // Makes random bfloat16 weights of a size that keeps activations near 1, for measuring time.
@@ -88,14 +88,14 @@ class CudaModel {
   [[nodiscard]] std::optional<std::string> planPrompt(int positions);
 
   // Makes room for a step and copies its arrays to pinned memory. If no memory moves, a graph of an
-  // earlier step with equal nameOfStep() does this one as well. places: [rows], as Decoder has
-  // them, if tokens are to be chosen.
+  // earlier step with equal nameOfStep() does this one as well. places: [rows], as in
+  // Decoder::stepAndChoose(), if tokens are to be chosen.
   // Requires: the step before is done.
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
 
   // Puts the prepared step on the current stream: one upload, the kernels, and the copy of the
-  // statistics to the host if there are any. Does not wait, so that a graph can capture it.
+  // statistics to the host if prepare() got them. Does not wait, so that a graph can capture it.
   // attention = false leaves attention out, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
   // Is called by enqueue() after a layer's attention, if set. Such a step may wait, and cannot be
@@ -115,7 +115,7 @@ class CudaModel {
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
   const at::Tensor& zeroBudgetValues() const { return zero_budget_values_; }
-  // [rows] on the host, once the step is done; valid if prepare() got statistics, or places.
+  // [rows] on the host, once the step is done. prepare() must have had `statistics`, or `places`.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
   uint64_t graphsLaunched() const { return graphs_.launched(); }
@@ -160,7 +160,7 @@ class CudaModel {
   CudaProducts products_;
   std::optional<std::string> refused_product_;
   StepGraphs graphs_;
-  uint64_t moves_ = 0;  // counts moves of a step's memory: of the following, and of the angles
+  uint64_t moves_ = 0;  // counts moves of a step's memory: of the members below, and of the angles
   kernels::MethodOptions method_;
   std::optional<uint32_t> only_layer_;  // of StepBatch
   kernels::cuda::StepBounds bounds_;

@@ -1,11 +1,11 @@
 #pragma once
 // The element-wise operations of a model on a GPU, as dense_ops.h has them for the CPU.
 //
-// Activations between layers are float32; matrices, inputs of products and outputs except logits
-// are of one `Number`. For all functions: pointers are device memory. Kernels are launched on
-// `stream`; nothing is waited for or allocated. An error stays for cudaGetLastError(). The result
-// of a row does not depend on other rows. One thread a stream. Free of LibTorch. Private to
-// worker/model/.
+// Activations between layers are float32; matrices, and inputs and outputs of products except
+// logits, are of one `Number`. For all functions: pointers are device memory. Kernels are launched
+// on `stream`; nothing is waited for or allocated. cudaGetLastError() returns the error of a
+// launch. The result of a row does not depend on other rows. One thread a stream. Free of LibTorch.
+// Private to worker/model/.
 // Requires: the preceding kernel on the stream does not write norm weights, positions or angles. A
 // kernel may read these before its predecessor has ended.
 #include <cstdint>
@@ -62,7 +62,7 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
                const int32_t* positions, const float* cosines, const float* sines, int rows,
                const Heads& heads, const SplitOutputs& out, Stream stream);
 
-// Copies each page pages[i] to host[i], or back, part by part.
+// Copies each page pages[i] to host[i] part by part, or back if to_host is false.
 // Requires: the GPU can use all pointers, those in arrays, too; copies begin at multiples of 4
 // bytes.
 void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,

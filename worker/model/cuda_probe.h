@@ -1,6 +1,6 @@
 #pragma once
-// CudaProbe: calls an AttentionProbe for one layer of a step on a GPU, and answers its questions
-// (Decoder). Its workspace is separate from the step's. One thread. Private to the backend.
+// CudaProbe: calls an AttentionProbe for one layer of a step on a GPU, and runs Decoder's functions
+// for probes. Has a workspace of its own. One thread. Private to the backend.
 #include <cstdint>
 #include <optional>
 #include <string>

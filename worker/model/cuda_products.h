@@ -4,9 +4,9 @@
 //
 // The library picks its kernel by the number of rows, and kernels differ in the order of their
 // sums. The bits of a row must not depend on the number of other rows. So the library's first
-// choice for kRowTile rows is kept for good, the split of the inner dimension included. It alone
-// decides the order of a sum. Measured on an H200 (kernels/bench/RESULTS.md): 192 rows take 1.4 to
-// 2 times as long as 64, not three times, since the weights are read once.
+// choice for kRowTile rows is kept for good, the split of the inner dimension included. That choice
+// alone decides the order of a sum. Measured on an H200 (kernels/bench/RESULTS.md): 192 rows take
+// 1.4 to 2 times as long as 64, not three times, since the weights are read once.
 #include <cublasLt.h>
 
 #include <cstdint>

@@ -33,11 +33,11 @@ class CudaPrompt {
   Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
   // Returns the outputs of the positions from `first` on, [.., heads * head_dim], float32. Waits
   // for the stream. queries: [count, heads, head_dim], float32, at positions from `start` on;
-  // `pages`: the prompt's, on the device.
-  // Requires: keys and values of these positions are in the cache.
+  // pages: the prompt's, on the device.
+  // Requires: keys and values of the queries' positions are in the cache.
   Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
                             int64_t first, int64_t layer);
-  // Adds the reads on the device to the statistics.
+  // Adds the reads, which were counted on the device, to the statistics.
   void finish();
 
  private:
@@ -47,7 +47,7 @@ class CudaPrompt {
                        float* out);
   Refusal select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                  kernels::cuda::KeyBits* list);
-  // Adds the share of each query's exact attention that is on its blocks. kept: [count, heads].
+  // Adds each query's share of exact attention on its blocks, whose lse is kept, [count, heads].
   Refusal addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                       const at::Tensor& kept);
 

@@ -25,14 +25,14 @@
 
 namespace allot {
 
-// The draws of a row, from which layerBudgets() makes those of the query heads of a layer. It has
-// an entry for each layer, for each KV head of each layer, or for each query head of each layer,
-// layer by layer. The number of entries decides which. An entry is the draws of every query head
-// that it covers. If two of the three numbers are equal, both readings give the same budgets.
+// The draws of a row, from which layerBudgets() makes those of a layer's query heads. A view has an
+// entry for each layer, for each KV head of each layer, or for each query head of each layer, layer
+// by layer; its size says which. Every query head that an entry covers makes as many draws as the
+// entry says. If two of the three sizes are equal, both readings give the same budgets.
 using ScheduleView = std::span<const uint32_t>;
 
-// Returns the entries of a layer in a schedule of `entries`: 1, or the model's kv_heads or heads.
-// 0: the schedule does not fit the model.
+// Returns how many of a schedule's `entries` entries each layer has: 1, or the model's kv_heads or
+// heads; 0 if the schedule does not fit the model.
 int64_t entriesPerLayer(size_t entries, const ModelConfig& config);
 
 // Computes the draws of a layer from one schedule a row. budgets: [rows] if every schedule has one
@@ -57,7 +57,7 @@ struct HostRow {
 void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                  std::vector<float>* scores);
 
-// Returns the sum of exp(score - largest score) of each tile of `tile` keys. scores: [n].
+// Returns the sum of exp(score - largest of all scores) over each tile of `tile` keys. scores: [n].
 // Requires: n > 0 and tile > 0.
 std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
@@ -77,11 +77,11 @@ struct PromptReading {
   std::vector<uint32_t> schedule = {};
   uint64_t seed = 0;
   uint32_t sequence = 0;  // names the prompt's random stream
-  // For methods that choose blocks of keys: computes attention a second time, densely.
+  // For methods that choose blocks of keys: also computes dense attention, for kept_mass.
   bool measures_kept_mass = false;
   PromptObserver observer = nullptr;  // optional; a GPU ignores it
 
-  // Returns SALE's thresholds of a layer, [heads]. kUsage if a profile is needed and lacks them.
+  // Returns SALE's thresholds of a layer, [heads]. kUsage if `tau` is needed and lacks them.
   Result<std::vector<float>> saleTau(int64_t layer, int64_t heads) const;
 };
 
@@ -92,7 +92,7 @@ struct PromptStatistics {
   double seconds = 0;                 // of the whole prefill, without measuring_seconds
   double selection_seconds = 0;       // of choosing blocks; a part of `seconds`
   double measuring_seconds = 0;       // of the dense attention for kept_mass
-  // The share of a query's exact attention that is on the keys of its blocks, if it is measured.
+  // The share of a query's exact attention that is on the keys of its blocks, if measured.
   uint64_t kept_queries = 0;   // measured queries, each once a head and layer
   double kept_mass = 0;        // sum of the shares
   double least_kept_mass = 1;  // smallest share
@@ -109,7 +109,7 @@ struct Prompt {
 
 // Is called after the attention of each layer with the attention's inputs and its output, [rows,
 // heads, head_dim]. Arguments are borrowed for the call. Only kv's memory is on the decoder's
-// device, all else on the host. Decoder's functions for probes may be called.
+// device, all else on the host. The probe may call Decoder's functions for probes.
 using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
                                           const kernels::DecodeInputs& in, const float* attended)>;
 
@@ -169,10 +169,10 @@ class Decoder {
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 
-  // Does step() and returns the next token of each row: chooseToken() of its logits with the
-  // batch's seed and sequences and these `places`, [rows]. Tokens are chosen on the device. A
-  // repetition penalty is therefore not possible: the device does not know the tokens seen so far.
-  // On a GPU a token's weight may be rounded otherwise, by 2^-36 of the likeliest one's. Valid
+  // Does step() and returns the next token of each row: chooseToken() of the row's logits with the
+  // batch's seed, the row's sequence, and as `step` the row's entry of `places`, [rows]. The device
+  // chooses and does not know the tokens seen so far: a repetition penalty is not possible. A GPU
+  // may round a token's weight differently, by 2^-36 of the likeliest token's. The result is valid
   // until the next call. Errors: step()'s, and kData if a logit is not finite.
   Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,
                                                  const std::vector<uint32_t>& places,

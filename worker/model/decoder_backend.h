@@ -2,7 +2,7 @@
 // DecoderBackend: the device-specific part of a decoder, with an implementation for the CPU and one
 // for a GPU. Private to worker/model/.
 //
-// Owns weights and pool. Decoder checks its inputs and allocates pages of prompts. One thread.
+// Owns weights and pool. Decoder checks the inputs and allocates pages of prompts. One thread.
 #include <memory>
 #include <span>
 #include <string>

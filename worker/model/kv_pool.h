@@ -5,8 +5,8 @@
 // A page holds page_size positions of every layer and KV head, with shadows and bounds of the keys
 // if these were asked for (defined in allot/kernels/paged_kv.h). The address space is reserved at
 // once and becomes memory as pages are first written, so that a generous limit costs nothing. The
-// system adds memory in steps of 2 MiB, if it has such pages. A GPU allocates all memory at the
-// start.
+// system adds memory in steps of 2 MiB if it has huge pages. On a GPU all memory is allocated at
+// the start.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ class HostPages {
  public:
   using Reserve = std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)>;
 
-  // Allocates at most limit_bytes, in slabs of whole pages, until `reserve` refuses one.
+  // allocate() gets at most limit_bytes, in slabs of whole pages, until `reserve` refuses one.
   HostPages(size_t limit_bytes, size_t page_bytes, Reserve reserve);
 
   // Returns the number of free pages, those of slabs not yet allocated included.
@@ -71,7 +71,7 @@ struct KvPoolOptions {
 
 // The memory of the decoder's device, which holds a pool's arrays.
 struct KvPlace {
-  // Returns zeroed memory, which is freed with the last reference. kIo; on a GPU kUsage.
+  // Returns zeroed memory, which is freed with the last reference. Errors: kIo, on a GPU kUsage.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
   // Copies page from[i] to to[i].
   std::function<void(const std::vector<PagePart>& parts, const std::vector<int32_t>& from,
@@ -80,7 +80,7 @@ struct KvPlace {
   std::function<size_t()> free_bytes;  // 0: unknown
   // Returns host memory for copies of pages, which is freed with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve_host;
-  // Copies pages[i] to host[i], or back. kIo.
+  // Copies pages[i] to host[i], or back if to_host is false. kIo.
   std::function<Status(const std::vector<PagePart>& parts, const std::vector<int32_t>& pages,
                        const std::vector<uint8_t*>& host, bool to_host)>
       move_pages;
@@ -101,15 +101,15 @@ class KvPool {
 
   // Returns nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
-  // Requires, as of all lists of pages below: the pages are allocated.
+  // Requires, here and for all lists of pages below: the pages are allocated.
   void release(const std::vector<int32_t>& pages);
   // Copies all layers of pages, with shadows, bounds and sums.
-  // Requires: lists of one length, and no page is in both.
+  // Requires: the lists have equal lengths, and no page is in both.
   void copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to);
   void copyPage(int32_t from, int32_t to) { copyPages({from}, {to}); }
   // Copies all layers of pages[i] to host[i] (bytesPerPage() bytes of hostMemory() each), and back.
   // kIo.
-  // Requires: lists of one length.
+  // Requires: the lists have equal lengths.
   Status save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const;
   Status load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages);
   HostPages::Reserve hostMemory() const { return place_.reserve_host; }
@@ -120,7 +120,7 @@ class KvPool {
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // Returns the bytes of a page in all layers, with all data beside keys and values.
+  // Returns the bytes of a page in all layers: keys, values and the data beside them.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;

@@ -1,6 +1,6 @@
 #pragma once
-// MappedFile: a read-only memory-mapped file. The mapping lives as long as the object. A move of
-// the object keeps its address. Immutable; any thread. Private to worker/model/.
+// MappedFile: a read-only memory-mapped file. The mapping lives as long as the object, and keeps
+// its address if the object is moved. Immutable; any thread. Private to worker/model/.
 // Requires: the file is not truncated while it is mapped (the system ends the process with SIGBUS).
 #include <cstddef>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // Metaspace: the treatment of spaces in tokenizers from SentencePiece models (Llama-2, Mistral).
-// Each space is written U+2581, and most models put one in front of a text. tokenizer.json declares
-// both in a normalizer (Prepend, Replace) or in a pre_tokenizer Metaspace; a decoder undoes them.
+// Each space is written U+2581, and most models put a U+2581 before a text. tokenizer.json declares
+// both in a normalizer (Prepend, Replace) or pre_tokenizer Metaspace; a decoder undoes both.
 //
 // Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
 #include <functional>
@@ -17,11 +17,11 @@ class Metaspace {
  public:
   using Take = std::function<void(std::string_view)>;
 
-  // Reads the root of tokenizer.json. `file` names it in errors (kUsage).
+  // Reads the root of tokenizer.json. Errors (kUsage) name `file`.
   static Result<Metaspace> parse(const nlohmann::json& root, const std::string& file);
 
-  // Calls `take` with each piece of `text`, a text between added tokens, that BPE works on. first:
-  // no token precedes `text`.
+  // Calls `take` with each piece of `text` that BPE works on. `text` has no added token. first: no
+  // token precedes `text`.
   void split(std::string_view text, bool first, const Take& take) const;
 
   // Returns the bytes of a vocabulary token: the byte that a name like "<0x0A>" stands for, else
@@ -31,8 +31,8 @@ class Metaspace {
   std::string decoded(std::string text) const;
 
  private:
-  // The texts that get U+2581 in front: none, all, those that do not begin with it, or only a
-  // first one that does not.
+  // The texts that get U+2581 in front: none, all, those that do not begin with it, or of these
+  // only one that no token precedes.
   enum class Prepend { kNever, kAlways, kWhereNone, kFirstWhereNone };
 
   Status readNormalizer(const nlohmann::json& value, const std::string& where);

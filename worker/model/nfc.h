@@ -24,8 +24,8 @@ bool mayChangeInNfc(std::string_view text);
 std::string nfc(std::string_view text);
 
 // Returns the text in lower case as Python's str.lower() does: U+0130 becomes two characters, and a
-// sigma at the end of a word the final one. Bytes that are not UTF-8 are kept. A build without the
-// tables lowers only ASCII.
+// sigma at the end of a word becomes the final sigma. Bytes that are not UTF-8 are kept. A build
+// without the tables lowers only ASCII.
 std::string lowerCase(std::string_view text);
 
 // Returns true if a code point is a letter or a number for Python's str.isalnum(). A build without

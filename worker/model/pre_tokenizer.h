@@ -3,9 +3,9 @@
 // (Sequence, Split, Digits, ByteLevel). Immutable after parse; any thread. Private to
 // worker/model/, owned by Tokenizer.
 //
-// The patterns of tokenizer.json are written for Oniguruma and run here in PCRE2. It is configured
-// so that the patterns of byte-level tokenizers mean the same in both. That was compared on 10^5
-// texts (tests/golden/make_tokenizer_cases.py). Patterns that would differ are refused.
+// The patterns of tokenizer.json are written for Oniguruma and run here in PCRE2. PCRE2 is
+// configured so that the patterns of byte-level tokenizers mean the same in both, as 10^5 texts
+// have shown (tests/golden/make_tokenizer_cases.py). Patterns that would differ are refused.
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ class PreTokenizer {
  public:
   using Take = std::function<void(std::string_view)>;
 
-  // Reads the "pre_tokenizer" member of tokenizer.json. `file` names it in errors (kUsage).
+  // Reads the "pre_tokenizer" member of tokenizer.json. Errors (kUsage) name `file`.
   static Result<PreTokenizer> parse(const nlohmann::json& value, const std::string& file);
 
   // Calls `take` with each piece in order. Each run of bytes that are not UTF-8 is one piece. If

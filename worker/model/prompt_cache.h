@@ -2,7 +2,7 @@
 // PromptCache: keeps prefilled prompts, and evicts those whose next use is latest.
 //
 // It has two tiers: the decoder's pool, in which a prompt must be to be continued, and copies in
-// host memory. Loading a copy takes a fraction of a prefill. Borrows the decoder. One thread.
+// host memory. Loading a copy is faster than a prefill. Borrows the decoder. One thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,7 +29,7 @@ class PromptCache {
   // all i is left free in the pool. ids(i) returns the tokens of a prompt that is not cached, as a
   // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] says how a prompt is
   // read, and must follow from its key. Other prompts are evicted, the latest next use first, and
-  // of equal ones the least recently used. kUsage if even that is not enough; errors of
+  // of equal ones the least recently used. kUsage if evicting all others is not enough; errors of
   // Decoder::prefill().
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<std::string>& keys,
@@ -81,7 +81,7 @@ class PromptCache {
   Status makeRoom(size_t pages);
   void leavePool(Entries::iterator entry);
   // Returns true if the entry has a copy now. Makes room by dropping copies of prompts that are
-  // also in the pool, then those with a later or equal next use.
+  // also in the pool, then copies with a later or equal next use.
   bool copyToHost(Entries::iterator entry);
   void dropCopy(Entry* entry);
   uint64_t nextUse(const std::string& key) const;

@@ -29,7 +29,7 @@ struct TensorView {
 class Safetensors {
  public:
   // Opens `folder`/model.safetensors, or the shards that `folder`/model.safetensors.index.json
-  // names. kUsage names the file and a wrong tensor; kIo: a file cannot be read.
+  // names. kUsage: a malformed file or tensor, which is named; kIo: a file cannot be read.
   static Result<Safetensors> open(const std::string& folder);
 
   Safetensors(Safetensors&&) noexcept;

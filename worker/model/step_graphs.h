@@ -3,7 +3,7 @@
 // kernels costs the host one call.
 //
 // A step is named by a text with all arguments that its kernels get by value. The contents of the
-// memory that they read may change between replays. One thread. Private to worker/model/.
+// memory that the kernels read may change between replays. One thread. Private to worker/model/.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -24,9 +24,9 @@ class StepGraphs {
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  // Runs the step `name` on the stream: the first time by `enqueue`, the second time captured,
-  // later replayed. A new value of `memory` says that memory of a step has moved; all earlier
-  // captures are then dropped. A step that cannot be captured is enqueued each time.
+  // Runs the step `name` on the stream: the first time by calling `enqueue`, the second time by
+  // capturing it and launching the graph, later by the graph. If `memory` is not the last call's,
+  // memory has moved: all graphs are dropped. A step that cannot be captured is enqueued each time.
   // Requires: stream is not the default stream.
   [[nodiscard]] std::optional<std::string> run(const std::string& name, uint64_t memory,
                                                cudaStream_t stream, const Enqueue& enqueue);
@@ -36,8 +36,8 @@ class StepGraphs {
   void clear();
 
  private:
-  // Enough for every number of rows of a batch of 16 to 160 that shrinks. Each graph takes some
-  // memory of the host and of the GPU.
+  // Enough for a batch of up to 160 rows that shrinks row by row. Each graph takes some memory of
+  // the host and of the GPU.
   static constexpr size_t kMost = 256;
 
   struct Step {

@@ -9,8 +9,8 @@
 namespace allot {
 
 // The mass of the likeliest token. Tokens below half a unit are never drawn. In a vocabulary of
-// 2^17 all of these together have less than a millionth of the likeliest one's probability. Sums
-// over 2^24 tokens fit.
+// 2^17 these tokens together have less than a millionth of the likeliest token's probability. Sums
+// over 2^24 tokens fit into 64 bits.
 constexpr double kTokenMass = 0x1.0p36;
 
 ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double temperature) {
@@ -18,7 +18,7 @@ ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double t
   return static_cast<uint64_t>(exp(gap / temperature) * kTokenMass + 0.5);
 }
 
-// Returns the least mass of the nucleus, 1..total.
+// Returns the mass that the likeliest tokens must reach together to be the nucleus, 1..total.
 // Requires: total > 0.
 ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
   const auto wanted = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
@@ -27,7 +27,7 @@ ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
 }
 
 // Returns a uniform number in 0..total-1. The drawn token is the first, by id, at which the running
-// sum of masses exceeds it.
+// sum of masses exceeds this number.
 ALLOT_HOST_DEVICE inline uint64_t drawnMass(uint64_t total, uint64_t seed, uint32_t sequence,
                                             uint32_t step) {
   const auto words = philox(seed, sequence, step, kTokenStream, 0);

@@ -36,7 +36,7 @@ struct Weights {
   std::vector<float> embeddings;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  Matrix head;                    // [vocab, hidden]; its rows are empty if they are the embeddings
+  Matrix head;                    // [vocab, hidden]; rows are empty if the embeddings serve as rows
   uint64_t parameters = 0;        // as stored: tied embeddings count once
   std::string digest;             // SHA-256 of the weight files
 

@@ -28,7 +28,7 @@ std::string_view pythonStripped(std::string_view text);
 // has one part.
 std::vector<std::string_view> splitAt(std::string_view text, char mark);
 
-// Returns the characters of a text. A byte that begins no UTF-8 character is one.
+// Returns the characters of a text. A byte that begins no UTF-8 character counts as one.
 std::vector<std::string_view> charactersOf(std::string_view text);
 
 // Returns the last `count` words (runs without blanks) in the order of the text.

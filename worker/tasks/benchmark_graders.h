@@ -26,7 +26,7 @@ double gradeLongbenchCount(const Expected& expected, std::string_view completion
 // Returns the share of right numbers for references like "Paragraph 3".
 double gradeLongbenchParagraph(const Expected& expected, std::string_view completion);
 
-// ---- InfiniteBench: rouge-lsum takes the best of several references, the others the first one.
+// ---- InfiniteBench: rouge-lsum takes the best of several references, the other graders the first.
 // Choice and debug have two references: the right text and its letter.
 
 double gradeRougeLsum(const Expected& expected, std::string_view completion);

@@ -4,9 +4,8 @@
 // A grader reads what is expected and the decoded text after the prompt. Names are those of
 // core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py, and
-// the sources that benchmark_graders.h names.
-// Graders that ignore case compare lowerCase() of both texts (worker/model/nfc.h); santa-fwe lowers
-// only the ASCII letters of the completion.
+// the sources that benchmark_graders.h names. Graders that ignore case compare lowerCase() of both
+// texts (worker/model/nfc.h); santa-fwe lowers only the ASCII letters of the completion.
 #include <optional>
 #include <string>
 #include <string_view>

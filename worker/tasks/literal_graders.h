@@ -1,10 +1,10 @@
 #pragma once
 // Finds the answers to GSM8K and MMLU questions literally as the SANTA paper's Appendix O (tables
-// 21 to 24) describes it. Pure functions, any thread.
+// 21 to 24) says. Pure functions, any thread.
 //
 // The graders without -literal (graders.cpp) find the answer that a reader would: 18.5 in "18.5", B
-// in "The correct answer is B". These find 18, and the c of "correct". The .cpp says how it
-// resolves ambiguities of the paper.
+// in "The correct answer is B". The functions below find 18, and the c of "correct". The .cpp says
+// how they resolve ambiguities of the paper.
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 #pragma once
 // PromptTokens: turns a draft into a question as the model reads it.
 //
-// Holds references to its constructor's arguments, which outlive it. Otherwise stateless; any
+// Holds references to its constructor's arguments, which must outlive it. Otherwise stateless; any
 // thread.
 #include <string>
 
@@ -17,8 +17,8 @@ class PromptTokens {
 
   // Renders and tokenises a draft; context_tokens stays 0.
   Question make(const std::string& task, const Draft& draft) const;
-  // As make(), and fills context_tokens. Cuts the middle of the draft's part for that to reach
-  // `limit` tokens; the question is longer if that is not enough.
+  // Does make() and sets context_tokens. Removes as much from the middle of the part that may be
+  // cut as `limit` tokens ask. The prompt is longer if the part is too short.
   Question makeCut(const std::string& task, const Draft& draft, size_t limit) const;
   // Sets question->context_tokens; 0 if the question itself is not found in its prompt.
   void locateQuestion(const Draft& draft, Question* question) const;

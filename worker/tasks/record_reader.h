@@ -2,8 +2,7 @@
 // Reads files of questions record by record: JSON lines, a JSON array, or CSV.
 //
 // The files come from strangers: every fault is reported as a sentence with the file and, for a
-// fault in the text, the line.
-// Functions without state: any thread.
+// fault in the text, the line. Functions without state: any thread.
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -40,8 +39,9 @@ class JsonRecord {
   Result<std::vector<std::string>> texts(const std::string& field, bool may_be_blank = false) const;
   // Returns a string, which may be blank; "" if it is missing or null; kUsage for another type.
   Result<std::string> textOrNone(const std::string& field) const;
-  // Returns the answers as they stand, with blanks at their ends, for graders that compare those: a
-  // string, a number or a list of them. Answers of blanks alone are left out; one must remain.
+  // Returns the answers as they stand, with blanks at their ends, for graders that compare blanks:
+  // a string, a number or a list of them. Answers of blanks alone are left out; kUsage if none is
+  // left.
   Result<std::vector<std::string>> verbatimAnswers(const std::string& field) const;
   // Returns the value, of any type; kUsage if it is missing.
   Result<const nlohmann::json*> value(const std::string& field) const;
@@ -59,7 +59,7 @@ class JsonRecord {
 // 8 GiB or is malformed; kIo if it cannot be read to its end.
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use);
 
-// Returns what `recordOf` makes of every object of such a file; the errors of readJson() and of it.
+// Returns what `recordOf` makes of every object that readJson() reads. Errors are those of both.
 Result<std::vector<Record>> readRecords(
     const std::string& file, const std::function<Result<Record>(const JsonRecord&)>& recordOf);
 
@@ -72,7 +72,7 @@ Status readCsv(
 
 using TaskRecordOf = std::function<Result<Record>(const std::string& task, const JsonRecord& json)>;
 
-// Returns the records of the file PATH/TASK and `ending` of each task, as readRecords() does.
+// Returns the records of each task's file, PATH/TASK plus `ending`, as readRecords() does.
 Result<std::vector<Record>> readTasks(const std::string& path, const v1::Task& spec,
                                       std::string_view ending, const TaskRecordOf& recordOf);
 
@@ -83,7 +83,7 @@ Result<std::vector<Record>> readTaskFolder(const std::string& path, const v1::Ta
 
 // Makes a record whose prompt is the text before the context, the context and the text behind it. A
 // prompt that is too long loses its middle, wherever that falls. The record's identity is the
-// context, so that all questions about one text are on one side.
+// context, so that all questions about one text are in one split.
 Record recordAbout(const std::string& task, std::string_view before, std::string_view context,
                    std::string_view behind);
 

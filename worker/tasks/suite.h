@@ -1,8 +1,8 @@
 #pragma once
 // Suite: the interface of a family of tasks, from which the datasets are built.
 //
-// A suite generates questions (`draft`), reads them from files (`read`), or both. To add one, write
-// one file here that returns its Suite, add its line to ALLOT_SUITES, and describe it in
+// A suite generates questions (`draft`), reads them from files (`read`), or both. To add a suite,
+// write one file here that returns its Suite, add its line to ALLOT_SUITES, and describe it in
 // core/spec/task_catalogue.cpp (docs/extending.md). Functions without state: any thread.
 #include <cstdint>
 #include <optional>
@@ -42,8 +42,8 @@ struct DraftRequest {
 struct Record {
   std::string task;
   Draft draft;
-  // Identifies the question for the split. Records of equal identity, except for case and blanks,
-  // are on one side.
+  // Identifies the question for the split. Records whose identities differ by case and blanks alone
+  // are in one split.
   std::string identity;
 };
 
@@ -71,7 +71,7 @@ struct Suite {
   bool (*complete)(const std::string& completion) = nullptr;
 };
 
-// The list of suites, each with its own file: the function that returns it.
+// The functions that return the suites, each in a file of its own.
 #define ALLOT_SUITES(X) \
   X(recallSuite)        \
   X(rulerSuite)         \

@@ -89,8 +89,8 @@ std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& qu
 // Returns true once the decoded text holds a whole answer, by Suite::complete if there is one.
 bool isComplete(const v1::Task& task, const std::string& completion);
 
-// Returns the SHA-256 of both splits' prompts and answers, and of the lengths and classes that they
-// have. It is equal on every worker of a run.
+// Returns the SHA-256 of both splits' prompts, answers, classes and own_answer_tokens. It is equal
+// on every worker of a run.
 std::string datasetDigest(const Dataset& dataset);
 
 // Returns null if there is no suite of this name.

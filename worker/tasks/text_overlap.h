@@ -1,8 +1,8 @@
 #pragma once
 // The overlap of two texts, by the measures of long-context benchmarks. Pure functions, any thread.
 //
-// Each is 0..1. It equals the result of its well-known Python implementation (a hundredth of
-// fuzz.ratio) up to the rounding of doubles, on the cases of tests/golden/make_grader_cases.py.
+// Each measure is 0..1. It equals the result of its well-known Python implementation (a hundredth
+// of fuzz.ratio) up to the rounding of doubles, on the cases of tests/golden/make_grader_cases.py.
 // Bytes that are not UTF-8 count as characters. The time is at worst the product of the lengths.
 // rougeL and rougeLsum ignore the rest of a text behind kMostUnits words. editSimilarity ignores it
 // behind kMostUnits characters unless the texts are equal.

@@ -4,43 +4,43 @@
 //
 // Shapes: bfloat16 and float16 caches, head_dim 64 or 128, up to 16 query heads a KV head, pages of
 // 16 keys or a larger power of two. Queries and a cache's keys, values, codes, scales and bounds
-// begin at multiples of 16 bytes. Other arrays need only their type's alignment. Misaligned arrays
-// are refused.
+// must begin at multiples of 16 bytes, or are refused.
 //
-// Use: Workspace::plan() once on the host, by sizes alone; then appendKv() and decodeAttention()
-// once a layer and step. These launch kernels on the caller's stream and return. They do not
-// allocate, synchronise or copy to or from the host, so that a step can be captured in a CUDA
-// graph. Lengths, budgets, page tables and steps may change in device memory between replays,
-// within the plan. A workspace has one caller at a time.
+// Use: Workspace::plan() once, for the largest sizes; then appendKv() and decodeAttention() once a
+// layer and step. These two launch kernels on the caller's stream and return. They do not allocate,
+// synchronise or copy to or from the host, so that a step can be captured in a CUDA graph. Lengths,
+// budgets, page tables and steps may change in device memory between replays, within the plan. A
+// workspace has one caller at a time.
 //
-// On Hopper and later the kernels use programmatic dependent launch: they start while the kernel
-// before them still runs, and wait for its end before they read. This is safe if every earlier
-// kernel that uses programmatic dependent launch also waits for its predecessor. A kernel of yours
-// that is launched this way after appendKv must wait before it reads the cache.
+// On Hopper and later the kernels use programmatic dependent launch: each may start while the
+// kernel before it on the stream still runs, and waits for that kernel's end before it reads that
+// kernel's results. Other kernels of the stream that are launched this way must wait for the kernel
+// before them, too.
 //
-// A row's output does not depend on the other rows, on the page size or on the number of
-// multiprocessors: each split has keys of one row, and splits are added in one order. Equal seeds
-// give equal bits. Rows that a method reads whole have dense's bits if up to four query heads share
-// a KV head. Above that dense sums the heads in larger groups.
+// A row's output depends on its own inputs alone, to the last bit: not on the other rows, the page
+// size or the number of multiprocessors. The row's keys are cut into splits, whose sums are added
+// in one order. A row that a method reads whole has the bits of `dense` if at most four query heads
+// share a KV head, and else rounds differently.
 //
 // Agreement with the CPU (kernels/cpu):
-//   scores        products of cache elements with queries as two terms of the cache's type (their
-//                 sum is good to 2^-16 for bfloat16, 2^-21 for float16), float32 sums.
-//   4-bit scores  the CPU's integers, then float32 products. Page scores (quest), bernoulli's
-//                 queries and bounds are the CPU's to the bit; of shadows see appendKv().
-//   weights       float16 of 2^(s' - e) / 2, s' the score in powers of two, e the largest s' of the
-//                 split, rounded up: a multiple of 2^-24, within 2^-11 of the weight or within
-//                 2^-25 of the split's largest. Sums of weights are exact integers, and so are
-//                 draws. A split that is lighter than another by 2^-16 or more is rounded to 2^-40
-//                 of the other's largest weight, at any length of the row. If weights are powers of
-//                 two apart (equal scores, masked keys), draws are the CPU's.
-//   head budgets  a head draws as if all heads had its budget, and its output has those bits.
-//                 Exception: s2anta-flash with tiles of 256, whose head groups of four gather
-//                 values together, so that float32 sums round by what the other heads drew.
+//   scores        a query is replaced by a sum of two numbers of the cache's type, which is within
+//                 2^-16 (bfloat16) or 2^-21 (float16) of it. Products are summed in float32.
+//   4-bit scores  sums of products of codes are the CPU's integers, which are scaled in float32.
+//                 The page scores of quest, the queries of bernoulli and the cache's bounds have
+//                 the CPU's bits.
+//   weights       2^(s' - e) / 2 in float16, with s' the score in powers of two and e the split's
+//                 largest s', rounded up. The rounding error is at most 2^-11 of the weight, or
+//                 2^-25. Sums of weights and draws from them are exact, in integers. A split whose
+//                 e is more than 16 below E, the head's largest e, has its sum of 2^s' / 2 rounded
+//                 to a multiple of 2^(E - 40). If all weights of a head are 0 or powers of two
+//                 (equal scores, masked keys), draws are the CPU's.
+//   head budgets  a head's draws and output have the bits that they have if all heads have its
+//                 budget. Exception: s2anta-flash with tiles of 256 sums the drawn values of four
+//                 heads together, and rounds by the draws of all four.
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
-//                 if deciding scores differ by more than their rounding. Budgets are the CPU's
-//                 within the rounding of the pilot's sums. Equal budgets give equal samples.
+//                 if deciding scores differ by more than their rounding. Adaptive samples are the
+//                 CPU's if their sizes are, which the rounding of the pilot's sums may change.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,7 +54,7 @@ namespace allot::kernels::cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t
 
-// Keys of one split, which is one tile of s2anta-prop and s2anta-flash.
+// Keys of one split of heads that draw: one tile of s2anta-flash with its default tileSize.
 constexpr int kSplitKeys = 256;
 
 // Returns nothing if this build has the kernels and this machine a GPU that runs them; else why
@@ -69,21 +69,21 @@ struct StepBounds {
   int rows = 0;
   int heads = 0;
   int max_length = 0;       // keys of a row
-  uint32_t max_budget = 0;  // of heads that draw; with exactAbove=never all do
+  uint32_t max_budget = 0;  // largest of heads that draw; with exactAbove=never every head does
   bool statistics = false;  // room for DecodeOutputs' statistics and for draws()
 };
 
-// The draws of the last step, for heads that draw; device memory, [rows * heads, stride]. They
-// ascend by key; santa's are in the order drawn, and vattention's begin with the keys that are
-// always read. -1 stands for a head or split whose keys are all masked. HeadStatistics::draws has
-// their number.
+// The draws of the last step's heads that draw, in device memory, [rows * heads, stride]. Keys
+// ascend. Exceptions: santa's are in the order drawn; a list of vattention or adaptive-denominator
+// begins with the keys that are always read. -1 stands for a draw from a head or split whose keys
+// are all masked. HeadStatistics::draws counts a head's other entries.
 struct DrawList {
   const int32_t* keys = nullptr;
-  const float* weights = nullptr;  // of one draw in the output
+  const float* weights = nullptr;  // of each entry in the output
   uint32_t stride = 0;
 };
 
-// The device memory that decodeAttention() works in. One step at a time.
+// The device memory that decodeAttention() works in. Steps that share it must not overlap.
 class Workspace {
  public:
   Workspace();
@@ -92,19 +92,19 @@ class Workspace {
   Workspace& operator=(Workspace&&) noexcept;
 
   // Makes room for steps of at most these rows, lengths and budgets, with these heads, this method
-  // and caches of kv's shapes. Memory only grows. Growing waits for the device, and graphs captured
-  // before must not be replayed. Refuses a method, shape, element or length that the GPU does not
-  // decode, budgets above 2^24 with exactAbove=never, and too little memory.
+  // and caches of kv's shapes. Memory only grows, and growing waits for the device and moves the
+  // memory (moves()). Refuses a method, shape, element or length that the GPU does not decode,
+  // budgets above 2^24 with exactAbove=never, and too little memory.
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const StepBounds& bounds);
   size_t bytes() const;
-  // Returns a count that rises whenever the memory moves: graphs captured before are then invalid.
+  // Returns a count that rises whenever the memory moves, which invalidates graphs captured before.
   uint64_t moves() const;
 
-  // Waits for the stream, then returns one error of the steps and appends since the last call, in a
-  // sentence that names row and KV head: a score that is not finite, a key or value that is not
-  // (appendKv did not write it), a length or budget beyond its bounds, a page outside the pool.
-  // Outputs of that row are NaN or unspecified. Also returns errors of CUDA.
+  // Waits for the stream, then returns one error of the steps and appends since the previous
+  // failure(), in a sentence that names row and KV head: a score that is not finite, a key or value
+  // that is not (appendKv has left it out), a length or budget out of bounds, a page outside the
+  // pool. Outputs of that row are NaN or unspecified. Also returns errors of CUDA.
   [[nodiscard]] std::optional<std::string> failure(Stream stream);
 
   // Requires: a plan with statistics.
@@ -125,19 +125,19 @@ class Workspace {
                                                          Workspace* workspace,
                                                          const DecodeOutputs& out, Stream stream);
 
-// Writes what kernels::appendKv writes; of shadows a cache may hold the one of 4 bits alone. Bits
-// are the CPU's, except of a mean key of several positions and its shadow: the sums for it are
-// doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves out vectors that
-// are not finite or have no place in the pool; Workspace::failure() reports them.
+// Writes what kernels::appendKv writes; the only shadow may be one of 4 bits. Bits are the CPU's,
+// except those of a mean key over several positions and of its sequence's shadow: the mean key's
+// sums are doubles in another order, exact unless magnitudes differ by 2^20 or more. Leaves out
+// vectors that are not finite or have no place in the pool; Workspace::failure() reports them.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 
 // Computes kernels::meanValues; all pointers are device memory. Refuses a cache without value_sums.
-// A row with a wrong length or page has the mean 0, and its step reports the error.
+// A row with a wrong length or page gets the mean 0; the row's decode step reports the error.
 [[nodiscard]] std::optional<std::string> meanValues(const PagedKv& kv, const MeanInputs& in,
                                                     float* means, Stream stream);
 
-// Copies one page, as kernels::copyPage does, with the shadow of 4 bits alone.
+// Copies one page, as kernels::copyPage does; of shadows the one of 4 bits alone.
 [[nodiscard]] std::optional<std::string> copyPage(const PagedKv& kv, int64_t from, int64_t to,
                                                   Stream stream);
 

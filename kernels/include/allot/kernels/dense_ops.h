@@ -34,7 +34,7 @@ class PackedWeights {
 };
 
 // Computes y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; x and y [rows, width], weight [width].
-// y may be x.
+// y may be the array x.
 // Requires: width is a multiple of 16.
 void rmsNorm(const float* x, const float* weight, int rows, int width, float eps, float* y);
 

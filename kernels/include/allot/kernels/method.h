@@ -55,24 +55,24 @@ std::string_view wordsOf(Phases phases);
 std::string_view wordsOf(Promise promise);
 
 // The scores that keys are ranked or drawn by (parameters `scores`, `bits` and `select`): q.k
-// itself, or q.k~ with keys of that many bits a channel.
+// itself, or q.k~ with keys k~ of 3, 4 or 8 bits a channel.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
-// A method and all parameters. A method ignores those of others.
+// A method and the parameters of all methods. A method ignores parameters that are not its own.
 struct MethodOptions {
   Method method = Method::kDense;
 
-  // s2anta-prop, s2anta-flash: keys in one tile, or a size that depends on the row's length
-  // (tileKeys).
+  // s2anta-prop, s2anta-flash: keys in one tile. With tiles_by_length tileKeys() chooses that
+  // number by the row's length, and tile_size is ignored.
   uint32_t tile_size = 256;
   bool tiles_by_length = false;
 
-  // s2anta-prop: rounds the tiles' shares of S by largest remainders (SANTA paper, Algorithm 4,
-  // which is biased), instead of systematically over all keys.
+  // s2anta-prop: rounds the tiles' shares of the sample budget by largest remainders (SANTA paper,
+  // Algorithm 4, which is biased), instead of systematically over all keys.
   bool largest_remainder = false;
 
-  // Methods that draw by weight, and bernoulli in front of one: draws are made also if S reaches
-  // the number of keys, instead of exact attention.
+  // Methods that draw by weight, and bernoulli in front of one: a budget of at least the number of
+  // keys makes draws instead of giving exact attention.
   bool never_exact = false;
 
   // s2anta-q4: the bits of the shadow that proposes draws. top-k, vattention and
@@ -84,8 +84,8 @@ struct MethodOptions {
   // instead of the sum of the drawn weights.
   bool exact_weights = false;
 
-  // bernoulli: ternary queries in front of the value stage `values`.
-  uint32_t feature_samples = 8;   // B
+  // bernoulli: scores from ternary queries. The method `values` chooses values by these scores.
+  uint32_t feature_samples = 8;   // ternary vectors whose mean replaces a query
   bool mean_group_query = false;  // one set of features for all query heads of a KV head
   bool iid_features = false;      // independent draws rather than stratified ones
   Method values = Method::kDense;
@@ -95,46 +95,46 @@ struct MethodOptions {
   uint32_t local = 16;      // last keys, always read
   double sink_share = 0;    // above 0: this share of the row's keys instead of `sink`, rounded up
   double local_share = 0;   // above 0: this share instead of `local`, rounded up
-  double heavy = 0.05;      // share of the other keys read as the heaviest
-  double pilot = 0.05;      // share of the rest sampled to estimate its spread
+  double heavy = 0.05;      // share of the other keys that is read, the heaviest
+  double pilot = 0.05;      // share of the rest (the tail) sampled to estimate its spread
   double epsilon = 0.05;    // relative error of the output (adaptive-denominator: denominator)...
   double delta = 0.05;      // ...exceeded with at most this probability
-  uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
+  uint32_t max_budget = 0;  // most tail keys sampled a head; 0: no limit; a limit voids epsilon
   // vattention: numerator and denominator have half of delta each, instead of the split that needs
   // the fewest rows.
   bool half_delta = false;
-  // vattention: uses the pilot's estimate also of a numerator that may be 0. Otherwise that
-  // numerator counts as 0, and all rows are wanted.
+  // vattention: uses the pilot's estimate of a numerator that the pilot cannot tell from 0. If
+  // false, that numerator counts as 0, and as many keys are read as max_budget allows.
   bool trusts_numerator = false;
 
   // quest: keys in one of its pages: 16, 32 or 64.
   uint32_t page_size = 16;
-  // quest: the newest page is one of the budget's pages, not an additional one; the bytes of bounds
-  // count as float32.
+  // quest: the newest page is one of the budget's pages, not an additional one, and statistics
+  // count bounds as float32.
   bool newest_within = false;
 
-  // sample-attention: shares of the sampled attention that kept columns and slashes hold, positions
-  // in a block, and positions that share one selection.
+  // sample-attention (SampleAttentionOptions in prefill.h): shares of the sampled attention that
+  // kept columns and slashes hold, positions in a block, and positions that share one selection.
   double alpha_column = 0.95;
   double alpha_slash = 0.95;
   uint32_t block = 64;
   uint32_t chunk = 4096;
 
-  // sale: a block is kept if a weight, relative to the first and last blocks, reaches tau. A chunk
-  // that ends within the first dense_keys positions keeps all blocks. With profile_tau the caller
-  // gives each head its own tau, and `tau` is ignored.
+  // sale (SaleOptions in prefill.h): a block is kept if a weight, relative to the first and last
+  // blocks, reaches tau. A chunk that ends within the first dense_keys positions keeps all blocks.
+  // With profile_tau the caller gives each head its own tau, and `tau` is ignored.
   double tau = 0.004;
   bool profile_tau = false;
   uint32_t dense_keys = 1024;
 
-  // skip-softmax: drops blocks whose weights, relative to the running maximum, are all below it.
+  // skip-softmax: drops blocks whose weights, relative to the running maximum, are below this.
   double threshold = 0.001;
 
   bool operator==(const MethodOptions&) const = default;
 };
 
-// Reads a text form. Returns nothing, or one sentence that names the fault; `options` is then
-// unchanged.
+// Reads a text form. Returns nothing, or one sentence that names the fault; a fault leaves
+// `options` unchanged.
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
                                        Phase phase = Phase::kDecode);
 
@@ -157,8 +157,8 @@ bool drawsByWeight(ChosenBy by);
 // budget of at least the number of keys.
 bool exactFromAllKeys(const MethodOptions& options);
 
-// Returns the keys of one tile in a row of n (s2anta-prop, s2anta-flash). With tiles_by_length they
-// are 32 up to n = 1536, 64 up to 3072 and 256 beyond: the rule of the SANTA authors' kernels.
+// Returns the keys of a tile in a row of n keys (s2anta-prop, s2anta-flash). With tiles_by_length:
+// 32 up to n = 1536, 64 up to 3072, 256 beyond, as in the SANTA authors' kernels.
 int tileKeys(const MethodOptions& options, int n);
 // Return how many keys of a row of n are always read at its beginning and at its end (vattention,
 // adaptive-denominator), at most n.
@@ -183,7 +183,7 @@ bool hasErrorTarget(const MethodOptions& options);
 std::optional<std::string> gpuUnsupported(const MethodOptions& options,
                                           Phase phase = Phase::kDecode);
 
-// A parameter of methods, in words of the documents. The default is that of the first method.
+// A parameter of methods, in words of the documents. The default is that of the first of `methods`.
 struct ParameterInfo {
   std::string key;
   std::string methods;  // "s2anta-prop, s2anta-flash"

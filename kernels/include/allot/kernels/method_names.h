@@ -1,6 +1,6 @@
 #pragma once
 // The table of methods, one row each, and the only list of them. Parsing, refusals, `allot
-// methods`, the documents, both dispatches, the benchmark's counts and the tests use it.
+// methods`, the documents, dispatch, the benchmark's counts and the tests use it.
 //
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
 // promise, gpu, select, reads):
@@ -21,7 +21,7 @@ enum class Phases { kNone = 0, kPrefill = 1, kDecode = 2, kBoth = 3 };
 enum class ScoredBy {
   kExact,     // q.k
   kShadow,    // q.k~ of the cache's shadow, in a few bits a channel
-  kEither,    // either, by the parameter `scores`
+  kEither,    // kExact's or kShadow's, by the parameter `scores`
   kOwnCodes,  // q.k~ in 4 bits that the selection makes itself, or q.k
   kBounds,    // an upper bound of q.k in a page of keys
   kFeatures,  // an estimate of q.k from ternary draws of the query
@@ -35,18 +35,18 @@ enum class ChosenBy {
   kStratified = 2,     // one draw in each of S strata of equal weight
   kIndependent = 3,    // S independent draws by weight
   kLargest = 4,        // the S largest
-  kAdaptive = 5,       // first, last, largest, and random others, as many as an error needs
+  kAdaptive = 5,       // first, last, largest, and random others, as many as an error bound needs
   kTiles = 6,          // systematic draws of equal number in every tile
   kPages = 7,          // whole pages: the newest and about the best S / pageSize
   kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' attention
   kThreshold,          // blocks with a weight that reaches a threshold
   kBlockDraws,         // S blocks, drawn by weight
   kOfValues,           // by the method that the parameter `values` names
-  kOther,              // in another way, by the budget
+  kOther,              // in another way, which uses S
 };
 
-// The draws that Selection::draws counts for a head with sample budget S < n, repetitions and
-// entries that are always read included. Tests hold every method to its row.
+// The draws that Selection::draws counts for a head of n keys with sample budget S < n, repetitions
+// and entries that are always read included. Tests hold every method to its row.
 enum class Draws {
   kNone,     // not given by S alone
   kS,        // exactly S

@@ -6,7 +6,7 @@
 // each channel over 16 keys, for quest), mean keys and running sums of values. appendKv() writes
 // them with the keys; a decode step only reads.
 //
-// Pages are borrowed memory. Any thread; a page has one writer at a time, and none while others
+// Pages are the caller's memory. Any thread; a page has one writer at a time, and none while others
 // read it.
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ constexpr int kTileKeys = 16;
 // Keys quantised to `bits` (3, 4 or 8) bits a channel: k~ = mean_key + scale * code, code in
 // -(2^(bits-1) - 1) .. 2^(bits-1) - 1. A key has one scale; a sequence and KV head have one mean
 // key. The mean key adds one constant to all scores of a query, which softmax ignores: scores from
-// the shadow leave it out.
+// the shadow leave the mean key out.
 struct KeyShadow {
   int bits = 0;              // 0: no shadow
   uint8_t* codes = nullptr;  // [pages, kv_heads, page_size / 16, tileBytes(head_dim)]
@@ -39,7 +39,7 @@ struct KeyShadow {
 struct PagedKv {
   Element element = Element::kFloat32;
   void* keys = nullptr;    // [pages, kv_heads, page_size, head_dim] of `element`
-  void* values = nullptr;  // the same
+  void* values = nullptr;  // as keys
   int64_t pages = 0;
   int kv_heads = 0;
   int page_size = 0;  // a multiple of 16 with shadows or bounds
@@ -51,10 +51,10 @@ struct PagedKv {
   // [pages, kv_heads, page_size / 16, 2, head_dim] of `element`, or null: minima, maxima.
   void* bounds = nullptr;
   // [pages, kv_heads, 2, head_dim] or null: the sum of a sequence's values over its positions 0 ..
-  // p is at [p % 2] of p's page if p is the newest position, the one before it or the last of its
-  // page. A sum is one chain of additions of the cache's elements in order of positions: neither
-  // the page size nor the size of an append changes a bit. The newest position may be appended
-  // again.
+  // p is at [p % 2] of p's page if p is the newest position, the position before the newest, or the
+  // last position of a page. A sum is one chain of additions of the cache's elements in order of
+  // positions: neither the page size nor the size of an append changes a bit. The newest position
+  // may be appended again.
   double* value_sums = nullptr;
 
   // Returns where a position's vector begins, in elements.
@@ -87,10 +87,10 @@ struct AppendInputs {
 
 // Writes keys and values, with the shadows, bounds and sums of values that the cache holds. An
 // append that starts at position 0 sets the sequence's mean key, to the mean of the keys appended.
-// Returns nothing, or one sentence, and then nothing is written: a number that is not finite (the
-// sentence names keys or values, row, head and position; bfloat16 overflow counts), a start below
-// 0, a position beyond the page table, a page outside the pool, a float16 cache. Requires:
-// positions are appended in order; no page of an append is shared by two sequences.
+// Returns nothing, or one sentence, and writes nothing then. Refuses a number that is not finite in
+// the cache's type (the sentence names keys or values, row, head and position), a start below 0, a
+// position beyond the page table, a page outside the pool, and a float16 cache.
+// Requires: positions are appended in order; no page of an append is shared by two sequences.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in);
 
 // The rows of meanValues().

@@ -1,10 +1,10 @@
 #pragma once
 // Lists the sets of Philox counters ("domains") that a run uses; static_asserts prove that they are
-// disjoint. Code that needs random numbers under a run's key adds a domain here.
+// disjoint. Code that needs random numbers under a run's Philox key adds a domain here.
 //
 // A counter has four words: (sequence, step, stream, block). core/random_stream.h has an index in
 // place of the first two. Layer l and head h of attention have stream l << 16 | h, below
-// kFirstReservedStream. Later streams belong to core/random_stream.h and to the choice of tokens.
+// kFirstReservedStream. The others belong to core/random_stream.h and to the choice of tokens.
 //
 // Constants and pure functions: any thread, no dependency but philox.h.
 #include <array>
@@ -49,9 +49,9 @@ constexpr uint32_t purposeStream(Purpose purpose) {
 
 inline constexpr uint32_t kTokenStream = UINT32_MAX;  // the choice of tokens
 
-// Blocks of one head's attention. Draws of value rows use blocks from 0. Key j has word j % 4 of
-// block first + j / 4, where first is kPilotBlocks for a pilot and kSampleBlocks for a sample
-// without replacement. 2^29 keys have room.
+// Blocks of one head's attention. Draws by weight use blocks from kDrawBlocks on. In a sample
+// without replacement key j has word j % 4 of block first + j / 4, where first is kPilotBlocks for
+// a pilot and else kSampleBlocks. 2^29 keys have room.
 inline constexpr uint32_t kDrawBlocks = 0;
 inline constexpr uint32_t kPilotBlocks = 0;
 inline constexpr uint32_t kSampleBlocks = 1u << 27;
@@ -126,8 +126,8 @@ static_assert(!anyOverlap(kPhiloxDomains), "two domains of Philox counters overl
 static_assert(attentionStream(kStreamLayers - 1, kStreamHeads - 1) == kAttentionStreams.last);
 static_assert(purposeStream(kLastPurpose) < kTokenStream);
 
-// Blocks within one head's stream. One method draws in a head, except that bernoulli draws features
-// before another method draws values; and a pilot comes before a sample. These must be disjoint.
+// Blocks within one head's stream. Stages that draw for the same head must use disjoint blocks:
+// bernoulli's features and the draws of its value stage; a pilot and the sample after it.
 inline constexpr std::array kHeadDomains = {
     PhiloxDomain{.name = "draws, or pilots and samples",
                  .block = {kDrawBlocks, kFeatureBlocks - 1}},

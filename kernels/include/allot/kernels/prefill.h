@@ -38,8 +38,8 @@ struct PrefillInputs {
   float scale = 1.0f;
   int window = 0;  // a query attends to this many keys, its own included; 0: to all
   // skip-softmax's threshold, from 0 to below 1; 0: off. Blocks of keys are visited in order. A
-  // block's values are skipped if its weights, relative to the running maximum, are below `skip`
-  // for all queries that the chunk has of a query block. No key of attention `skip` or more is
+  // block's values are skipped if its weights, relative to each query's running maximum, are below
+  // `skip` for all of the chunk's queries in a query block. No key of attention `skip` or more is
   // skipped.
   float skip = 0;
 
@@ -58,8 +58,8 @@ inline int queryBlocks(const PrefillInputs& in, int size) {
 
 // The key blocks that each head and query block attends to. Head h and the b-th of the chunk's B
 // query blocks have blocks[begin[i]] .. blocks[begin[i + 1] - 1], i = h * B + b, ascending, none
-// behind the last query of that query block. Causality and the window still mask keys within a
-// block. Sizes are 16, 32 or 64 positions; a larger block is several entries.
+// that begins after the last query of that query block. Causality and the window still mask keys
+// within a block. Sizes are 16, 32 or 64 positions.
 struct KeyBlocks {
   int query_block = 64;
   int key_block = 64;
@@ -89,7 +89,7 @@ struct PrefillOutputs {
 // time.
 class PrefillWorkspace {
  public:
-  // Starts threads - 1 threads, which sleep between calls; the caller works, too.
+  // Starts threads - 1 threads, which sleep between calls. The calling thread works with them.
   explicit PrefillWorkspace(int threads = 1);
   ~PrefillWorkspace();
   PrefillWorkspace(PrefillWorkspace&&) noexcept;
@@ -102,7 +102,7 @@ class PrefillWorkspace {
   std::unique_ptr<Impl> impl_;
 };
 
-// Computes attention over a list; without one (null) dense attention, which equals a list of all
+// Computes attention over a list. A null list is dense attention, with the bits of a list of all
 // blocks of 64. Returns nothing, or one sentence that says what is refused; outputs are then
 // unspecified. Refuses
 // - queries that are not finite; scores that are not finite, except -inf in a block that `skip`
@@ -111,7 +111,7 @@ class PrefillWorkspace {
 // - positions beyond the page table; a page outside the pool;
 // - heads that are no multiple of the KV heads; a head_dim that is no multiple of 16 up to 1024;
 // - a float16 cache;
-// - a list with other sizes, that does not ascend, or that has a block behind its queries.
+// - a list with other block sizes, out of order, or with a block that begins after its queries.
 [[nodiscard]] std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
                                                       const KeyBlocks* list,
                                                       PrefillWorkspace* workspace,
@@ -123,17 +123,17 @@ struct BlockLists {
   int key_block = 64;
   std::vector<uint32_t> begin, blocks;
 
-  // Returns the lists of `part`, the last queries of `whole`, which these lists are for.
+  // Returns the lists for `part`, the last queries of `whole`, from these lists for `whole`.
   BlockLists from(const PrefillInputs& whole, const PrefillInputs& part) const;
 
   // Returns a view, valid until the vectors change.
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
 
-// SampleAttention: the exact attention of the chunk's last queries, at most `block`, is summed by
-// key block (columns) and by distance (slashes). All query blocks of the chunk keep the fewest
-// columns and slashes that hold these shares of the sums, and the diagonal. Sums are integers, so
-// that a list depends on no order. Promise: the sampled queries keep at least max(alpha_column,
+// SampleAttention: the exact attention of the chunk's last `block` queries, or of all if they are
+// fewer, is summed by key block (columns) and by distance (slashes). All query blocks of the chunk
+// keep the fewest columns that hold alpha_column of the sums, the fewest slashes that hold
+// alpha_slash, and the diagonal. Promise: the sampled queries keep at least max(alpha_column,
 // alpha_slash) of their attention, on average. Other queries have no promise.
 struct SampleAttentionOptions {
   double alpha_column = 0.95;  // above 0, at most 1: everything
@@ -142,21 +142,21 @@ struct SampleAttentionOptions {
 };
 
 // SALE: queries and keys, less their means, are rounded to 4 bits with the scales that
-// SageAttention-2's threads share. A block of 64 queries keeps a block of 32 keys if any pair's
-// weight reaches tau by these scores, relative to the exact softmax over the first block and the
-// last four to seven, which are always kept. Promise: with exact scores no key of attention tau or
-// more is dropped; with rounded scores none of tau e^delta, delta being the row's largest score
-// error. tau below 1e-5 keeps everything.
+// SageAttention-2's threads share. A block of 64 queries keeps a block of 32 keys if, by these
+// scores, one of its queries gives one of the keys a weight of tau or more. Weights are relative to
+// the query's exact softmax sum over the first key block and the last four to seven, which are
+// kept. Promise: with exact scores no key of attention tau or more is dropped; with rounded scores
+// none of tau e^delta, delta being the row's largest score error. tau below 1e-5 keeps everything.
 struct SaleOptions {
   const float* tau = nullptr;  // [heads]
   bool exact = false;          // scores are not rounded: for comparison
   int dense_keys = 1024;       // up to this many keys everything is kept, as in the authors' code
 };
 
-// Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention's sampled queries and
-// SALE's mean query are the chunk's. SALE's mean key is over the keys that any query of the chunk
-// attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of range,
-// and scores of their exact softmax that are not finite.
+// Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention samples queries of the
+// chunk. SALE's mean query is the chunk's, and its mean key is over the keys that any query of the
+// chunk attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of
+// range, and scores that are not finite in a selection's exact softmax.
 [[nodiscard]] std::optional<std::string> selectSampleAttention(
     const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
     PrefillWorkspace* workspace, BlockLists* lists);
@@ -171,38 +171,38 @@ struct QueryDraws {
   uint32_t layer = 0;
   uint32_t budget = 0;
   const uint32_t* budgets = nullptr;  // [heads] or null: instead of `budget`
-  // For attendQueries() alone: the output of heads with budget 0. A window is as in DecodeInputs,
-  // and means are those of the sequence's values up to the query's position. Else zeros.
+  // For attendQueries() alone: zero_budget_window is as in DecodeInputs; with zero_budget_means
+  // heads with budget 0 output the mean of the sequence's values up to the query's position.
   int zero_budget_window = 0;
   bool zero_budget_means = false;
 };
 
-// Computes attention over sampled blocks. Each head and block of 64 queries draws `draws.budget`
-// blocks of 64 values, systematically, with probabilities proportional to the blocks' weights: the
-// sum over the queries of their exact attention on the block. The estimate is unbiased: with A_b
-// the attention of a query on block b, c_b the draws of it, w_b its weight, W the sum of weights
-// and S the budget, E[c_b] = S w_b / W, and out = sum_b (c_b W / (S w_b)) A_b V_b has the mean
-// sum_b A_b V_b. Denominators are exact, since all keys are read. A block whose weight is below
-// 2^-31 is never drawn. A budget of all blocks is dense attention bit for bit; budget 0 outputs
-// zeros, and -inf for lse. Queries of one block that are in two chunks have two draws. Draws are of
-// (seed, sequence, kPromptBit | position in the sequence of the block's first query that is in the
-// chunk, attentionStream(layer, head)). `skip` is ignored. Refuses the other inputs that
-// attendBlocks() refuses.
+// Computes attention over sampled blocks. Each head and block of 64 queries draws as many blocks of
+// 64 values as its budget, systematically, with probabilities proportional to the blocks' weights.
+// A block's weight is the sum over the queries of their exact attention on it. The estimate is
+// unbiased: with A_b the attention of a query on block b, c_b the draws of it, w_b its weight, W
+// the sum of weights and S the budget, E[c_b] = S w_b / W, and out = sum_b (c_b W / (S w_b)) A_b
+// V_b has the mean sum_b A_b V_b. Denominators are exact, since all keys are read. A block whose
+// weight is below 2^-31 is never drawn. A budget of all blocks is dense attention bit for bit;
+// budget 0 outputs zeros, and -inf for lse. If two chunks share a block of queries, each chunk
+// draws for its own queries of it. Draws use the counters (seed, sequence, kPromptBit | position of
+// the block's first query that is in the chunk, attentionStream(layer, head)). `skip` is ignored.
+// Refuses the other inputs that attendBlocks() refuses.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,
                                                              const QueryDraws& draws,
                                                              PrefillWorkspace* workspace,
                                                              const PrefillOutputs& out);
 
-// Computes attention of each query by itself, by a method of decode, with `budget` draws a head or
-// each head's of `budgets`. Draws are of (seed, sequence, kPromptBit | position,
-// attentionStream(layer, head)). Outputs are decode's, with a row for each query: [count, heads,
-// head_dim] and so on. `statistics` is one entry, summed over the queries, with the bytes of a
-// kernel that shares reads as attendBlocks() does: for each head and block of 64 positions every
-// key or its shadow once, and every value row (with a shadow: the key, too) that a query of the
-// block wants. A head whose queries want no value counts no key. bernoulli and quest count whole
-// keys. `skip` has no effect. Refuses what attendBlocks() or decodeAttention() refuses. It takes as
-// long as `count` decode steps: for accuracy, not for speed.
+// Computes attention of each query by itself, by a method of decode, with the budgets of `draws`.
+// Draws use the counters (seed, sequence, kPromptBit | position, attentionStream(layer, head)).
+// Outputs are decode's, with a row for each query: [count, heads, head_dim] and so on. `statistics`
+// is one entry, summed over the queries, with the bytes of a kernel that shares reads as
+// attendBlocks() does: for each head and block of 64 positions every key or its shadow once, and
+// every value row (with a shadow: the key, too) that a query of the block wants. A head whose
+// queries want no value counts no key. bernoulli and quest count whole keys. `skip` has no effect.
+// Refuses what attendBlocks() or decodeAttention() refuses. A call takes as long as `count` decode
+// steps: it measures accuracy and saves no time.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,
