@@ -165,7 +165,7 @@ class Maker:
                 return f"'<{{}}>{{}}'.format({e('str')}, {e(None)})"
             return f"({e('str')}).{method}"
         if choice < 14:
-            chosen = self.pick("trim", "lower", "string", "tojson", f"replace({self.quoted('a')}, {e('str')})", "trim | length",
+            chosen = self.pick("trim", "lower", "string", "tojson", f"replace({self.quoted('a')}, {self.quoted()})", "trim | length",
                                f"default({self.quoted()})",
                                f"default({self.quoted()}, true)", f"trim({self.quoted(' a')})")
             return f"{e('str')} | {chosen}"
@@ -271,7 +271,7 @@ class Maker:
         if choice < 3:
             return self.leaf("any")
         if choice == 3:
-            return f"({e('dict')})" + self.pick(".a", "['b']", ".get('a')", ".get('zz', 1)", ".items", "['items']", ".missing", ".missing.deeper")
+            return f"({e('dict')})" + self.pick(".a", "['b']", ".get('a')", ".get('zz', 1)", ".get('items')", "['b']", ".missing", ".missing.deeper")
         if choice == 4:
             return f"({e('list')})[{e('int')}]"
         if choice == 5:
