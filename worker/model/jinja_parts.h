@@ -66,9 +66,23 @@ enum class Kind {
   kLoop
 };
 
+struct Object;
 struct Value;
 using Values = std::vector<Value>;
 using Pairs = std::vector<std::pair<Value, Value>>;
+
+struct Value {
+  Kind kind = Kind::kUndefined;
+  int64_t number = 0;  // of a bool or an integer
+  std::shared_ptr<Object> object = nullptr;
+
+  bool is(Kind k) const { return kind == k; }
+  bool isNumber() const { return is(Kind::kInt) || is(Kind::kBool); }
+  bool isSized() const { return kind >= Kind::kString && kind <= Kind::kRange; }
+  const Text& text() const;
+  const Values& items() const;
+  const Pairs& pairs() const;
+};
 
 struct Arguments {
   Values values;
@@ -84,19 +98,9 @@ struct Object {
   bool read = false;  // of an iterator
   int depth = 1;
 };
-
-struct Value {
-  Kind kind = Kind::kUndefined;
-  int64_t number = 0;  // of a bool or an integer
-  std::shared_ptr<Object> object = nullptr;
-
-  bool is(Kind k) const { return kind == k; }
-  bool isNumber() const { return is(Kind::kInt) || is(Kind::kBool); }
-  bool isSized() const { return kind >= Kind::kString && kind <= Kind::kRange; }
-  const Text& text() const { return object->text; }
-  const Values& items() const { return object->items; }
-  const Pairs& pairs() const { return object->pairs; }
-};
+inline const Text& Value::text() const { return object->text; }
+inline const Values& Value::items() const { return object->items; }
+inline const Pairs& Value::pairs() const { return object->pairs; }
 
 Value none();
 Value boolean(bool value);
