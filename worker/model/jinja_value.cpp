@@ -7,7 +7,7 @@
 namespace allot::jinja {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxLevels = 64;
 
 bool sameCharacter(char32_t a, char32_t b) { return bare(a) == bare(b); }
 
@@ -17,7 +17,7 @@ Value made(Kind kind, Object object) {
   };
   for (const Value& item : object.items) deeper(item);
   for (const auto& [key, value] : object.pairs) deeper(value);
-  if (object.depth > kMaxDepth) raise(FailureKind::kLimit, "its values are too deep");
+  if (object.depth > kMaxLevels) raise(FailureKind::kLimit, "its values are too deep");
   return {.kind = kind, .object = std::make_shared<Object>(std::move(object))};
 }
 
