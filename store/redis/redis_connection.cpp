@@ -157,8 +157,10 @@ tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::stri
                     "): give a user and a password file in its url");
   }
   // A command that a script may not use has another message.
+  // Of a command in a script Redis 7 says the second, Redis 8 the third.
   if (error.starts_with("NOPERM") ||
-      error.find("The user executing the script") != std::string_view::npos) {
+      error.find("The user executing the script") != std::string_view::npos ||
+      error.find("ACL failure in script") != std::string_view::npos) {
     // The command was allowed before: the account is being changed.
     if (allowed_.contains(command))
       return unavailable("it does not let user " + user() + " do this any more: " + words);

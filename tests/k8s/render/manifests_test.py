@@ -113,7 +113,7 @@ class Manifests(unittest.TestCase):
                          f"print it again, below the head of {file}")
         self.assertNotIn("Secret", {item["kind"] for item in yaml.safe_load_all(text)})
 
-    @unittest.skipUnless(shutil.which("kubectl"), "needs kubectl, which Debian 12 lacks")
+    @unittest.skipUnless(shutil.which("kubectl"), "needs kubectl, which Debian lacks")
     def test_the_readme_shows_a_kustomization_that_works(self):
         kustomization, = re.findall(r"(?s)```yaml\n(.*?)```",
                                     (SOURCE.root / "k8s/README.md").read_text())
