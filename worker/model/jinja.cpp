@@ -21,11 +21,11 @@ using Code = std::shared_ptr<const Step>;
 using Codes = std::vector<Code>;
 using Words = std::vector<const char*>;
 
-constexpr size_t kWork = 4'000'000;                 // units of Work for a template,
-constexpr size_t kWorkPerCharacter = 64;            // and for each byte of its variables
-constexpr int kMaxNesting = 60;                     // of a template's brackets and blocks
-constexpr int kMaxHeight = 200;                     // of the tree of its steps
-constexpr int kMaxDepth = 900;                      // of steps in each other: some 1 MB of stack
+constexpr size_t kWork = 4'000'000;       // units of Work for a template,
+constexpr size_t kWorkPerCharacter = 64;  // and for each byte of its variables
+constexpr int kMaxNesting = 60;           // of a template's brackets and blocks
+constexpr int kMaxHeight = 200;           // of the tree of its steps
+constexpr int kMaxDepth = 900;            // of steps in each other: less than 1 MB of stack
 constexpr size_t kMaxCharacters = size_t{1} << 20;  // of a template
 
 // Variables of a block. A macro keeps the scope that it was defined in.
@@ -291,7 +291,7 @@ class Parser {
     if (!source_.empty() && source_.back() == '\n') source_.pop_back();
   }
 
-  // Throws Fault without a line, unless it is another than line().
+  // Throws Fault without a line: that is line().
   Code parse() {
     if (source_.size() > kMaxCharacters) raise(FailureKind::kLimit, "it is too long");
     return statements({});
@@ -782,7 +782,7 @@ tl::expected<Template, Failure> Template::parse(std::string_view source) {
     made.root_ = parser.parse();
     return made;
   } catch (Fault& fault) {
-    if (fault.failure.line == 0) fault.failure.line = parser.line();
+    fault.failure.line = parser.line();
     return tl::unexpected(std::move(fault.failure));
   }
 }
@@ -794,7 +794,7 @@ tl::expected<std::vector<Span>, Failure> Template::render(
   try {
     run.start(root_, variables);
   } catch (Fault& fault) {
-    if (fault.failure.line == 0) fault.failure.line = run.line;
+    fault.failure.line = run.line;
     return tl::unexpected(std::move(fault.failure));
   }
   std::vector<Span> spans;
