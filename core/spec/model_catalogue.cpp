@@ -27,18 +27,15 @@ const std::vector<ChatTemplateInfo>& chatTemplateCatalogue() {
   static const std::vector<ChatTemplateInfo> all = {
       {"llama-3", "Llama 3, 3.1, 3.2, 3.3 Instruct",
        "without the dates that 3.1 and later write into the system turn"},
-      {"qwen2", "Qwen2, Qwen2.5 Instruct", "ChatML with the model's default system prompt"},
+      {"qwen2", "Qwen2, Qwen2.5 Instruct", "ChatML with Qwen2's default system prompt"},
       {"qwen3", "Qwen3", "ChatML without a system prompt of its own; the model thinks first"},
       {"qwen3-no-think", "Qwen3",
        "the answer begins with an empty `<think>` block, as `enable_thinking=False` has it"},
-      {"deepseek", "DeepSeek-R1-Distill-Qwen and -Llama",
-       "the answer begins with `<think>` where the published template has it so"},
+      {"deepseek", "DeepSeek-R1-Distill-Qwen and -Llama", "the answer begins with `<think>`"},
       {"mistral", "Mistral 7B Instruct v0.1 to v0.3",
        "the system prompt stands in the question's turn; its marks are plain text up to v0.2, "
        "which a question can hold as well"},
-      {"chatml", "SmolLM2 Instruct, Yi 1.5 Chat",
-       "SmolLM2's default system prompt; none where the published template has none, and in front "
-       "of the turns where it stands there"},
+      {"chatml", "SmolLM2 Instruct", "ChatML with SmolLM2's default system prompt"},
   };
   return all;
 }
@@ -50,7 +47,7 @@ std::vector<std::string> architectureNames() {
 }
 
 std::vector<std::string> chatTemplateChoices() {
-  std::vector<std::string> names = {"auto", "none"};
+  std::vector<std::string> names = {"auto", "none", "rendered"};
   for (const ChatTemplateInfo& info : chatTemplateCatalogue()) names.emplace_back(info.name);
   return names;
 }

@@ -60,7 +60,8 @@ Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
       "; mend that, or leave the goal empty");
 }
 
-// Checks that a template is used if it is named: auto and none need not be.
+// Checks that a template is used if it is named (auto and none need not be), and that only a
+// person's own prompts are taken as rendered.
 Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
   const std::string& name = spec.model().chat_template();
   if (name.empty() || name == "auto" || name == "none") return {};
@@ -68,6 +69,10 @@ Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
       place + ": spec.model.chatTemplate: " + doubleQuoted(name) + " has no effect: ";
   if (spec.task().suite() == "recall") {
     return badInput(key + "suite recall asks its model in plain text; remove the key");
+  }
+  if (name == "rendered" && spec.task().suite() != "jsonl") {
+    return badInput(place + ": spec.model.chatTemplate: \"rendered\" is for suite jsonl, whose " +
+                    "prompts may hold a model's turns; choose auto, none or a template");
   }
   if (spec.task().suite() == "ruler" && !spec.task().path().empty()) {
     return badInput(key +

@@ -186,9 +186,11 @@ std::vector<SpecRule> runRules() {
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
       choice("model.chatTemplate", "auto", chatTemplateChoices(),
-             "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
+             "Turns and marks that an instruction-tuned model wants a question in: auto executes "
              "the template that the model publishes (a model without one gets none), none asks in "
-             "plain text. Suite recall never uses one, and prompts of RULER's files, and of five "
+             "plain text, rendered takes the prompts of suite jsonl as they are, with the special "
+             "tokens that stand in them. Suite recall never uses one, and prompts of RULER's "
+             "files, and of five "
              "tasks of longbench-v1, are asked as they are."),
   };
 }

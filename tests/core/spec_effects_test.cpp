@@ -34,6 +34,9 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
             "x.yaml: spec.model.chatTemplate: \"qwen2\" has no effect: prompts of RULER's files "
             "are asked as its scripts wrote them, which put a model's template around them if told "
             "to; remove the key"},
+           {{ruler[0], "spec.model.chatTemplate=rendered"},
+            "x.yaml: spec.model.chatTemplate: \"rendered\" is for suite jsonl, whose prompts may "
+            "hold a model's turns; choose auto, none or a template"},
            {{"spec.update={learner: additive, learningRate: 0.1}"},
             "x.yaml: spec.update.learningRate: has no effect on learner additive: remove this key, "
             "or choose learner reinforce"},
@@ -66,6 +69,8 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
     EXPECT_TRUE(
         parseExperiment(tiny(), "x.yaml", {std::string("spec.model.chatTemplate=") + harmless}));
   }
+  EXPECT_TRUE(parseExperiment(
+      tiny(), "x.yaml", {"spec.task={suite: jsonl, path: q}", "spec.model.chatTemplate=rendered"}));
   EXPECT_TRUE(
       parseExperiment(tiny(), "x.yaml", {"spec.evaluation={schedules: [[1, 9]], budgets: [10]}"}));
 }

@@ -140,16 +140,30 @@ def chat_files():
     yield "accepted-no-template", "j", json.dumps({"bos_token": "<s>", "add_bos_token": True})
     yield "accepted-chatml", "j", json.dumps({"chat_template": ml})
     yield "accepted-llama-3", "j", json.dumps({
-        "chat_template": "{{ '<|start_header_id|>' + role + '<|end_header_id|><|eot_id|>' }}"})
+        "chat_template": "{{ '<|start_header_id|>' + messages[0].role + '<|end_header_id|><|eot_id|>' }}"})
     yield "accepted-templates", "j", json.dumps({"chat_template": [
         {"name": "tool_use", "template": ""},
-        {"name": "default", "template": "{{ '<｜User｜>' + q + '<｜Assistant｜><think>' }}"}]},
+        {"name": "default", "template": "{{ '<｜User｜>' + messages[0].content + '<｜Assistant｜><think>' }}"}]},
         ensure_ascii=False)
-    yield "accepted-inst", "j", json.dumps({"chat_template": '{{ "[INST] " + q + "[/INST]" }}'})
+    yield "accepted-inst", "j", json.dumps({"chat_template": '{{ "[INST] " + messages[0].content + "[/INST]" }}'})
     yield "accepted-jinja", "w", ml
     yield "refused-jinja", "w", "{% if tools %}{% for" * 400 + "<|im_start|>"
-    yield "refused-system", "j", json.dumps({"chat_template": "<|im_start|>system\nBe brief" + ml})
-    yield "refused-template", "j", json.dumps({"chat_template": "<|user|>"})
+    yield "accepted-system", "j", json.dumps({"chat_template": "<|im_start|>system\nBe brief" + ml})
+    yield "accepted-marks-alone", "j", json.dumps({"chat_template": "<|user|>"})
+    yield "accepted-jinja-parts", "w", (
+        "{%- macro f(a, b=1) -%}{{ a ~ b }}{%- endmacro -%}{% set ns = namespace(x=[]) %}{# c #}"
+        "{% for m in messages if m.role != 'x' %}{% set ns.x = ns.x + [m.content | trim] %}{{ loop.index0 % 2 }}"
+        "{{ loop.previtem is defined }}{% if loop.last %}{% break %}{% endif %}{% endfor %}{% set y %}a{% endset %}"
+        "{% for k, v in {2: 'b', 1: 'a'} | dictsort %}{{ '{}:{}'.format(k, v) }}{% endfor %}"
+        "{{ f('a', b=ns.x[::-1] | join(',')) ~ (messages | selectattr('role', 'equalto', 'user') | list | length) "
+        "~ ({'k': none, 'l': (1, true)} | tojson) ~ 'a-b'.split('-')[1:] ~ (y is string) }}"
+        "{% generation %}{{ tools is none and 'a' in 'abc' or not missing is defined }}{% endgeneration %}"
+        "{% for i in range(3) %}{{ i - 1 if i else missing | default('d') }}{% endfor %}"
+        "{{ messages[0].get('name', 'n').upper().lstrip('n') | lower | replace('a', 'b') | string }}")
+    yield "refused-jinja-filter", "w", "{{ messages | nothing }}"
+    yield "refused-jinja-raise", "w", "{{ raise_exception('no') }}"
+    yield "refused-jinja-loops", "w", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    yield "refused-jinja-macro", "w", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"
     yield "refused-templates", "j", json.dumps({"chat_template": [{"name": "default"}]})
     yield "refused-bos-token", "j", json.dumps({"add_bos_token": True, "bos_token": {"content": 1}})
 

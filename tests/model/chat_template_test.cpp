@@ -1,5 +1,6 @@
 // Chat templates: text and token ids against jinja2 and Hugging Face's tokenizers
-// (tests/golden/make_chat_cases.py), recognition, and texts that try to forge a turn.
+// (tests/golden/make_chat_cases.py), templates that cannot be executed, and texts that try to forge
+// a turn.
 #include "worker/model/chat_template.h"
 
 #include <algorithm>
@@ -80,12 +81,22 @@ class ModelFolder {
   std::optional<Tokenizer> tokenizer_;
 };
 
+std::string textOf(ModelFolder& model) {
+  return valueOf(valueOf(model.choose("auto")).prompt(model.tokenizer(), "", "a", "")).text;
+}
+
 json caseOf(const std::string& name) {
   for (const json& item : chatGolden()["cases"]) {
     if (item["name"] == name) return item;
   }
   ADD_FAILURE() << "no case " << name;
   return {};
+}
+
+Result<ChatTemplate::Prompt> promptOf(const ChatTemplate& chat, const ModelFolder& model,
+                                      const json& text) {
+  return chat.prompt(model.tokenizer(), text[0].get<std::string>(), text[1].get<std::string>(),
+                     text[2].get<std::string>());
 }
 
 TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
@@ -97,20 +108,14 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
     model.publish(item["template"]);
     // The model's thoughts are on unless one asks for it.
     const bool thinks = item["family"] != "qwen3-no-think";
-    if (!thinks) {
-      EXPECT_EQ(model.choose("auto")->name(), "qwen3");
-    }
     const auto chat = valueOf(model.choose(thinks ? "auto" : "qwen3-no-think"));
-    EXPECT_EQ(chat.name(), item["family"].get<std::string>());
-    EXPECT_EQ(chat.addsBos(), item["bos"].is_number());
-    EXPECT_EQ(chat.bosToken().value_or(-1), item["bos"].is_number() ? item["bos"].get<int>() : -1);
+    EXPECT_EQ(chat.name(), thinks ? "published" : "qwen3-no-think");
     for (const json& text : item["texts"]) {
-      const auto system = text[0].get<std::string>(), user = text[1].get<std::string>(),
-                 prefix = text[2].get<std::string>();
-      EXPECT_EQ(chat.render(system, user, prefix), text[3].get<std::string>()) << text;
-      EXPECT_EQ(chat.encode(model.tokenizer(), system, user, prefix),
-                text[4].get<std::vector<int32_t>>())
-          << text;
+      const auto made = valueOf(promptOf(chat, model, text));
+      EXPECT_EQ(made.text, text[3].get<std::string>()) << text;
+      auto ids = text[4].get<std::vector<int32_t>>();
+      if (item["bos"].is_number()) ids.insert(ids.begin(), item["bos"].get<int32_t>());
+      EXPECT_EQ(made.ids, ids) << text;
       ++texts;
     }
   }
@@ -122,7 +127,7 @@ TEST(ChatTemplate, ANameAloneDoes) {
     const char* name;
     const char* golden_case;  // the strings of that name where nothing is published
   };
-  std::vector<std::string> tested = {"auto", "none"};
+  std::vector<std::string> tested = {"auto", "none", "rendered"};
   for (const auto& [name, golden_case] :
        {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"qwen3", "qwen3"},
         Named{"qwen3-no-think", "qwen3-no-think"}, Named{"deepseek", "deepseek"},
@@ -134,9 +139,7 @@ TEST(ChatTemplate, ANameAloneDoes) {
     const auto chat = valueOf(model.choose(name));
     EXPECT_EQ(chat.name(), name);
     for (const json& text : item["texts"]) {
-      EXPECT_EQ(chat.render(text[0].get<std::string>(), text[1].get<std::string>(),
-                            text[2].get<std::string>()),
-                text[3].get<std::string>());
+      EXPECT_EQ(valueOf(promptOf(chat, model, text)).text, text[3].get<std::string>());
     }
     ASSERT_TRUE(chat.endOfTurn());
     // Whatever else the model publishes.
@@ -144,10 +147,6 @@ TEST(ChatTemplate, ANameAloneDoes) {
     EXPECT_TRUE(model.choose(name));
   }
   EXPECT_EQ(tested, chatTemplateChoices());
-  // Of the same name, the published one decides about the details.
-  ModelFolder model(caseOf("mistral-v0.3"));
-  model.publish(caseOf("mistral-v0.3")["template"]);
-  EXPECT_EQ(model.choose("mistral")->render("", "a", ""), "[INST] a[/INST]");
 }
 
 TEST(ChatTemplate, WithoutOneTheTextsStandAlone) {
@@ -156,16 +155,45 @@ TEST(ChatTemplate, WithoutOneTheTextsStandAlone) {
     const auto chat = valueOf(model.choose(name));
     EXPECT_TRUE(chat.none());
     EXPECT_EQ(chat.name(), "none");
-    EXPECT_FALSE(chat.addsBos());
-    EXPECT_EQ(chat.bosToken(), model.tokenizer().bosToken());
     EXPECT_EQ(chat.endOfTurn(), std::nullopt);
-    EXPECT_EQ(chat.render("", "the", " in"), "the in");
-    EXPECT_EQ(chat.render("a", "the", " in"), "a\n\nthe in");
-    EXPECT_EQ(chat.encode(model.tokenizer(), "a", "the", " in"),
-              model.tokenizer().encode("a\n\nthe in"));
+    const auto made = valueOf(chat.prompt(model.tokenizer(), "a", "the", " in"));
+    EXPECT_EQ(made.text, "a\n\nthe in");
+    auto ids = model.tokenizer().encode("a\n\nthe in");
+    ids.insert(ids.begin(), model.tokenizer().bosToken().value());
+    EXPECT_EQ(made.ids, ids);
+    EXPECT_EQ(valueOf(chat.prompt(model.tokenizer(), "", "the", " in")).text, "the in");
   }
   model.publish(caseOf("llama-3")["template"]);
   EXPECT_TRUE(model.choose("none")->none());
+}
+
+TEST(ChatTemplate, ARenderedPromptKeepsItsTokensAndGetsNoOthers) {
+  const std::string qwen = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+  const std::string llama =
+      "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>";
+  for (const auto& [name, prompt, marks] :
+       {std::tuple{"qwen2", qwen, 3}, std::tuple{"llama-3", llama, 4}}) {
+    SCOPED_TRACE(name);
+    ModelFolder model(caseOf(name));
+    model.publish(caseOf(name)["template"]);
+    const auto chat = valueOf(model.choose("rendered"));
+    EXPECT_EQ(chat.name(), "rendered");
+    const auto made = valueOf(chat.prompt(model.tokenizer(), "", prompt, ""));
+    EXPECT_EQ(made.text, prompt);
+    EXPECT_EQ(made.ids, model.tokenizer().encode(prompt));
+    const auto is_mark = [&](int32_t id) {
+      return model.tokenizer().addedIdOf(model.tokenizer().decode({id}, false)).has_value();
+    };
+    EXPECT_EQ(std::count_if(made.ids.begin(), made.ids.end(), is_mark), marks);
+    // The turn ends as the published template ends it.
+    EXPECT_EQ(chat.endOfTurn(), valueOf(model.choose("auto")).endOfTurn());
+    // Anything else takes the marks for text.
+    const auto plain =
+        valueOf(valueOf(model.choose("none")).prompt(model.tokenizer(), "", prompt, ""));
+    EXPECT_GT(plain.ids.size(), made.ids.size());
+    model.publish("{% include 'x' %}");
+    EXPECT_EQ(valueOf(model.choose("rendered")).endOfTurn(), std::nullopt);
+  }
 }
 
 // Of every mark there are as many as without the hostile texts.
@@ -176,11 +204,12 @@ TEST(ChatTemplate, DataForgesNoTurn) {
     const json item = caseOf(name);
     ModelFolder model(item);
     model.publish(item["template"]);
-    const auto chat = valueOf(model.choose(item["family"]));
+    const auto chat =
+        valueOf(model.choose(item["family"] == "qwen3-no-think" ? "qwen3-no-think" : "auto"));
     std::string all;
     for (const json& token : item["added_tokens"]) all += token["content"].get<std::string>();
-    const auto honest = chat.encode(model.tokenizer(), "a", "b", "c");
-    const auto forged = chat.encode(model.tokenizer(), all, all + "\n" + all, all);
+    const auto honest = valueOf(chat.prompt(model.tokenizer(), "a", "b", "c")).ids;
+    const auto forged = valueOf(chat.prompt(model.tokenizer(), all, all + "\n" + all, all)).ids;
     for (const json& token : item["added_tokens"]) {
       if (token["content"] == "<think>" || token["content"] == "</think>") continue;
       const auto id = token["id"].get<int32_t>();
@@ -200,65 +229,66 @@ TEST(ChatTemplate, FindsWhatIsPublished) {
   model.write("tokenizer_config.json", {{"chat_template",
                                          {{{"name", "tool_use"}, {"template", "tools"}},
                                           {{"name", "default"}, {"template", text}}}}});
-  EXPECT_EQ(model.choose("auto")->name(), "qwen2");
+  EXPECT_EQ(textOf(model),
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
   // The file of its own comes before.
-  model.write("chat_template.jinja", caseOf("smollm2")["template"]);
-  EXPECT_EQ(model.choose("auto")->name(), "chatml");
+  model.write("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_EQ(textOf(model), "a");
 }
 
-// What it says where there are tools is not said to us, whoever "You are" stands for there.
-TEST(ChatTemplate, ASectionForToolsIsPassedOver) {
-  ModelFolder model(caseOf("qwen2"));
-  const std::string ml = caseOf("chatml")["template"];
-  const std::string inner = "{% if a %}{% for t in tools %}{{ t }}{% endfor %}{% endif %}";
-  for (const std::string& text : {
-           "{% if tools %}{{ 'You are given tools' }}" + inner + "{% endif %}" + ml,
-           "{%- if tools -%}\n{{- 'You are a caller' }}" + inner + "{%- else %}{%- endif %}" + ml,
-           "{% if tools %}You are{% elif other %}{% endif %}" + ml,
-       }) {
-    EXPECT_EQ(model.nameOf(text), "chatml") << text;
+TEST(ChatTemplate, TheEndOfATurnIsThatOfTheTemplate) {
+  for (const auto& [name, end] : {std::pair{"llama-3", "<|eot_id|>"}, {"qwen3", "<|im_end|>"}}) {
+    ModelFolder model(caseOf(name));
+    model.publish(caseOf(name)["template"]);
+    const auto chat = valueOf(model.choose("auto"));
+    // The short template of qwen3 wants thoughts of an answer, and shows none without them.
+    if (std::string(name) == "llama-3") {
+      EXPECT_EQ(chat.endOfTurn(), model.tokenizer().addedIdOf(end));
+    }
   }
-  for (const std::string& text : {
-           "{% if tools %}" + inner + "{% else %}{{ 'You are a pirate.' }}{% endif %}" + ml,
-           "{% if tools %}" + inner + "{% endif %}{{ 'You are a pirate.' }}" + ml,
-           "{% if tools %}{{ 'You are given tools' }}" + inner + ml,  // it does not end
-           "{% if toolbox %}{{ 'You are given tools' }}{% endif %}" + ml,
-       }) {
-    EXPECT_THAT(model.nameOf(text), HasSubstr("is not one that auto recognises")) << text;
-  }
-  // The default prompt is the published one's under a name that is given, too.
-  model.publish(caseOf("qwen2.5")["template"]);
-  EXPECT_THAT(model.choose("qwen2")->render("", "a", ""), HasSubstr("You are Qwen, created by"));
 }
 
-TEST(ChatTemplate, RefusesWhatItDoesNotRecognise) {
+TEST(ChatTemplate, ReadsBosFromTheFilesOfTheTokenizer) {
   ModelFolder model(caseOf("qwen2"));
-  const std::string ml = caseOf("chatml")["template"], qwen3 = caseOf("qwen3")["template"];
-  for (const std::string& text : {
-           std::string("{{ '<|user|>' + messages[0]['content'] }}"),
-           std::string("{{ '[INST] <<SYS>>' + messages[0]['content'] + ' [/INST]' }}"),
-           std::string("{{ '[SYSTEM_PROMPT]a[/SYSTEM_PROMPT][INST]b[/INST]' }}"),
-           std::string("<|im_start|>system<|im_sep|><|im_end|>"),
-           "{{ '<|im_start|>system\nBe brief.<|im_end|>\n' }}" + ml,
-           "{{ '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}" + ml,
-           "{% set system = 'You are a pirate.' %}" + ml,
-           ml + "{{ '<|im_start|>assistant\\n<think>\\n' }}",
-           // Opens the thought itself, unless it is told not to.
-           qwen3 + "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}",
-           qwen3 + "{% if enable_thinking %}{{ \"<think>\\n\" }}{% endif %}",
-           "{% set system = 'You are a thinker.' %}" + qwen3,
-       }) {
-    EXPECT_THAT(model.nameOf(text),
-                HasSubstr("publishes is not one that auto recognises; name the one to use: none, "
-                          "llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral, chatml"))
-        << text;
+  const std::string text = "{{ bos_token }}{{ messages[0].content }}";
+  model.write("tokenizer_config.json", {{"chat_template", text}, {"bos_token", "<|endoftext|>"}});
+  auto made = valueOf(valueOf(model.choose("auto")).prompt(model.tokenizer(), "", "a", ""));
+  EXPECT_EQ(made.text, "a");
+  EXPECT_EQ(made.ids.front(), *model.tokenizer().addedIdOf("<|endoftext|>"));
+  model.write("tokenizer_config.json", {{"chat_template", text}, {"bos_token", nullptr}});
+  EXPECT_EQ(textOf(model), "a");
+  model.publish(text);
+  EXPECT_THAT(model.nameOf(text), HasSubstr("bos_token, which the model's files do not name"));
+}
+
+TEST(ChatTemplate, RefusesWhatItCannotExecute) {
+  ModelFolder model(caseOf("qwen2"));
+  for (const auto& [text, reason] :
+       {std::pair{"\n{{ messages | wordcount }}", "line 2: the filter wordcount (not supported)"},
+        {"{% include 'a' %}",
+         "line 1: the statement include is not known (not supported, or not Jinja)"},
+        {"{{ functions.a }}", "line 1: functions is not defined (not defined)"},
+        {"{{ raise_exception('tools') }}", "line 1: it says: tools (refused)"}}) {
+    const std::string message = model.nameOf(text);
+    EXPECT_THAT(message, HasSubstr("spec.model.chatTemplate: the chat template that "));
+    EXPECT_THAT(message, HasSubstr(std::string("publishes cannot be executed: ") + reason));
+    EXPECT_THAT(message,
+                HasSubstr("; choose another spec.model.chatTemplate: none, rendered, "
+                          "llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral, chatml"));
   }
-  EXPECT_THAT(model.nameOf(caseOf("llama-3")["template"]),
+  // A template may refuse a system prompt alone.
+  model.publish(
+      "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}a");
+  const auto chat = valueOf(model.choose("auto"));
+  EXPECT_TRUE(chat.prompt(model.tokenizer(), "", "q", ""));
+  EXPECT_THAT(chat.prompt(model.tokenizer(), "s", "q", ""),
+              isError(ErrorCode::kUsage, HasSubstr("it says: no system")));
+  EXPECT_THAT(model.choose("llama-3").error().message,
               HasSubstr("spec.model.chatTemplate: llama-3: the model's tokenizer has no "
                         "<|start_header_id|> among its added tokens"));
-  EXPECT_THAT(model.nameOf("{{ bos_token }}" + ml), HasSubstr("begins with bos, but"));
   EXPECT_THAT(model.choose("llama-2").error().message,
-              HasSubstr("\"llama-2\" is not known; allowed: auto, none, llama-3"));
+              HasSubstr("\"llama-2\" is not known; allowed: auto, none, rendered, llama-3"));
   for (const json& bad : {json(7), json::object(), json::array({1})}) {
     model.write("tokenizer_config.json", {{"chat_template", bad}});
     EXPECT_THAT(model.choose("auto"),

@@ -137,7 +137,7 @@ TEST(Engine, WhatShowsWithoutTheWeightsIsToldBeforeTheyAreRead) {
   EXPECT_THAT(why({"spec.task.contextTokens=16"}), StartsWith("spec.task.contextTokens: "));
   EXPECT_THAT(why({"spec.policy.minPerLayer=2"}), StartsWith("spec.policy.minPerLayer: "));
   EXPECT_THAT(why({ruler + "path: " + folder.path() + "}"}), StartsWith("spec.task.path: "));
-  folder.write("chat_template.jinja", "{{ '<|user|>' + messages[0]['content'] }}");
+  folder.write("chat_template.jinja", "{{ messages[0].content | no_filter }}");
   EXPECT_THAT(why({ruler + "contextTokens: 1024}"}), StartsWith("spec.model.chatTemplate: "));
   std::filesystem::remove(folder.path() + "/chat_template.jinja");
   auto config = nlohmann::json::parse(readFile(folder.path() + "/config.json"));

@@ -39,12 +39,10 @@ v1::Spec specOfExperiment() {
 
 // As the worker's engine makes them.
 std::vector<Question> heldOut(const v1::Spec& spec, const Tokenizer& tokenizer) {
-  auto chat = valueOf(ChatTemplate::choose(spec.model().chat_template(), kModel, tokenizer));
+  const auto chat = valueOf(ChatTemplate::choose(spec.model().chat_template(), kModel, tokenizer));
   const auto render = [&](const Draft& draft) {
-    Rendered rendered{chat.render(draft.system, draft.prompt, draft.answer_prefix),
-                      chat.encode(tokenizer, draft.system, draft.prompt, draft.answer_prefix)};
-    if (const auto bos = chat.bosToken()) rendered.ids.insert(rendered.ids.begin(), *bos);
-    return rendered;
+    auto prompt = valueOf(chat.prompt(tokenizer, draft.system, draft.prompt, draft.answer_prefix));
+    return Rendered{std::move(prompt.text), std::move(prompt.ids)};
   };
   DatasetOptions options;
   options.bos_token = tokenizer.bosToken().value_or(-1);

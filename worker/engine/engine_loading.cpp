@@ -82,17 +82,21 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_ASSIGN(
         chat, ChatTemplate::choose(spec.model().chat_template(), options.model_folder, tokenizer));
   }
+  Status rendered_all;
   const auto render = [&](const Draft& draft) {
-    Rendered rendered{chat->render(draft.system, draft.prompt, draft.answer_prefix),
-                      chat->encode(tokenizer, draft.system, draft.prompt, draft.answer_prefix)};
-    if (const auto bos = chat->bosToken()) rendered.ids.insert(rendered.ids.begin(), *bos);
-    return rendered;
+    if (!rendered_all) return Rendered();
+    auto prompt = chat->prompt(tokenizer, draft.system, draft.prompt, draft.answer_prefix);
+    if (prompt) return Rendered{std::move(prompt->text), std::move(prompt->ids)};
+    rendered_all = tl::unexpected(std::move(prompt.error()));
+    return Rendered();
   };
-  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer,
-                                            {.bos_token = tokenizer.bosToken().value_or(-1),
-                                             .render = render,
-                                             .path = options.task_path,
-                                             .held_out_path = options.held_out_path}));
+  auto made = makeDataset(task, spec.seed(), tokenizer,
+                          {.bos_token = tokenizer.bosToken().value_or(-1),
+                           .render = render,
+                           .path = options.task_path,
+                           .held_out_path = options.held_out_path});
+  ALLOT_TRY(rendered_all);  // before what follows of it
+  ALLOT_ASSIGN(Dataset dataset, std::move(made));
   if (!profile.tau.empty()) {
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));

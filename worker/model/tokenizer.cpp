@@ -180,6 +180,14 @@ class AddedTokenMatcher {
     if (done < text.size()) plain(text.substr(done));
   }
 
+  // Returns the longest control token at the beginning of a text that is not empty.
+  const AddedToken* longestMarkAt(std::string_view text) const {
+    for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
+      if (token.control && text.starts_with(token.content)) return &token;
+    }
+    return nullptr;
+  }
+
  private:
   static size_t firstByte(std::string_view text) {
     return static_cast<unsigned char>(text.front());
@@ -404,6 +412,16 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
 
 std::optional<int32_t> Tokenizer::addedIdOf(std::string_view token) const {
   return impl_->addedIdOf(token);
+}
+
+std::optional<Tokenizer::Mark> Tokenizer::markAt(std::string_view text) const {
+  const AddedToken* found = impl_->before.longestMarkAt(text);
+  const AddedToken* other = impl_->after.longestMarkAt(text);
+  if (found == nullptr || (other != nullptr && other->content.size() > found->content.size())) {
+    found = other;
+  }
+  if (found == nullptr) return std::nullopt;
+  return Mark{found->id, found->content.size()};
 }
 
 std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {

@@ -46,6 +46,13 @@ class Tokenizer {
   std::optional<int32_t> idOf(std::string_view token) const;
   // Returns the id of an added token, which encode() finds whole in a text.
   std::optional<int32_t> addedIdOf(std::string_view token) const;
+  // Returns the longest special token, of those that Specials::kText leaves as text, with which the
+  // text begins: its id and its bytes.
+  struct Mark {
+    int32_t id = 0;
+    size_t bytes = 0;
+  };
+  std::optional<Mark> markAt(std::string_view text) const;
   size_t vocabSize() const;  // largest id + 1
   // Returns the token that the model was trained to see in front of a text; nothing if there is
   // none.

@@ -1,0 +1,811 @@
+#include "worker/model/jinja.h"
+
+#include <algorithm>
+#include <map>
+
+#include "worker/model/jinja_parts.h"
+
+namespace allot::jinja {
+
+struct Run;
+
+// A statement or an expression. A template becomes a tree of them.
+struct Step {
+  std::function<Value(Run& run)> run;
+  int depth;
+};
+
+namespace {
+
+using Code = std::shared_ptr<const Step>;
+using Codes = std::vector<Code>;
+using Words = std::vector<const char*>;
+
+constexpr size_t kWork = 4'000'000;       // units of Work for a template,
+constexpr size_t kWorkPerCharacter = 64;  // and for each byte of its variables
+constexpr int kMaxNesting = 60;           // of a template's brackets and blocks
+constexpr int kMaxHeight = 200;           // of the tree of its steps
+constexpr int kMaxDepth = 900;            // of steps in each other: less than 1 MB of stack
+constexpr size_t kMaxCharacters = size_t{1} << 20;  // of a template
+
+// Variables of a block. A macro keeps the scope that it was defined in.
+struct Scope {
+  std::map<std::string, Value> variables;
+  std::shared_ptr<Scope> parent;
+};
+using ScopePtr = std::shared_ptr<Scope>;
+
+enum class Flow { kOn, kBreak, kContinue };
+
+// What set and for give values to: a name, several names, or an attribute of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string attribute = {};
+};
+
+struct Macro {
+  std::string name;
+  std::vector<std::string> parameters = {};
+  Codes parts = {};  // a default or null for each parameter, then the body
+};
+
+// The variable loop of a for, which reads ahead only when asked, as Jinja's.
+struct Loop {
+  Values items;
+  std::function<bool(const Value&)> wanted;  // the condition of the for
+  size_t ahead = 0;                          // the next item, if `seen`
+  bool seen = false;
+  Value current = {}, before = undefined("previtem");
+  int64_t index0 = -1;
+
+  bool peek() {
+    while (!seen && ahead < items.size() && !wanted(items[ahead])) ++ahead;
+    seen = true;
+    return ahead < items.size();
+  }
+  bool advance() {
+    if (!peek()) return false;
+    if (++index0 > 0) before = current;
+    current = items[ahead++];
+    seen = false;
+    return true;
+  }
+};
+
+Value valueOf(const nlohmann::ordered_json& json, bool messages, bool data) {
+  if (json.is_null()) return none();
+  if (json.is_boolean()) return boolean(json.get<bool>());
+  if (json.is_number_integer()) return integer(json.get<int64_t>());
+  if (json.is_number()) unsupported("a variable that is no whole number");
+  if (json.is_string()) return string(textOf(json.get_ref<const std::string&>(), data));
+  Pairs pairs;
+  Values items;
+  for (const auto& [key, value] : json.items()) {
+    const bool marked = data || (messages && json.is_object() && key == "content");
+    items.push_back(valueOf(value, messages, marked));
+    if (json.is_object()) pairs.emplace_back(string(key), std::move(items.back()));
+  }
+  return json.is_object() ? dict(std::move(pairs)) : sequence(Kind::kList, std::move(items));
+}
+
+}  // namespace
+
+// A rendering.
+struct Run {
+  Run(const std::vector<std::string>& not_known, size_t bytes)
+      : unknown(not_known), work{kWork + kWorkPerCharacter * bytes} {}
+  ~Run() {
+    // A macro and its scope hold each other, and a namespace may hold itself.
+    for (const ScopePtr& one : scopes) one->variables.clear();
+    for (const Value& space : namespaces) space.object->pairs.clear();
+  }
+
+  ScopePtr newScope(ScopePtr parent) {
+    work.spend(4);
+    return std::make_shared<Scope>(Scope{{}, std::move(parent)});
+  }
+
+  // Runs `body` in a new scope inside `parent`. A fault ends the rendering, whose scope is then
+  // wrong.
+  template <typename Body>
+  auto inside(ScopePtr parent, const Body& body) {
+    ScopePtr before = std::exchange(scope, newScope(std::move(parent)));
+    auto result = body();
+    scope = std::move(before);
+    return result;
+  }
+
+  void start(const Code& root, const nlohmann::ordered_json& variables) {
+    scope = newScope(nullptr);
+    for (const auto& [name, value] : variables.items())
+      scope->variables[name] = valueOf(value, name == "messages", false);
+    inside(scope, [&] { return eval(root); });
+  }
+
+  Value eval(const Code& code) {
+    work.spend(1);
+    if (++depth > kMaxDepth) raise(FailureKind::kLimit, "it is nested too deep");
+    Value value = code->run(*this);
+    --depth;
+    return value;
+  }
+
+  void write(const Text& text) {
+    work.spend(text.size());
+    output += text;
+  }
+
+  // Runs a block and returns its output.
+  Value captured(const Code& block) {
+    Text before = std::exchange(output, {});
+    eval(block);
+    return string(std::exchange(output, std::move(before)));
+  }
+
+  // parts: iterable, condition or null, body
+  void runLoop(const Target& target, const Codes& parts) {
+    const Value all = eval(parts[0]);
+    const ScopePtr outer = scope;
+    const auto loop = std::make_shared<Loop>();
+    loop->items = listOf(work, all);
+    loop->wanted = [&](const Value& item) {
+      return !parts[1] ||
+             inside(outer, [&] { return assign(target, item), truth(eval(parts[1])); });
+    };
+    const Value variable = loopVariable(loop, all);
+    for (Flow left = Flow::kOn; left != Flow::kBreak && loop->advance();) {
+      left = inside(outer, [&] {
+        scope->variables["loop"] = variable;
+        assign(target, loop->current);
+        eval(parts[2]);
+        return std::exchange(flow, Flow::kOn);
+      });
+    }
+  }
+
+  static Value loopVariable(const std::shared_ptr<Loop>& loop, const Value& all) {
+    Value variable = sequence(Kind::kLoop, {all});
+    // Weak: the variable may outlive its loop in a namespace, and must not keep its scope.
+    variable.object->call = [weak = std::weak_ptr(loop)](const Arguments& arguments) -> Value {
+      const std::string name = utf8Of(arguments.values[0].text());
+      const auto loop = weak.lock();
+      if (!loop) unsupported("the variable loop behind its loop");
+      if (name == "index") return integer(loop->index0 + 1);
+      if (name == "index0") return integer(loop->index0);
+      if (name == "first") return boolean(loop->index0 == 0);
+      if (name == "last") return boolean(!loop->peek());
+      if (name == "previtem") return loop->before;
+      if (name == "nextitem")
+        return loop->peek() ? loop->items[loop->ahead] : undefined("nextitem");
+      unsupported("the attribute " + name + " of the variable loop");
+    };
+    return variable;
+  }
+
+  void define(const Macro& macro) {
+    scopes.push_back(scope);
+    scope->variables[macro.name] =
+        function([this, &macro, defined = scopes.size() - 1](const Arguments& arguments) {
+          return inside(scopes[defined], [&] { return callMacro(macro, arguments); });
+        });
+  }
+
+  Value callMacro(const Macro& macro, const Arguments& arguments) {
+    const auto& names = macro.parameters;
+    const auto& [values, named] = arguments;
+    size_t used = std::min(values.size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto given = std::find_if(named.begin(), named.end(),
+                                      [&](const auto& one) { return one.first == names[i]; });
+      used += i >= values.size() && given != named.end() ? 1 : 0;
+      // A default sees the parameters before it.
+      scope->variables[names[i]] = i < values.size()      ? values[i]
+                                   : given != named.end() ? given->second
+                                   : macro.parts[i]       ? eval(macro.parts[i])
+                                                          : undefined("the parameter " + names[i]);
+    }
+    if (used < values.size() + named.size())
+      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
+    return captured(macro.parts.back());
+  }
+
+  void assign(const Target& target, const Value& value) {
+    work.spend(2);
+    const auto& names = target.names;
+    if (!target.attribute.empty()) {
+      const Value space = look(names[0]);
+      if (!space.is(Kind::kNamespace)) raise(FailureKind::kError, names[0] + " is not a namespace");
+      return put(work, space, string(target.attribute), value);
+    }
+    const Values parts = names.size() == 1 ? Values{value} : listOf(work, value);
+    if (parts.size() != names.size()) {
+      raise(FailureKind::kError, std::to_string(names.size()) + " names are set to " +
+                                     std::to_string(parts.size()) + " values");
+    }
+    for (size_t i = 0; i < parts.size(); ++i) scope->variables[names[i]] = parts[i];
+  }
+
+  Value look(const std::string& name) {
+    for (const Scope* s = scope.get(); s != nullptr; s = s->parent.get()) {
+      work.spend(1);
+      if (const auto found = s->variables.find(name); found != s->variables.end())
+        return found->second;
+    }
+    if (std::find(unknown.begin(), unknown.end(), name) != unknown.end())
+      unsupported(name + ", which the model's files do not name");
+    return globalFunction(work, name);
+  }
+
+  Value call(const Value& callee, const Arguments& arguments) {
+    checkDefined(callee);
+    if (!callee.is(Kind::kFunction))
+      raise(FailureKind::kError, "a value of type " + typeName(callee) + " is called");
+    const Value result = callee.object->call(arguments);
+    if (result.is(Kind::kNamespace)) namespaces.push_back(result);
+    return result;
+  }
+
+  const std::vector<std::string>& unknown;
+  Work work;
+  ScopePtr scope = nullptr;
+  Text output = {};
+  Flow flow = Flow::kOn;
+  int line = 0;
+  int depth = 0;
+  std::vector<ScopePtr> scopes = {};  // those with macros
+  Values namespaces = {};
+};
+
+namespace {
+
+// Makes a step that `op` runs with its parts, of which some may be missing.
+template <typename Op>
+Code lazy(Codes parts, Op op) {
+  int depth = 1;
+  for (const Code& part : parts) depth = std::max(depth, part ? part->depth + 1 : 1);
+  if (depth > kMaxHeight) raise(FailureKind::kLimit, "its expressions are too deep");
+  const auto run = [parts = std::move(parts), op](Run& run) {
+    if constexpr (!std::is_void_v<decltype(op(run, parts))>) return op(run, parts);
+    return op(run, parts), Value();
+  };
+  return std::make_shared<const Step>(Step{run, depth});
+}
+
+bool isDigit(char32_t c) { return c >= '0' && c <= '9'; }
+bool isWord(char32_t c) {
+  return isDigit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+constexpr std::string_view kConstants = "true false none True False None";
+
+// Reads a template with Jinja's rules of white space and precedence. It reads characters: what a
+// sign or a word means depends on the place alone.
+class Parser {
+ public:
+  explicit Parser(std::string_view utf8) {
+    const Text raw = textOf(utf8);
+    for (size_t i = 0; i < raw.size(); ++i) {
+      if (raw[i] == '\r' && i + 1 < raw.size() && raw[i + 1] == '\n') continue;
+      source_ += raw[i] == '\r' ? U'\n' : raw[i];
+    }
+    if (!source_.empty() && source_.back() == '\n') source_.pop_back();
+  }
+
+  // Throws Fault without a line: that is line().
+  Code parse() {
+    if (source_.size() > kMaxCharacters) raise(FailureKind::kLimit, "it is too long");
+    return statements({});
+  }
+
+  // Returns the line of what was read last.
+  int line() {
+    size_t end = at_;
+    while (end > counted_ && isSpace(source_[end - 1])) --end;
+    for (; counted_ < end; ++counted_) line_ += source_[counted_] == '\n';
+    return line_;
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& message) {
+    raise(FailureKind::kSyntax, message);
+  }
+  [[noreturn]] void miss(const std::string& what) {
+    space();
+    const std::string word = taken(isWord),
+                      found = word.empty() ? utf8Of(source_.substr(at_, 1)) : word;
+    fail(what + " is missing" + (found.empty() ? "" : ", there is \"" + found + "\""));
+  }
+
+  char32_t at(size_t place) const { return place < source_.size() ? source_[place] : 0; }
+  bool sees(std::string_view text, size_t place) const {
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (at(place + i) != static_cast<unsigned char>(text[i])) return false;
+    }
+    return true;
+  }
+  void space() {
+    while (at_ < source_.size() && isSpace(source_[at_])) ++at_;
+  }
+  // Returns true if the end of a tag is at a place, with its sign or without.
+  bool ends(size_t place) const {
+    if (at(place) == '-' || at(place) == '+') ++place;
+    return sees("%}", place) || sees("}}", place);
+  }
+  // Returns true if this word or sign comes next.
+  bool is(std::string_view text) {
+    space();
+    if (!sees(text, at_)) return false;
+    const char32_t next = at(at_ + text.size());
+    if (isWord(text[0])) return !isWord(next);
+    if (text == "=") return next != '=';
+    return (text != "-" && text != "+" && text != "%") || !ends(at_);
+  }
+  bool skip(std::string_view text) {
+    if (!is(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+  void expect(const std::string& text) {
+    if (!skip(text)) miss("\"" + text + "\"");
+  }
+  void deeper() {
+    if (++level_ > kMaxNesting) raise(FailureKind::kLimit, "it is nested too deep");
+  }
+  bool isName() {
+    space();
+    return isWord(at(at_)) && !isDigit(at(at_));
+  }
+  std::string taken(bool (*is)(char32_t)) {
+    std::string out;
+    for (; is(at(at_)); ++at_) out += static_cast<char>(source_[at_]);
+    return out;
+  }
+  std::string name() {
+    if (!isName()) miss("a name");
+    return taken(isWord);
+  }
+  // Returns the first of the words that comes next, or nothing.
+  std::string anyOf(const Words& words) {
+    const auto found =
+        std::find_if(words.begin(), words.end(), [&](const char* w) { return is(w); });
+    return found == words.end() ? "" : *found;
+  }
+
+  // Passes the end of a tag if it is here: "%}" with a sign, and the white space that goes with it.
+  bool skipEnd(std::string_view end) {
+    const bool block = end != "}}";
+    const char32_t sign = at(at_) == '-' || (at(at_) == '+' && block) ? at(at_) : 0;
+    if (!sees(end, at_ + (sign != 0 ? 1 : 0))) return false;
+    at_ += sign != 0 ? 3 : 2;
+    if (sign == '-') {
+      space();
+    } else if (block && sign == 0 && at(at_) == '\n') {
+      ++at_;
+    }
+    return true;
+  }
+  void end(const std::string& end) {
+    space();
+    if (!skipEnd(end)) miss("\"" + end + "\"");
+  }
+
+  // Passes the text up to the next tag and its opening, and adds the text to `parts`. Returns the
+  // tag's second character, or 0 at the end of the template.
+  char32_t text(Codes& parts) {
+    size_t open = source_.find(U'{', at_);
+    while (open != Text::npos && at(open + 1) != '%' && at(open + 1) != '{' && at(open + 1) != '#')
+      open = source_.find(U'{', open + 1);
+    open = std::min(open, source_.size());
+    const char32_t kind = at(open + 1), sign = at(open + 2);
+    size_t stop = open;
+    if (kind != 0 && sign == '-') {
+      while (stop > at_ && isSpace(source_[stop - 1])) --stop;
+    } else if (kind != 0 && kind != '{' && sign != '+') {
+      size_t begin = open;
+      while (begin > at_ && source_[begin - 1] != '\n' && isSpace(source_[begin - 1])) --begin;
+      if (begin == 0 || source_[begin - 1] == '\n') stop = begin;
+    }
+    if (stop > at_) {
+      parts.push_back(lazy({}, [text = source_.substr(at_, stop - at_)](Run& run, const Codes&) {
+        run.write(text);
+      }));
+    }
+    at_ = std::min(open + (sign == '-' || sign == '+' ? 3 : 2), source_.size());
+    return kind;
+  }
+
+  // Reads statements up to a tag that begins with one of `ends`, which stays.
+  Code statements(const Words& ends) {
+    deeper();
+    Codes parts;
+    for (;;) {
+      const char32_t kind = text(parts);
+      if (kind == 0) {
+        if (ends.empty()) break;
+        miss("the tag \"" + std::string(ends.back()) + "\"");
+      }
+      if (kind == '#') {
+        for (; !skipEnd("#}"); ++at_) {
+          if (at_ == source_.size()) fail("a comment has no end");
+        }
+      } else if (kind == '{') {
+        parts.push_back(lazy({expression()}, [](Run& run, const Codes& codes) {
+          run.write(str(run.work, run.eval(codes[0])));
+        }));
+        end("}}");
+      } else if (!anyOf(ends).empty()) {
+        break;
+      } else {
+        parts.push_back(statement());
+        end("%}");
+      }
+    }
+    --level_;
+    return lazy(std::move(parts), [](Run& run, const Codes& codes) {
+      for (const Code& code : codes) {
+        if (run.flow == Flow::kOn) run.eval(code);
+      }
+    });
+  }
+
+  // Reads the rest of a tag and what is behind it.
+  Code block(const Words& ends) {
+    skip(":");
+    end("%}");
+    return statements(ends);
+  }
+  // The same up to the one end, which is passed. A break inside cannot leave a loop outside.
+  Code closed(const char* last) {
+    const int loops = std::exchange(loops_, 0);
+    Code body = block({last});
+    loops_ = loops;
+    skip(last);
+    return body;
+  }
+
+  Code statement() {
+    if (!isName()) fail("a tag has no name");
+    const std::string word = name();
+    if (word == "if") return branch();
+    if (word == "set") return set();
+    if (word == "for") return loop();
+    if (word == "macro") return macro();
+    if (word == "generation") {
+      return lazy({closed("endgeneration")}, [](Run& run, const Codes& codes) {
+        return run.inside(run.scope, [&] { return run.eval(codes[0]); });
+      });
+    }
+    if (word == "break" || word == "continue") {
+      if (loops_ == 0) fail(word + " stands outside a loop");
+      const Flow flow = word == "break" ? Flow::kBreak : Flow::kContinue;
+      return lazy({}, [flow](Run& run, const Codes&) { run.flow = flow; });
+    }
+    fail("the statement " + word + " is not known");
+  }
+
+  Target target() {
+    Target made;
+    do {
+      made.names.push_back(name());
+      if (among(made.names.back(), kConstants)) miss("a name that is no constant");
+    } while (skip(","));
+    return made;
+  }
+
+  Code set() {
+    Target to = target();
+    if (to.names.size() == 1 && skip(".")) to.attribute = name();
+    if (skip("=")) {
+      return lazy({expression()},
+                  [to](Run& run, const Codes& codes) { run.assign(to, run.eval(codes[0])); });
+    }
+    Code body = block({"endset"});
+    skip("endset");
+    return lazy({std::move(body)}, [to](Run& run, const Codes& codes) {
+      const Value text = run.inside(run.scope, [&] { return run.captured(codes[0]); });
+      if (run.flow == Flow::kOn) run.assign(to, text);
+    });
+  }
+
+  Code loop() {
+    const Target to = target();
+    expect("in");
+    Codes parts = {binary(0)};
+    parts.push_back(skip("if") ? expression() : nullptr);
+    ++loops_;
+    parts.push_back(block({"endfor"}));
+    --loops_;
+    skip("endfor");
+    return lazy(std::move(parts), [to](Run& run, const Codes& codes) { run.runLoop(to, codes); });
+  }
+
+  Code branch() {
+    Codes parts;
+    do {
+      parts.push_back(binary(0));
+      parts.push_back(block({"elif", "else", "endif"}));
+    } while (skip("elif"));
+    if (skip("else")) parts.push_back(block({"endif"}));
+    skip("endif");
+    return lazy(std::move(parts), [](Run& run, const Codes& codes) {
+      size_t i = 1;
+      while (i < codes.size() && !truth(run.eval(codes[i - 1]))) i += 2;
+      return i <= codes.size() ? run.eval(codes[i < codes.size() ? i : i - 1]) : Value();
+    });
+  }
+
+  Code macro() {
+    Macro macro{.name = name()};
+    expect("(");
+    while (!skip(")")) {
+      if (!macro.parameters.empty()) expect(",");
+      macro.parameters.push_back(name());
+      Code standard = skip("=") ? expression() : nullptr;
+      if (!macro.parts.empty() && macro.parts.back() && !standard)
+        fail("a parameter without a default stands behind one with a default");
+      macro.parts.push_back(std::move(standard));
+    }
+    macro.parts.push_back(closed("endmacro"));
+    return lazy(macro.parts, [macro](Run& run, const Codes&) { run.define(macro); });
+  }
+
+  Code expression() {
+    deeper();
+    Code code = binary(0);
+    while (skip("if")) {
+      Codes parts = {binary(0), std::move(code)};
+      parts.push_back(skip("else") ? expression() : nullptr);
+      code = lazy(std::move(parts), [](Run& run, const Codes& codes) {
+        if (truth(run.eval(codes[0]))) return run.eval(codes[1]);
+        return codes[2] ? run.eval(codes[2]) : undefined("an if without an else");
+      });
+    }
+    --level_;
+    return code;
+  }
+
+  // Operators of this level of precedence and those that bind more tightly.
+  Code binary(size_t level) {
+    static const Words kLevels[] = {{"or"},
+                                    {"and"},
+                                    {},  // not
+                                    {"==", "!=", "<=", ">=", "<", ">", "in", "not"},
+                                    {"+", "-"},
+                                    {"~"},
+                                    {"*", "%"}};
+    if (level == std::size(kLevels)) return unary();
+    int negations = 0;
+    while (level == 2 && skip("not")) ++negations;
+    Code left = binary(level + 1);
+    for (; negations > 0; --negations) left = negated(std::move(left));
+    for (;;) {
+      std::string op = anyOf(kLevels[level]);
+      const size_t before = at_;
+      if (!op.empty()) skip(op);
+      if (op.empty() || (op == "not" && !skip("in"))) return at_ = before, left;
+      Codes parts = {std::move(left), binary(level + 1)};
+      if (level < 2) {
+        left = lazy(std::move(parts), [either = level == 0](Run& run, const Codes& codes) {
+          Value first = run.eval(codes[0]);
+          return truth(first) == either ? first : run.eval(codes[1]);
+        });
+      } else {
+        left = made(std::move(parts),
+                    [op](Run& run, const Values& v) { return operated(run.work, op, v[0], v[1]); });
+        if (level == 3) return left;  // no chains of comparisons
+      }
+    }
+  }
+  Code negated(Code code) {
+    return made({std::move(code)}, [](Run&, const Values& v) { return boolean(!truth(v[0])); });
+  }
+
+  Code unary() {
+    const bool negative = skip("-");
+    Code code = postfix(primary());
+    if (negative) {
+      code = made({std::move(code)}, [](Run& run, const Values& v) {
+        return operated(run.work, "-", integer(0), v[0]);
+      });
+    }
+    while (is("|") || is("is") || is("(")) {
+      const bool filter = skip("|"), test = !filter && skip("is"), no = test && skip("not");
+      const std::string kind = filter ? "filter" : test ? "test" : "call";
+      code = called(std::move(code), kind, filter || test ? name() : "");
+      if (no) code = negated(std::move(code));
+    }
+    return code;
+  }
+
+  Code primary() {
+    space();
+    const char32_t c = at(at_);
+    if (isDigit(c)) return constant(number());
+    if (c == '\'' || c == '"') return constant(quoted(c));
+    if (skip("(")) {
+      bool comma = false;
+      Codes parts = listed(")", &comma);
+      return comma || parts.empty() ? collection(Kind::kTuple, std::move(parts)) : parts[0];
+    }
+    if (skip("[")) return collection(Kind::kList, listed("]"));
+    if (skip("{")) {
+      return made(listed("}"), [](Run& run, const Values& values) {
+        const Value all = dict({});
+        for (size_t i = 0; i < values.size(); i += 2) put(run.work, all, values[i], values[i + 1]);
+        return dict(all.pairs());
+      });
+    }
+    if (!isName()) miss("an expression");
+    const std::string word = name();
+    if (among(word, "none None")) return constant(none());
+    if (among(word, kConstants)) return constant(boolean(among(word, "true True")));
+    return made({}, [word](Run& run, const Values&) { return run.look(word); });
+  }
+
+  // Reads expressions with commas between them, and the closing bracket.
+  Codes listed(std::string_view close, bool* comma = nullptr) {
+    Codes parts;
+    while (!skip(close)) {
+      if (!parts.empty()) expect(",");
+      if (comma != nullptr) *comma = *comma || !parts.empty();
+      if (skip(close)) break;
+      parts.push_back(expression());
+      if (close != "}") continue;
+      expect(":");
+      parts.push_back(expression());
+    }
+    return parts;
+  }
+
+  Value number() {
+    const std::string text = taken(isDigit);
+    if (text.size() > 18 || (text[0] == '0' && text.size() > 1))
+      unsupported("a number beyond 64 bits, or with a zero in front");
+    return integer(std::stoll(text));
+  }
+
+  Value quoted(char32_t quote) {
+    constexpr std::u32string_view kLetters = U"\\'\"nrt", kMeanings = U"\\'\"\n\r\t";
+    Text out;
+    for (++at_; at(at_) != quote; ++at_) {
+      if (at_ >= source_.size()) fail("a text has no closing quote");
+      if (source_[at_] != '\\') {
+        out += source_[at_];
+        continue;
+      }
+      const size_t known = kLetters.find(at(++at_));
+      if (known == std::u32string_view::npos) unsupported("the escape \\" + utf8Of({at(at_)}));
+      out += kMeanings[known];
+    }
+    ++at_;
+    return string(std::move(out));
+  }
+
+  Code postfix(Code code) {
+    for (;;) {
+      if (skip(".")) {
+        code = made({std::move(code)}, [name = name()](Run& run, const Values& values) {
+          return attributeOf(run.work, values[0], name);
+        });
+      } else if (skip("[")) {
+        code = subscript(std::move(code));
+      } else if (is("(")) {
+        code = called(std::move(code), "call", "");
+      } else {
+        return code;
+      }
+    }
+  }
+
+  Code subscript(Code code) {
+    Codes parts = {std::move(code), is(":") ? nullptr : expression()};
+    const bool slices = skip(":");
+    bool backwards = false;
+    if (slices) {
+      parts.push_back(is(":") || is("]") ? nullptr : expression());
+      if (skip(":") && !is("]")) {
+        backwards = skip("-") && skip("1") && is("]") && !parts[1] && !parts[2];
+        if (!backwards) unsupported("a slice with a step, other than [::-1]");
+      }
+    }
+    expect("]");
+    return made(std::move(parts), [slices, backwards](Run& run, const Values& values) {
+      return slices ? slice(values[0], values[1], values[2], backwards)
+                    : itemOf(run.work, values[0], values[1]);
+    });
+  }
+
+  // Reads arguments in parentheses, if there are any, and makes a step of them and of `code`: a
+  // call, or a filter or a test of this name.
+  Code called(Code code, const std::string& kind, const std::string& word) {
+    const bool filter = kind == "filter", test = kind == "test";
+    Codes parts = {std::move(code)};
+    std::vector<std::string> names;
+    if (test && isName() && anyOf({"else", "or", "and"}).empty()) miss("\"(\"");
+    for (bool open = skip("("); open && !skip(")");) {
+      if (parts.size() > 1) expect(",");
+      if (skip(")")) break;
+      const size_t before = at_;
+      std::string given = isName() ? name() : "";
+      if (!given.empty() && skip("=")) {
+        names.push_back(std::move(given));
+      } else {
+        at_ = before;
+        if (!names.empty()) fail("an argument without a name stands behind one with a name");
+      }
+      parts.push_back(expression());
+    }
+    return made(std::move(parts), [=](Run& run, const Values& values) {
+      Arguments arguments;
+      const size_t named = values.size() - names.size();
+      arguments.values.assign(values.begin() + 1, values.begin() + static_cast<ptrdiff_t>(named));
+      for (size_t i = named; i < values.size(); ++i)
+        arguments.named.emplace_back(names[i - named], values[i]);
+      if (filter) return applyFilter(run.work, word, values[0], arguments);
+      if (!test) return run.call(values[0], arguments);
+      return boolean(applyTest(run.work, word, values[0], arguments));
+    });
+  }
+
+  // Makes a step of an `op` of the values of its parts; a missing one is none.
+  template <typename Op>
+  Code made(Codes parts, Op op) {
+    return lazy(std::move(parts), [line = line(), op](Run& run, const Codes& codes) {
+      Values values;
+      for (const Code& code : codes) values.push_back(code ? run.eval(code) : none());
+      run.line = line;
+      Value value = op(run, values);
+      if (value.isSized()) run.work.spend(value.text().size() / 4 + 2 * value.items().size());
+      return value;
+    });
+  }
+  Code constant(const Value& value) {
+    return lazy({}, [value](Run&, const Codes&) { return value; });
+  }
+  Code collection(Kind kind, Codes parts) {
+    return made(std::move(parts), [kind](Run&, const Values& v) { return sequence(kind, v); });
+  }
+
+  Text source_;
+  size_t at_ = 0, counted_ = 0;
+  int line_ = 1;
+  int level_ = 0;
+  int loops_ = 0;
+};
+
+}  // namespace
+
+tl::expected<Template, Failure> Template::parse(std::string_view source) {
+  Parser parser(source);
+  try {
+    Template made;
+    made.root_ = parser.parse();
+    return made;
+  } catch (Fault& fault) {
+    fault.failure.line = parser.line();
+    return tl::unexpected(std::move(fault.failure));
+  }
+}
+
+tl::expected<std::vector<Span>, Failure> Template::render(
+    const nlohmann::ordered_json& variables, const std::vector<std::string>& unknown) const {
+  const auto ignore = nlohmann::ordered_json::error_handler_t::ignore;
+  Run run(unknown, variables.dump(-1, ' ', false, ignore).size());
+  try {
+    run.start(root_, variables);
+  } catch (Fault& fault) {
+    fault.failure.line = run.line;
+    return tl::unexpected(std::move(fault.failure));
+  }
+  std::vector<Span> spans;
+  const Text& output = run.output;
+  for (size_t at = 0; at < output.size();) {
+    size_t end = at;
+    while (end < output.size() && (output[end] & kData) == (output[at] & kData)) ++end;
+    spans.push_back({utf8Of(output.substr(at, end - at)), (output[at] & kData) != 0});
+    at = end;
+  }
+  return spans;
+}
+
+}  // namespace allot::jinja
