@@ -3,7 +3,7 @@
 // one command. One thread.
 //
 // It uses kubectl to read the account's password from the experiment's Secret and to forward a port
-// of this machine. The password stays in memory.
+// of this machine. The password stays in memory. If the store has TLS, so has the connection.
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,9 +47,10 @@ class ClusterStore {
   std::string said() const;  // the output of kubectl
 
   ChildProcess forward_;
-  FileHandle log_;       // of kubectl; already unlinked
-  FileHandle password_;  // in memory, without a name
-  std::string what_;     // "to forward a port to svc/x-redis in namespace x"
+  FileHandle log_;        // of kubectl; already unlinked
+  FileHandle password_;   // in memory, without a name
+  FileHandle authority_;  // likewise; only with TLS
+  std::string what_;      // "to forward a port to svc/x-redis in namespace x"
   std::string url_;
 };
 
