@@ -49,7 +49,7 @@ class ClusterStore {
   ChildProcess forward_;
   FileHandle log_;        // of kubectl; already unlinked
   FileHandle password_;   // in memory, without a name
-  FileHandle authority_;  // likewise; only with TLS
+  FileHandle authority_;  // in memory, too; only with TLS
   std::string what_;      // "to forward a port to svc/x-redis in namespace x"
   std::string url_;
 };
