@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <limits>
 #include <mutex>
 
@@ -306,8 +307,12 @@ Status RedisConnection::readMore(Deadline deadline) {
     }
     redisReaderFeed(context_->reader, buffer.data(), *got);  // its fault is the next reply's
   } else if (redisBufferRead(context_.get()) != REDIS_OK) {
-    return broken();
+    const bool closed = context_->err == REDIS_ERR_EOF || errno == ECONNRESET;
+    if (!closed || was_answered_ || !address_.unix_path.empty()) return broken();
+    context_.reset();
+    return unavailable("it closes the connection at once; if it has TLS, write rediss://");
   }
+  was_answered_ = true;
   return {};
 }
 
