@@ -82,6 +82,11 @@ std::string certificateFault(long fault, const RedisAddress& address) {
   }
 }
 
+tl::unexpected<Error> noSession(const std::string& why) {
+  return fail(ErrorCode::kUnavailable,
+              "OpenSSL makes no session (" + why + "): see whether this machine is out of memory");
+}
+
 // Returns true if the last fault is what the other side has told us.
 bool wasTold() { return ERR_GET_REASON(ERR_peek_last_error()) >= SSL_AD_REASON_OFFSET; }
 
@@ -93,7 +98,7 @@ Result<RedisTls> RedisTls::start(int socket, const RedisAddress& address, Deadli
   ERR_clear_error();
   const Context settings(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
   RedisTls tls(nullptr, address.shown);
-  if (settings == nullptr) return tls.lost(lastFault());
+  if (settings == nullptr) return noSession(lastFault());
   SSL_CTX_set_min_proto_version(settings.get(), TLS1_2_VERSION);
   SSL_CTX_set_verify(settings.get(), SSL_VERIFY_PEER, nullptr);
   ALLOT_TRY(loadFiles(settings.get(), address));
@@ -102,9 +107,9 @@ Result<RedisTls> RedisTls::start(int socket, const RedisAddress& address, Deadli
   const int flags = fcntl(socket, F_GETFL);
   if (session == nullptr || !expectName(session, nameOf(address)) ||
       SSL_set_fd(session, socket) != 1)
-    return tls.lost(lastFault());
+    return noSession(lastFault());
   if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) != 0)
-    return tls.lost(std::strerror(errno));
+    return noSession(std::strerror(errno));
   const auto shaken = tls.repeat(deadline, [&] { return SSL_connect(session); });
   if (!shaken) return tls.handshakeError(address, shaken.error().message);
   return tls;
@@ -124,7 +129,7 @@ tl::unexpected<Error> RedisTls::handshakeError(const RedisAddress& address,
 
 tl::unexpected<Error> RedisTls::lost(const std::string& why) const {
   return fail(ErrorCode::kUnavailable,
-              wasTold() || !(answered_ || why == kTooLate)
+              !answered_ && why != kTooLate
                   ? "the store at " + shown_ + " ended TLS (" + why +
                         "): if it wants to see a certificate that it trusts, add cert= "
                         "and key="
