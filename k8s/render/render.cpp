@@ -143,7 +143,7 @@ bool runs(const json& object) {
   return object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
 }
 
-void mountSecret(const std::string& secret, const std::vector<std::string>& keys, json* pod) {
+void mountTls(const std::string& secret, const std::vector<std::string>& keys, json* pod) {
   json items = json::array();
   for (const std::string& key : keys) items.push_back({{"key", key}, {"path", key}});
   (*pod)["volumes"].push_back(
@@ -157,7 +157,7 @@ void mountSecret(const std::string& secret, const std::vector<std::string>& keys
 // certificate is newer Redis counts as dead, so that the kubelet starts it again. Probes ask for
 // life alone: what is wrong with a certificate is said by those who connect.
 void applyTlsToStore(const std::string& secret, json* pod) {
-  mountSecret(secret, {"tls.crt", "tls.key"}, pod);
+  mountTls(secret, {"tls.crt", "tls.key"}, pod);
   (*pod)["volumes"].push_back({{"name", "tmp"}, {"emptyDir", {{"sizeLimit", "64Mi"}}}});
   json& container = (*pod)["containers"][0];
   container["volumeMounts"].push_back({{"name", "tmp"}, {"mountPath", "/tmp"}});
@@ -188,7 +188,7 @@ void applyTls(const std::string& secret, KubeObjects* objects) {
       if (!text.starts_with("--redis=redis://")) continue;
       text.insert(sizeof("--redis=redis") - 1, "s");
       text += "&ca=/run/secrets/tls/ca.crt";
-      mountSecret(secret, {"ca.crt"}, &pod);
+      mountTls(secret, {"ca.crt"}, &pod);
     }
   }
 }

@@ -30,8 +30,7 @@ struct RedisAddress {
   std::string name;  // in the server's certificate; empty: host
 };
 
-// Parses an address of the forms above. kUsage for others. Messages omit what may be a
-// secret.
+// Parses an address of the forms above. kUsage for others. Messages omit what may be a secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // Returns the content of a password file without its line end. kUsage if it is empty, too long or
