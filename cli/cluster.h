@@ -3,7 +3,7 @@
 // one command. One thread.
 //
 // It uses kubectl to read the account's password from the experiment's Secret and to forward a port
-// of this machine. The password stays in memory. If the store has TLS, so has the connection.
+// of this machine. The password stays in memory.
 #include <optional>
 #include <string>
 #include <utility>
