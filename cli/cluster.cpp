@@ -27,6 +27,7 @@ constexpr size_t kLongestName = 63;
 constexpr char kExperimentLabel[] = "allot.dev/experiment";
 constexpr char kStoreLabel[] = "app.kubernetes.io/component=store";
 constexpr char kAccountsVolume[] = "accounts";
+constexpr char kTlsVolume[] = "tls";  // only with spec.cluster.tls
 
 // Returns true for a DNS label, as names of namespaces and services must be.
 bool isName(const std::string& name) {
@@ -89,44 +90,52 @@ Result<json> ask(const ClusterChoice& choice, const std::string& doing,
   return parseJson(output.out, "kubectl's answer");
 }
 
-// Returns the Secret that the store's StatefulSet names. Secrets of earlier passwords remain, and
+struct StoreSecrets {
+  std::string accounts;
+  std::string tls;  // empty: the store has no TLS
+};
+
+// Returns the Secrets that the store's StatefulSet names. Secrets of earlier passwords remain, and
 // after a roll-back an older one is in force.
-Result<std::string> secretOf(const ClusterChoice& choice) {
+Result<StoreSecrets> secretsOf(const ClusterChoice& choice) {
   ALLOT_ASSIGN(const json sets, ask(choice, "to read the store's StatefulSet",
                                     {"get", "statefulset",
                                      "--selector=" + std::string(kExperimentLabel) + "=" +
                                          choice.experiment + "," + kStoreLabel}));
   for (const json& set : at(sets, {"items"})) {
+    StoreSecrets secrets;
     for (const json& volume : at(set, {"spec", "template", "spec", "volumes"})) {
-      if (textAt(volume, {"name"}) != kAccountsVolume) continue;
       const std::string name = textAt(volume, {"secret", "secretName"});
-      if (isObjectName(name)) return name;
+      if (!isObjectName(name)) continue;
+      if (textAt(volume, {"name"}) == kAccountsVolume) secrets.accounts = name;
+      if (textAt(volume, {"name"}) == kTlsVolume) secrets.tls = name;
     }
+    if (!secrets.accounts.empty()) return secrets;
   }
   return badInput("namespace " + choice.name_space + " has no StatefulSet of experiment " +
                   choice.experiment + "'s store that names its Secret: is the experiment there, " +
                   "and --namespace the right one?");
 }
 
-Result<std::string> passwordOf(const ClusterChoice& choice, const std::string& key) {
-  ALLOT_ASSIGN(const std::string name, secretOf(choice));
+Result<std::string> valueIn(const std::string& name, const std::string& key,
+                            const ClusterChoice& choice) {
   ALLOT_ASSIGN(const json secret,
                ask(choice, "to read the store's Secret", {"get", "secret", name}));
   const std::string found = textAt(secret, {"data", key.c_str()});
   if (found.empty()) {
     return badInput("Secret " + name + " in namespace " + choice.name_space + " has no " + key);
   }
-  const auto password = fromBase64(found);
-  if (!password) return fail(ErrorCode::kData, key + " in the Secret is not base64");
-  return *password;
+  const auto value = fromBase64(found);
+  if (!value) return fail(ErrorCode::kData, key + " in the Secret is not base64");
+  return *value;
 }
 
 // Returns a file in memory that child processes do not inherit.
 Result<FileHandle> inMemory(const std::string& text) {
-  FileHandle file(memfd_create("allot-password", MFD_CLOEXEC));
+  FileHandle file(memfd_create("allot-secret", MFD_CLOEXEC));
   if (!file.isOpen() ||
       write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return fail(ErrorCode::kIo, "the system gives no memory for a password");
+    return fail(ErrorCode::kIo, "the system gives no memory for a Secret");
   }
   return file;
 }
@@ -168,7 +177,8 @@ Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccoun
   ClusterChoice choice = wanted;
   ALLOT_TRY(check(&choice));
   const std::string user = account == StoreAccount::kReader ? "reader" : "aggregator";
-  ALLOT_ASSIGN(const std::string password, passwordOf(choice, user + ".password"));
+  ALLOT_ASSIGN(const StoreSecrets secrets, secretsOf(choice));
+  ALLOT_ASSIGN(const std::string password, valueIn(secrets.accounts, user + ".password", choice));
   ALLOT_ASSIGN(FileHandle file, inMemory(password));
 
   char path[] = "/tmp/allot-kubectl-XXXXXX";
@@ -183,6 +193,12 @@ Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccoun
   ALLOT_ASSIGN(const int port, store.waitForPort());
   store.url_ = "redis://" + user + "@127.0.0.1:" + std::to_string(port) +
                "?password-file=/proc/self/fd/" + std::to_string(store.password_.get());
+  if (secrets.tls.empty()) return store;
+  ALLOT_ASSIGN(const std::string authority, valueIn(secrets.tls, "ca.crt", choice));
+  ALLOT_ASSIGN(store.authority_, inMemory(authority));
+  store.url_.insert(sizeof("redis") - 1, "s");
+  store.url_ += "&ca=/proc/self/fd/" + std::to_string(store.authority_.get()) +
+                "&name=" + choice.experiment + "-redis";
   return store;
 }
 

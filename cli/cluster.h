@@ -45,9 +45,10 @@ class ClusterStore {
   std::string said() const;  // the output of kubectl
 
   ChildProcess forward_;
-  FileHandle log_;       // of kubectl; already unlinked
-  FileHandle password_;  // in memory, without a name
-  std::string what_;     // "to forward a port to svc/x-redis in namespace x"
+  FileHandle log_;        // of kubectl; already unlinked
+  FileHandle password_;   // in memory, without a name
+  FileHandle authority_;  // in memory, too; only with TLS
+  std::string what_;      // "to forward a port to svc/x-redis in namespace x"
   std::string url_;
 };
 

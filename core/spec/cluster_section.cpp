@@ -102,6 +102,9 @@ std::vector<SpecRule> makeRules() {
       shaped("results.claim", "\"\"", kObjectName, kNameIsOf,
              "Claim of a volume that the operator exports the run to, in the folder NAME/RUN, "
              "before the experiment is deleted."),
+      shaped("tls.secret", "\"\"", kObjectName, kNameIsOf,
+             "Secret with ca.crt, tls.crt and tls.key, a certificate for NAME-redis. All "
+             "connections to Redis then use TLS. Empty: none does."),
   };
 }
 

@@ -76,6 +76,13 @@ void mountClaim(const std::string& volume, const std::string& claim, const std::
       {{"name", volume}, {"mountPath", path}, {"readOnly", true}});
 }
 
+void replaceAll(const std::string& from, const std::string& to, std::string* text) {
+  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
+    text->replace(at, from.size(), to);
+    at += to.size();
+  }
+}
+
 void setVariable(const std::string& name, const std::string& value, json* container) {
   for (json& variable : (*container)["env"]) {
     if (variable.at("name") == name) variable["value"] = value;
@@ -132,6 +139,60 @@ void applyToWorker(const v1::Cluster& cluster, json* worker) {
   }
 }
 
+bool runs(const json& object) {
+  return object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
+}
+
+void mountTls(const std::string& secret, const std::vector<std::string>& keys, json* pod) {
+  json items = json::array();
+  for (const std::string& key : keys) items.push_back({{"key", key}, {"path", key}});
+  (*pod)["volumes"].push_back(
+      {{"name", "tls"},
+       {"secret", {{"secretName", secret}, {"defaultMode", 0440}, {"items", items}}}});
+  (*pod)["containers"][0]["volumeMounts"].push_back(
+      {{"name", "tls"}, {"mountPath", "/run/secrets/tls"}, {"readOnly", true}});
+}
+
+// Redis reads its certificate only as it starts. Its pid file has the time of that, and once the
+// certificate is newer Redis counts as dead, so that the kubelet starts it again. Probes ask for
+// life alone: what is wrong with a certificate is said by those who connect.
+void applyTlsToStore(const std::string& secret, json* pod) {
+  mountTls(secret, {"tls.crt", "tls.key"}, pod);
+  (*pod)["volumes"].push_back({{"name", "tmp"}, {"emptyDir", {{"sizeLimit", "64Mi"}}}});
+  json& container = (*pod)["containers"][0];
+  container["volumeMounts"].push_back({{"name", "tmp"}, {"mountPath", "/tmp"}});
+  for (const char* const probe : {"livenessProbe", "readinessProbe"}) {
+    auto& command = container[probe]["exec"]["command"][2].get_ref<std::string&>();
+    replaceAll("redis-cli", "redis-cli --tls --insecure", &command);
+    if (probe == std::string_view("livenessProbe")) {
+      command.insert(0, "[ /run/secrets/tls/tls.crt -nt /tmp/redis.pid ] && exit 1; ");
+    }
+  }
+}
+
+// Turns the connections between Redis and all others into TLS, by the certificate in this Secret.
+void applyTls(const std::string& secret, KubeObjects* objects) {
+  for (json& object : *objects) {
+    if (object.at("kind") == "ConfigMap" && object["data"].contains("redis.conf")) {
+      replaceAll("port 6379\n",
+                 "port 0\ntls-port 6379\ntls-cert-file /run/secrets/tls/tls.crt\n"
+                 "tls-key-file /run/secrets/tls/tls.key\ntls-auth-clients no\n"
+                 "pidfile /tmp/redis.pid\n",
+                 object["data"]["redis.conf"].get_ptr<std::string*>());
+    }
+    if (!runs(object) && object.at("kind") != "Job") continue;
+    json& pod = object["spec"]["template"]["spec"];
+    if (object.at("kind") == "StatefulSet") applyTlsToStore(secret, &pod);
+    for (json& argument : pod["containers"][0]["args"]) {
+      auto& text = argument.get_ref<std::string&>();
+      if (!text.starts_with("--redis=redis://")) continue;
+      text.insert(sizeof("--redis=redis") - 1, "s");
+      text += "&ca=/run/secrets/tls/ca.crt";
+      mountTls(secret, {"ca.crt"}, &pod);
+    }
+  }
+}
+
 constexpr char kFolder[] = "components/";
 constexpr char kFileEnd[] = ".yaml";
 constexpr char kRunbooks[] = "allot.dev/runbooks";
@@ -164,13 +225,6 @@ TextMap labelsFor(const std::string& experiment) {
           {"app.kubernetes.io/managed-by", "allot"},
           {"app.kubernetes.io/name", "allot"},
           {"app.kubernetes.io/part-of", "allot"}};
-}
-
-void replaceAll(const std::string& from, const std::string& to, std::string* text) {
-  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
-    text->replace(at, from.size(), to);
-    at += to.size();
-  }
 }
 
 // Adds the objects of a file of k8s/, where $NAME is the experiment and $LABELS are its labels.
@@ -215,10 +269,6 @@ json& objectOf(const char* kind, const std::string& name, KubeObjects* objects) 
   return *std::find_if(objects->begin(), objects->end(), [&](const json& object) {
     return object.at("kind") == kind && object.at("metadata").at("name") == name;
   });
-}
-
-bool runs(const json& object) {
-  return object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
 }
 
 // Annotates the pods with a digest of what they read only as they start: another digest replaces
@@ -309,6 +359,7 @@ json& workloadOf(const char* component, KubeObjects* objects) {
 void applyCluster(const v1::Cluster& cluster, KubeObjects* objects) {
   applyToWorker(cluster, &workloadOf("worker", objects));
   if (!cluster.results().claim().empty()) applyResults(cluster.results(), objects);
+  if (!cluster.tls().secret().empty()) applyTls(cluster.tls().secret(), objects);
   if (cluster.storage().empty()) return;
   json& claim = workloadOf("store", objects)["spec"]["volumeClaimTemplates"][0];
   claim["spec"]["resources"]["requests"]["storage"] = cluster.storage();
@@ -369,9 +420,9 @@ Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const T
     addComponent(component, name, &objects);
     added.push_back(component);
   }
+  applyCluster(cluster, &objects);
   fillIn(name, files, &objects);
   fillInAccounts(name, accounts, options.accounts, &objects);
-  applyCluster(cluster, &objects);
   if (options.workers) workloadOf("worker", &objects)["spec"]["replicas"] = *options.workers;
   for (json& object : objects) {
     object["metadata"]["labels"]["app.kubernetes.io/version"] = ALLOT_VERSION;

@@ -52,6 +52,7 @@ std::string* optionField(RedisAddress& address, std::string_view name) {
   if (name == "ca") return &address.ca_file;
   if (name == "cert") return &address.cert_file;
   if (name == "key") return &address.key_file;
+  if (name == "name") return &address.name;
   return nullptr;
 }
 
@@ -64,10 +65,10 @@ Status parseOptions(std::string_view url, std::string_view options, RedisAddress
     std::string* field = optionField(address, option.substr(0, equals));
     // The name of an unknown option is not repeated: it may be a password.
     if (field == nullptr)
-      return badUrl(url, address.tls ? "has an option other than password-file, ca, cert and key"
-                         : address.unix_path.empty()
-                             ? "has an option other than password-file"
-                             : "has an option other than user and password-file");
+      return badUrl(
+          url, address.tls ? "has an option other than password-file, ca, cert, key and name"
+               : address.unix_path.empty() ? "has an option other than password-file"
+                                           : "has an option other than user and password-file");
     if (equals == std::string_view::npos || equals + 1 == option.size())
       return badUrl(url, "has an option without a value");
     if (!field->empty()) return badUrl(url, "has an option twice");
@@ -131,12 +132,6 @@ Result<RedisAddress> parseRedisUrl(const std::string& url) {
   if (!socket && !address.tls && !rest.starts_with("redis://"))
     return badUrl(url, "has an unknown scheme");
   rest.remove_prefix(socket ? 5 : address.tls ? 9 : 8);
-#if !ALLOT_REDIS_TLS
-  if (address.tls)
-    return badInput("store url \"" + shownPart(url) +
-                    "\" asks for TLS, which this build lacks: build allot with hiredis 1.0 or "
-                    "newer and its hiredis_ssl");
-#endif
   const size_t question = std::min(rest.find('?'), rest.size());
   const std::string_view place = rest.substr(0, question);
   const std::string_view options = rest.substr(std::min(question + 1, rest.size()));

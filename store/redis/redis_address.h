@@ -6,6 +6,7 @@
 // rediss://[user@]host:port[?...]                    the same over TLS; further options:
 //     ca=/path                 trust the CA certificates of this file instead of the system's
 //     cert=/path&key=/path     client certificate and its private key; both or neither
+//     name=NAME                the name in the server's certificate, if it is not host
 // unix:/path, unix:///path                           options: user=name, password-file=/path
 //
 // A user needs a password file. An address with a password is refused.
@@ -26,10 +27,10 @@ struct RedisAddress {
   std::string ca_file;
   std::string cert_file;
   std::string key_file;
+  std::string name;  // in the server's certificate; empty: host
 };
 
-// Parses an address of the forms above. kUsage for others, and for rediss:// in a build without
-// TLS. Messages omit what may be a secret.
+// Parses an address of the forms above. kUsage for others. Messages omit what may be a secret.
 Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // Returns the content of a password file without its line end. kUsage if it is empty, too long or

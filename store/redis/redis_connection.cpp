@@ -7,14 +7,12 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <limits>
 #include <mutex>
 
 #include "store/redis/host_lookup.h"
-
-#if ALLOT_REDIS_TLS
-#include "store/redis/redis_tls.h"
-#endif
 
 namespace allot {
 namespace {
@@ -196,6 +194,7 @@ Status RedisConnection::connectTcp(Deadline deadline) {
 
 Status RedisConnection::connect(Deadline deadline) {
   socket_limit_ = milliseconds(0);
+  tls_.reset();
   if (address_.unix_path.empty()) {
     ALLOT_TRY(connectTcp(deadline));
   } else {
@@ -205,13 +204,16 @@ Status RedisConnection::connect(Deadline deadline) {
     if (context_->err != 0) return broken();
   }
   ALLOT_TRY(limitWaits(timeLeft(deadline)));
-#if ALLOT_REDIS_TLS
-  if (address_.tls)
-    if (const Status secured = startTls(context_.get(), address_); !secured) {
+  if (address_.tls) {
+    auto secured = RedisTls::start(context_->fd, address_, deadline);
+    if (!secured) {
       context_.reset();
-      return secured;
+      // A file that could be used before is being replaced.
+      if (was_connected_) secured.error().code = ErrorCode::kUnavailable;
+      return tl::unexpected(secured.error());
     }
-#endif
+    tls_ = std::move(*secured);
+  }
   if (address_.password_file.empty()) return {};
   const Status known = authenticate(deadline);
   if (!known) context_.reset();
@@ -223,7 +225,8 @@ Status RedisConnection::authenticate(Deadline deadline) {
   if (!password_read && wasLetIn()) return unavailable(password_read.error().message);
   ALLOT_ASSIGN(const std::string password, password_read);
   ALLOT_TRY(send(address_.user.empty() ? Arguments{"AUTH", password}
-                                       : Arguments{"AUTH", address_.user, password}));
+                                       : Arguments{"AUTH", address_.user, password},
+                 deadline));
   ALLOT_ASSIGN(const RedisReply reply, receive(deadline, kMostWakeUpBytes));
   const RedisView answer = reply.view();
   if (answer.isText() && answer.text() == "OK") {
@@ -269,7 +272,7 @@ Status RedisConnection::limitWaits(milliseconds time) {
   return {};
 }
 
-Status RedisConnection::send(const Arguments& arguments) {
+Status RedisConnection::send(const Arguments& arguments, Deadline deadline) {
   std::vector<const char*> words;
   std::vector<size_t> sizes;
   words.reserve(arguments.size());
@@ -277,6 +280,16 @@ Status RedisConnection::send(const Arguments& arguments) {
   for (const std::string_view argument : arguments) {
     words.push_back(argument.empty() ? "" : argument.data());
     sizes.push_back(argument.size());
+  }
+  if (tls_) {
+    char* command = nullptr;
+    const auto size = redisFormatCommandArgv(&command, static_cast<int>(words.size()), words.data(),
+                                             sizes.data());
+    if (size < 0) return unavailable("no memory for a command");
+    const Status sent = tls_->write({command, static_cast<size_t>(size)}, deadline);
+    redisFreeCommand(command);
+    if (!sent) context_.reset();
+    return sent;
   }
   if (redisAppendCommandArgv(context_.get(), static_cast<int>(words.size()), words.data(),
                              sizes.data()) != REDIS_OK)
@@ -286,11 +299,30 @@ Status RedisConnection::send(const Arguments& arguments) {
   return {};
 }
 
+Status RedisConnection::readMore(Deadline deadline) {
+  if (tls_) {
+    std::array<char, 16 * 1024> buffer;
+    const auto got = tls_->read(buffer, deadline);
+    if (!got) {
+      context_.reset();
+      return tl::unexpected(got.error());
+    }
+    redisReaderFeed(context_->reader, buffer.data(), *got);  // its fault is the next reply's
+  } else if (redisBufferRead(context_.get()) != REDIS_OK) {
+    const bool closed = context_->err == REDIS_ERR_EOF || errno == ECONNRESET;
+    if (!closed || was_answered_ || !address_.unix_path.empty()) return broken();
+    context_.reset();
+    return unavailable("it closes the connection at once; if it has TLS, write rediss://");
+  }
+  was_answered_ = true;
+  return {};
+}
+
 // Reads until a reply is complete, as redisGetReply does. Drops the connection and returns
 // kUnavailable after the deadline, or a null reply if more than most_bytes wait in the buffer.
 Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes) {
   for (;;) {
-    if (redisBufferRead(context_.get()) != REDIS_OK) return broken();
+    ALLOT_TRY(readMore(deadline));
     void* reply = nullptr;
     if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) return broken();
     if (reply != nullptr) return RedisReply(static_cast<redisReply*>(reply));
@@ -305,11 +337,11 @@ Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes
   }
 }
 
-bool RedisConnection::listen(Deadline deadline, const std::function<bool()>& stop) const {
+bool RedisConnection::listen(Deadline deadline, const std::function<bool()>& stop) {
   pollfd socket{context_->fd, POLLIN, 0};
   while (!stop()) {
     const int ready = poll(&socket, 1, kAskStopEveryMs);  // a signal interrupts it
-    if (ready > 0 || Clock::now() > deadline) return true;
+    if ((ready > 0 && (!tls_ || tls_->hasInput())) || Clock::now() > deadline) return true;
   }
   return false;
 }
@@ -327,7 +359,7 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
     left = timeLeft(deadline);
   }
   ALLOT_TRY(limitWaits(left));
-  ALLOT_TRY(send(arguments));
+  ALLOT_TRY(send(arguments, deadline));
   if (stop) {
     if (!listen(deadline, stop)) {
       context_.reset();  // a late answer must not meet the next request

@@ -20,6 +20,7 @@
 
 #include "core/result.h"
 #include "store/redis/redis_address.h"
+#include "store/redis/redis_tls.h"
 #include "store/store_observer.h"
 
 struct redisContext;
@@ -143,11 +144,13 @@ class RedisConnection {
   Status connectTcp(Deadline deadline);
   Status authenticate(Deadline deadline);
   Status limitWaits(std::chrono::milliseconds time);
-  Status send(const Arguments& arguments);
+  Status send(const Arguments& arguments, Deadline deadline);
+  // Reads what there is into the reader of replies; waits if there is nothing.
+  Status readMore(Deadline deadline);
   Result<RedisReply> receive(Deadline deadline, size_t most_bytes);
   // Waits until there is something to read or the deadline has passed. Returns false if `stop`
   // returned true first.
-  bool listen(Deadline deadline, const std::function<bool()>& stop) const;
+  bool listen(Deadline deadline, const std::function<bool()>& stop);
   // Drops the connection. Returns kUnavailable with the reason.
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages
@@ -163,8 +166,10 @@ class RedisConnection {
   std::chrono::milliseconds timeout_;
   StoreObserver* observer_;
   bool was_connected_ = false;
+  bool was_answered_ = false;
   std::set<std::string, std::less<>> allowed_;  // commands and scripts that were allowed once
   std::unique_ptr<redisContext, Free> context_;
+  std::optional<RedisTls> tls_;  // on the socket of context_, and used only while there is one
   std::chrono::milliseconds socket_limit_{0};  // the socket's current time-out
 };
 

@@ -103,6 +103,7 @@ TEST(ClusterSection, IsReadWhole) {
     queue: gpus
     whenFinished: keep
     results: {claim: results}
+    tls: {secret: store-tls}
 )"))
                                   .cluster;
   ASSERT_EQ(cluster.resources().requests_size(), 2);
@@ -117,6 +118,7 @@ TEST(ClusterSection, IsReadWhole) {
   EXPECT_EQ(cluster.queue(), "gpus");
   EXPECT_EQ(cluster.when_finished(), "keep");
   EXPECT_EQ(cluster.results().claim(), "results");
+  EXPECT_EQ(cluster.tls().secret(), "store-tls");
 }
 
 TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {

@@ -3,12 +3,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <thread>
 
 #include "cli/cluster.h"
 #include "k8s/render/render.h"
 #include "store/redis/acl.h"
 #include "tests/e2e/programs.h"
+#include "tests/store/fake_server.h"
 #include "tests/store/redis_server.h"
 
 namespace allot {
@@ -52,10 +56,11 @@ class Cluster : public FolderTest {
   void writeSecrets(const std::vector<json>& secrets) const {
     say("secrets.json", json(secrets).dump());
   }
-  // The store of experiment stay with the accounts of this Secret.
-  void writeStore(const std::string& secret) const {
-    const json volumes = {{{"name", "config"}, {"configMap", {{"name", "stay-redis-1"}}}},
-                          {{"name", "accounts"}, {"secret", {{"secretName", secret}}}}};
+  // The store of experiment stay with the accounts of this Secret, and the certificate of another.
+  void writeStore(const std::string& secret, const std::string& tls = "") const {
+    json volumes = {{{"name", "config"}, {"configMap", {{"name", "stay-redis-1"}}}},
+                    {{"name", "accounts"}, {"secret", {{"secretName", secret}}}}};
+    if (!tls.empty()) volumes.push_back({{"name", "tls"}, {"secret", {{"secretName", tls}}}});
     const json store = {
         {"metadata", {{"namespace", "stay"}, {"labels", {{"allot.dev/experiment", "stay"}}}}},
         {"spec", {{"template", {{"spec", {{"volumes", volumes}}}}}}}};
@@ -87,6 +92,27 @@ class Cluster : public FolderTest {
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
     return output.err;
   }
+  // Starts aggregator and worker at the urls of their accounts, and returns the status at the run's
+  // end.
+  json finishedRun(const std::function<std::string(const std::string&)>& url) {
+    say("experiment.yaml", kExperiment);
+    const std::map<std::string, std::vector<std::string>> programs = {
+        {"aggregator", {"--experiment", folder_ + "/experiment.yaml", "--port", "0"}},
+        {"worker", {"--experiment", "stay", "--model", kModel, "--kv-memory", "128"}}};
+    for (const auto& [name, arguments] : programs) {
+      std::vector<std::string> words = {"--redis", url(name), "--stay"};
+      words.insert(words.end(), arguments.begin(), arguments.end());
+      processes_.push_back(
+          valueOf(ChildProcess::start({kBin + "/allot-" + name, words, {}}, dir(name + ".log"))));
+    }
+    json status;
+    for (int i = 0; i < 100 && !(status.is_object() && status["state"] == "finished"); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      status = statusOf();
+    }
+    EXPECT_TRUE(status.is_object() && status["state"] == "finished") << status;
+    return status;
+  }
   json statusOf() const { return json::parse(allot({"status", "--json"}).out, nullptr, false); }
   // A kubectl of this test that has been left behind.
   bool isForwarding() const {
@@ -103,29 +129,13 @@ class Cluster : public FolderTest {
   test::RedisServer server_{{"--aclfile", "FOLDER/acl/users.acl"}, [](const std::string& folder) {
                               EXPECT_TRUE(writeAcl(folder + "/acl"));
                             }};
+  std::vector<ChildProcess> processes_;
 };
 
 TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
-  say("experiment.yaml", kExperiment);
   const std::string file = folder_ + "/experiment.yaml";
-  auto aggregator = ChildProcess::start(
-      {kBin + "/allot-aggregator",
-       {"--redis", urlOf("aggregator"), "--experiment", file, "--stay", "--port", "0"},
-       {}},
-      folder_ + "/aggregator.log");
-  auto worker = ChildProcess::start({kBin + "/allot-worker",
-                                     {"--redis", urlOf("worker"), "--experiment", "stay", "--stay",
-                                      "--model", kModel, "--kv-memory", "128"},
-                                     {}},
-                                    folder_ + "/worker.log");
-  ASSERT_TRUE(aggregator && worker);
-  json status;
-  for (int i = 0; i < 100 && !(status.is_object() && status["state"] == "finished"); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    status = statusOf();
-  }
-  ASSERT_TRUE(status.is_object() && status["state"] == "finished")
-      << status << readFile(folder_ + "/aggregator.log") << readFile(folder_ + "/worker.log");
+  const json status = finishedRun([&](const std::string& user) { return urlOf(user); });
+  ASSERT_TRUE(status.is_object());
   EXPECT_THAT(said({"status"}), HasSubstr("stay  run " + status["run_id"].get<std::string>()));
   EXPECT_THAT(said({"top"}), HasSubstr("total budget 8"));
   EXPECT_THAT(said({"verify"}), HasSubstr("verified: 2 updates"));
@@ -199,6 +209,41 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
                                "app.kubernetes.io/component=store --output=json"));
   EXPECT_THAT(calls, HasSubstr("--namespace=stay get secret stay-accounts-1 --output=json"));
   EXPECT_THAT(calls, Not(HasSubstr(passwordOf("reader"))));
+}
+
+// The pods' connections, and that of the command, which is to 127.0.0.1.
+TEST_F(Cluster, AStoreWithTlsIsKnownByItsOwnName) {
+  int number = 0;
+  close(test::boundSocket(&number));
+  const std::string port = std::to_string(number);
+  const test::RedisServer store(
+      {"--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", "FOLDER/tls.crt",
+       "--tls-key-file", "FOLDER/tls.key", "--aclfile", server_.folder() + "/acl/users.acl"},
+      [](const std::string& folder) {
+        const std::string command =  // as docs/cluster.md says
+            "cd '" + folder +
+            "' && openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=allot -addext "
+            "subjectAltName=DNS:stay-redis -keyout tls.key -out tls.crt 2>openssl.log";
+        ASSERT_EQ(std::system(command.c_str()), 0) << readFile(folder + "/openssl.log");
+      });
+  const std::string authority = store.folder() + "/tls.crt";
+  say("redis.port", port);
+  writeStore("stay-accounts-1", "store-tls");
+  const auto secret = [&](const std::string& content) {
+    return json{{"metadata", {{"name", "store-tls"}}}, {"data", {{"ca.crt", toBase64(content)}}}};
+  };
+  const json accounts = secretWith({"reader", "aggregator"});
+  writeSecrets({accounts, secret(readFile(authority))});
+  const json status = finishedRun([&](const std::string& user) {
+    return "rediss://" + user + "@127.0.0.1:" + port + "?password-file=" + server_.folder() +
+           "/acl/" + user + ".password&ca=" + authority + "&name=stay-redis";
+  });
+  EXPECT_EQ(status["version"], 2);
+  EXPECT_THAT(said({"verify"}), HasSubstr("verified: 2 updates"));
+  writeSecrets({accounts, secret("no certificate")});
+  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("it must be a PEM file"));
+  writeSecrets({accounts});
+  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("secrets \"store-tls\" not found"));
 }
 
 TEST_F(Cluster, WhatIsMissingIsSaidInOneSentence) {

@@ -5,6 +5,7 @@ Secret that one names, and a port that leads to its Redis. The folder in FAKE_CL
 stores.json   the answer to `get statefulset`
 secrets.json  the Secrets of which `get secret NAME` answers one
 redis.sock    where the forwarded port leads
+redis.port    if it is there: the port that it leads to instead
 denied        if it is there: what `get` fails with
 connections   if it is there: how many connections the forwarding lives for
 calls         every command line is appended here
@@ -47,8 +48,11 @@ def forward(service):
     left = int(read("connections")) if os.path.exists(path("connections")) else -1
     while left != 0:
         client, _ = listener.accept()
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(path("redis.sock"))
+        if os.path.exists(path("redis.port")):
+            server = socket.create_connection(("127.0.0.1", int(read("redis.port"))))
+        else:
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(path("redis.sock"))
         ways = [threading.Thread(target=relay, args=pair, daemon=True)
                 for pair in ((client, server), (server, client))]
         for way in ways:

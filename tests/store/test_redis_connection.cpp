@@ -27,6 +27,9 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   EXPECT_EQ(socket.password_file, "/p");
   EXPECT_EQ(socket.shown, "unix:/s");
   EXPECT_EQ(parseRedisUrl("redis://h:1?password-file=/p")->user, "");  // the default user
+  const auto tls = valueOf(parseRedisUrl("rediss://h:1?ca=/ca&cert=/c&key=/k&name=x-redis"));
+  EXPECT_TRUE(tls.tls && !tcp.tls && !socket.tls);
+  EXPECT_EQ(tls.ca_file + tls.cert_file + tls.key_file + tls.name, "/ca/c/kx-redis");
   const auto refused = [](const std::string& url) {
     return failsWith(parseRedisUrl(url), ErrorCode::kUsage);
   };
@@ -38,7 +41,8 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   }
   for (const char* options :
        {"redis://@h:6379?password-file=/p", "redis://a b@h:6379?password-file=/p",
-        "redis://h:1?user=u&password-file=/p", "redis://h:1?ca=/p", "redis://h:1?password-file",
+        "redis://h:1?user=u&password-file=/p", "redis://h:1?ca=/p", "redis://h:1?name=x",
+        "rediss://h:1?name=", "rediss://h:1?key=/p", "redis://h:1?password-file",
         "redis://h:1?password-file=", "redis://h:1?password-file=/a&password-file=/b",
         "redis://h:1?password-file=/a%20b", "unix:/s?user=u", "unix:/s?user=a{b&password-file=/p",
         "unix:/s?ca=/p"}) {

@@ -127,26 +127,27 @@ TEST(RedisPassword, IsNeverInAMessage) {
   EXPECT_TRUE(failsWith(call(full.url() + "?password-file=" + file), ErrorCode::kUnavailable));
 }
 
-#if ALLOT_REDIS_TLS
-
 int freePort() {
   int port = 0;
   close(boundSocket(&port));
   return port;
 }
 
-// A throw-away authority, and certificates for the server ("localhost") and for us.
+// Throw-away authorities ("ca", "other"), and certificates of "ca" for localhost: of the server, of
+// us, and one that has expired.
 void makeCertificates(const std::string& folder) {
   const std::string script =
       "cd '" + folder +
       "' && exec 2>openssl.log && set -e\n"
-      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca "
-      "-keyout ca.key -out ca.crt\n"
-      "for name in server client; do\n"
-      "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=$name "
-      "-keyout $name.key -out $name.csr\n"
+      "key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'\n"
       "echo subjectAltName=DNS:localhost > ext\n"
-      "openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 "
+      "for name in ca other; do\n"
+      "openssl req -x509 $key -days 2 -subj /CN=$name -keyout $name.key -out $name.crt\n"
+      "done\n"
+      "for name in server client expired; do\n"
+      "days=2; if [ $name = expired ]; then days=-1; fi\n"
+      "openssl req $key -subj /CN=$name -keyout $name.key -out $name.csr\n"
+      "openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days $days "
       "-extfile ext -out $name.crt\n"
       "done\n";
   ASSERT_EQ(std::system(script.c_str()), 0) << "see openssl.log in " << folder;
@@ -159,10 +160,21 @@ class RedisTls : public ::testing::Test {
   }
   std::string path(const std::string& name) const { return server_.folder() + "/" + name; }
   std::string ours() const { return "&cert=" + path("client.crt") + "&key=" + path("client.key"); }
-  Result<std::vector<uint64_t>> take(const std::string& url) {
-    auto store = openRedisStore(url, "run", 2000);
+  std::string good() const { return url("localhost", "?ca=" + path("ca.crt") + ours()); }
+  Result<std::vector<uint64_t>> take(const std::string& url, uint64_t timeout_ms = 2000) {
+    auto store = openRedisStore(url, "run", timeout_ms);
     if (!store) return tl::unexpected(store.error());
     return (*store)->takeTickets({1, 100});
+  }
+  // The sentence of a call that cannot be served now.
+  std::string sentence(const std::string& url, uint64_t timeout_ms = 2000) {
+    const auto taken = take(url, timeout_ms);
+    EXPECT_TRUE(failsWith(taken, ErrorCode::kUnavailable)) << url;
+    return messageOf(taken);
+  }
+  void replace(const std::string& name, const std::string& by) const {
+    std::filesystem::copy_file(path(by), path(name),
+                               std::filesystem::copy_options::overwrite_existing);
   }
 
   int port_ = freePort();
@@ -174,8 +186,7 @@ class RedisTls : public ::testing::Test {
 
 TEST_F(RedisTls, EachSideShowsItsCertificate) {
   signal(SIGPIPE, SIG_DFL);
-  const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
-  auto store = std::move(*openRedisStore(good, "run", 2000));
+  auto store = std::move(*openRedisStore(good(), "run", 2000));
   const Leadership leader = lead(*store);
   auto large = result("large");
   large.set_worker(std::string(200'000, 'x'));
@@ -186,23 +197,6 @@ TEST_F(RedisTls, EachSideShowsItsCertificate) {
   EXPECT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
   EXPECT_TRUE(succeeded(store->readInbox(1, 50)));
 
-  const auto strangers = take(url("localhost", ""));  // no authority of the system signed this
-  EXPECT_TRUE(failsWith(strangers, ErrorCode::kUnavailable));
-  EXPECT_THAT(messageOf(strangers), HasSubstr("certificate"));
-  // Another name than the one in the certificate.
-  EXPECT_TRUE(
-      failsWith(take(url("127.0.0.1", "?ca=" + path("ca.crt") + ours())), ErrorCode::kUnavailable));
-  // Redis wants to see ours.
-  EXPECT_TRUE(failsWith(take(url("localhost", "?ca=" + path("ca.crt"))), ErrorCode::kUnavailable));
-  EXPECT_TRUE(
-      failsWith(take("redis://localhost:" + std::to_string(port_)), ErrorCode::kUnavailable));
-  EXPECT_TRUE(failsWith(take(url("localhost", "?ca=/no/such/file")), ErrorCode::kUsage));
-  EXPECT_TRUE(
-      failsWith(take(url("localhost", "?ca=" + path("ca.crt") + "&cert=" + path("server.crt") +
-                                          "&key=" + path("client.key"))),
-                ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(take(url("localhost", "?cert=" + path("client.crt"))), ErrorCode::kUsage));
-
   server_.killHard();  // a write to the dead socket must not kill us either
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
@@ -210,9 +204,72 @@ TEST_F(RedisTls, EachSideShowsItsCertificate) {
   EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 }
 
+TEST_F(RedisTls, SaysWhatIsWrong) {
+  const std::string ca = "?ca=" + path("ca.crt");
+  EXPECT_THAT(sentence(url("localhost", "")), HasSubstr("no authority of this system has signed"));
+  EXPECT_THAT(sentence(url("localhost", "?ca=" + path("other.crt"))),
+              AllOf(HasSubstr("the store at " + url("localhost", "") + " shows"),
+                    HasSubstr("no authority in " + path("other.crt") + " has signed")));
+  EXPECT_THAT(sentence(url("127.0.0.1", ca + ours())), HasSubstr("is not for 127.0.0.1: "));
+  EXPECT_THAT(sentence(url("localhost", ca + ours() + "&name=redis.example")),
+              HasSubstr("is not for redis.example: "));
+  EXPECT_TRUE(succeeded(take(url("127.0.0.1", ca + ours() + "&name=localhost"))));
+  EXPECT_THAT(sentence(url("localhost", ca)), HasSubstr("add cert= and key="));
+
+  // One side without TLS.
+  EXPECT_THAT(sentence("redis://localhost:" + std::to_string(port_)), HasSubstr("write rediss://"));
+  const auto plain = [&](const std::string& port, uint64_t timeout_ms = 2000) {
+    const std::string address = "rediss://127.0.0.1:" + port;
+    EXPECT_THAT(sentence(address, timeout_ms),
+                AllOf(HasSubstr(address + " does not answer in TLS"), HasSubstr("write redis://")));
+  };
+  for (const char* const answer : {"-ERR unknown command\r\n", ""}) {
+    const FakeServer server(answer);
+    plain(server.url().substr(server.url().rfind(':') + 1));
+  }
+  const std::string port = std::to_string(freePort());
+  const RedisServer without({"--port", port});
+  plain(port, 300);  // it may wait for the end of a line
+
+  // Files that cannot be used.
+  for (const std::string& options :
+       {std::string("?ca=/no/such/file"), ca + "&cert=/no/such/file&key=" + path("client.key"),
+        ca + "&cert=" + path("server.crt") + "&key=" + path("client.key"),
+        "?cert=" + path("client.crt")})
+    EXPECT_TRUE(failsWith(take(url("localhost", options)), ErrorCode::kUsage)) << options;
+}
+
+// Certificates are renewed on both sides while we run, in any order.
+TEST_F(RedisTls, FilesAreReadAtEachConnect) {
+  auto store = std::move(*openRedisStore(good(), "run", 2000));
+  ASSERT_TRUE(succeeded(store->takeTickets({1, 10})));
+  const auto restart = [&] {
+    server_.killHard();
+    EXPECT_FALSE(store->takeTickets({1, 10}).has_value());
+    server_.start();
+  };
+  std::filesystem::copy_file(path("server.crt"), path("renewed.crt"));
+  replace("server.key", "expired.key");
+  replace("server.crt", "expired.crt");
+  restart();
+  const auto expired = store->takeTickets({1, 10});
+  EXPECT_TRUE(failsWith(expired, ErrorCode::kUnavailable));
+  EXPECT_THAT(messageOf(expired), HasSubstr("has expired: renew it"));
+  replace("server.key", "other.key");  // an authority's own certificate, which has no name
+  replace("server.crt", "other.crt");
+  restart();
+  EXPECT_THAT(messageOf(store->takeTickets({1, 10})), HasSubstr("no authority in"));
+  replace("ca.crt", "other.crt");
+  EXPECT_THAT(messageOf(store->takeTickets({1, 10})), HasSubstr("is not for localhost"));
+
+  // A file that was there before and is being replaced ends nobody.
+  std::filesystem::remove(path("client.key"));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(take(good()), ErrorCode::kUsage));
+}
+
 TEST_F(RedisTls, AServerThatHangsIsLeft) {
-  const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
-  auto store = std::move(*openRedisStore(good, "run", 300));
+  auto store = std::move(*openRedisStore(good(), "run", 300));
   ASSERT_TRUE(succeeded(store->takeTickets({1, 10})));
   server_.freeze();
   EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
@@ -221,17 +278,13 @@ TEST_F(RedisTls, AServerThatHangsIsLeft) {
   EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 }
 
-#else
-
-TEST(RedisTls, IsMissingFromThisBuild) {
-  const auto address = parseRedisUrl("rediss://h:1?ca=/ca.crt");
-  EXPECT_TRUE(failsWith(address, ErrorCode::kUsage));
-  EXPECT_THAT(messageOf(address), HasSubstr("hiredis_ssl"));
-  GTEST_SKIP()
-      << "a TLS round trip needs hiredis_ssl (hiredis 1.0 or newer), which this build lacks";
+// The first bytes of a server are the protocol's own (tickets of sessions), and no entry.
+TEST_F(RedisTls, AWaitAsksWhetherToStop) {
+  RedisConnection raw(valueOf(parseRedisUrl(good())), 2000);
+  int asked = 0;
+  EXPECT_EQ(valueOf(raw.wait("stream", "0", 10'000, [&] { return ++asked == 3; })), "");
+  EXPECT_EQ(asked, 3);
 }
-
-#endif
 
 }  // namespace
 }  // namespace allot::test

@@ -5,7 +5,8 @@ import unittest
 from harness import report
 
 # The quick ones first.
-MODULES = ["test_objects", "test_gpu", "test_operator", "test_results", "test_policies", "test_learning", "test_upgrade", "test_faults"]
+MODULES = ["test_objects", "test_gpu", "test_operator", "test_results", "test_tls",
+           "test_policies", "test_learning", "test_upgrade", "test_faults"]
 
 
 class Result(unittest.TextTestResult):

@@ -363,6 +363,29 @@ def a_worker_with_the_aggregators_password(rendering):
 
 
 @found_by(checks.the_store_is_found)
+def a_worker_with_the_stores_private_key(rendering):
+    secret = pod(rendering, "worker")["volumes"][-1]["secret"]
+    secret["items"].append({"key": "tls.key", "path": "tls.key"})
+
+
+@found_by(checks.the_store_is_found)
+def a_worker_without_tls(rendering):
+    replace_argument(rendering, "worker", "rediss:", "redis:")
+
+
+@found_by(checks.the_store_is_found)
+def a_store_that_listens_without_tls_as_well(rendering):
+    config = rendering.find("ConfigMap", f"{rendering.experiment}-redis")
+    config["data"]["redis.conf"] = config["data"]["redis.conf"].replace("port 0", "port 6380")
+
+
+@found_by(checks.probes_are_there)
+def a_probe_without_tls(rendering):
+    command = container(rendering, "store")["readinessProbe"]["exec"]["command"]
+    command[2] = command[2].replace(" --tls --insecure", "")
+
+
+@found_by(checks.the_store_is_found)
 def a_store_without_users(rendering):
     config = next(item for item in rendering.of("ConfigMap") if "redis.conf" in item["data"])
     config["data"]["redis.conf"] = config["data"]["redis.conf"].replace("aclfile", "# aclfile")

@@ -310,6 +310,10 @@ def probes_are_there(rendering):
                 yield f"{title(workload)} has no probes"
             if container["livenessProbe"] == container["readinessProbe"]:
                 yield f"{title(workload)}: not ready is not dead"
+            for probe in ("livenessProbe", "readinessProbe"):
+                command = " ".join(container[probe]["exec"]["command"])
+                if ("redis-cli --tls" in command) != ("tls" in rendering.components):
+                    yield f"{title(workload)}: its {probe} speaks otherwise than it listens"
         elif workload["kind"] != "Job":
             paths = {probe: container[probe].get("httpGet", {}).get("path")
                      for probe in ("startupProbe", "livenessProbe", "readinessProbe")
@@ -394,6 +398,7 @@ def arguments_are_the_programs_own(rendering):
 @check
 def the_store_is_found(rendering):
     """Host, port, user and password file in the arguments are those of this rendering."""
+    tls = "tls" in rendering.components
     accounts = next(iter(rendering.of("Secret")))["data"]
     users = re.findall(r"(?m)^user (\w+) on", base64.b64decode(accounts["users.acl"]).decode())
     for workload, container in rendering.containers():
@@ -403,18 +408,24 @@ def the_store_is_found(rendering):
         elif container["name"] == "redis":
             needed = [container["args"][0]]
             conf = files.get(needed[0], "")
-            needed += re.findall(r"(?m)^aclfile (\S+)$", conf)
+            needed += re.findall(r"(?m)^(?:aclfile|tls-cert-file|tls-key-file) (\S+)$", conf)
             probe = " ".join(container["readinessProbe"]["exec"]["command"])
             needed += re.findall(r"<(\S+)", probe)
-            if len(needed) != 3:
-                yield "the store has no users"
+            if len(needed) != (5 if tls else 3):
+                yield "the store has no users, or no certificate"
+            if re.findall(r"(?m)^(?:tls-)?port \d+$", conf) != \
+                    (["port 0", "tls-port 6379"] if tls else ["port 6379"]):
+                yield "the store listens otherwise than its clients ask"
             paths = [mount["mountPath"] for mount in container["volumeMounts"]]
             if re.findall(r"(?m)^dir (\S+)$", conf) != ["/data"] or "/data" not in paths:
                 yield "the store writes where nothing stays"
         else:
             label = template_labels(workload)["allot.dev/experiment"]
             url = urlsplit(flags_of(container)["--redis"].replace("$(ALLOT_EXPERIMENT)", label))
-            needed = parse_qs(url.query).get("password-file", ["none"])
+            options = parse_qs(url.query)
+            needed = options.get("password-file", ["none"]) + options.get("ca", [])
+            if url.scheme != ("rediss" if tls else "redis") or len(needed) != (2 if tls else 1):
+                yield f"{title(workload)}: {url.scheme} with {needed} is not how the store listens"
             if url.username not in users:
                 yield f"{title(workload)}: the store has no user {url.username}"
             if needed[0].split("/")[-1] != f"{url.username}.password":
@@ -426,7 +437,7 @@ def the_store_is_found(rendering):
             if path not in files:
                 yield f"{title(workload)}: there is no {path} in its pods"
         for path in files:
-            if path.endswith(".password") and path not in needed:
+            if path.endswith((".password", ".crt", ".key")) and path not in needed:
                 yield f"{title(workload)} sees {path}, which is not its own"
 
 

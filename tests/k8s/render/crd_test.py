@@ -78,7 +78,8 @@ class Crd(unittest.TestCase):
                       {"models": {"claim": "models", "mountPath": "/models"}, "queue": "gpus"},
                       {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]},
                       {"nodeSelector": {"a/b": "c"}, "image": {"registry": "localhost", "tag": ""}},
-                      {"whenFinished": "keep", "results": {"claim": "results"}}):
+                      {"whenFinished": "keep", "results": {"claim": "results"},
+                       "tls": {"secret": "store-tls"}}):
             with self.subTest(value):
                 self.assertEqual(problems(changed("spec.cluster", value)), [])
 

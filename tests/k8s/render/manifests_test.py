@@ -54,6 +54,12 @@ class Manifests(unittest.TestCase):
                 self.assertEqual(problems(rendering, check), [])
         self.assertEqual(len(rendering.of("Job")), 1)
 
+    def test_connections_to_redis_over_tls(self):
+        rendering = SOURCE.render(SOURCE.experiments[0], ("tls",))
+        for check in checks.CHECKS:
+            with self.subTest(check=check.__name__):
+                self.assertEqual(problems(rendering, check), [])
+
     def test_rendered_again_passwords_are_not_changed_by_accident(self):
         experiment = SOURCE.experiments[0]
         first = SOURCE.render(experiment, options=["--namespace", "a"]).by_name()
@@ -198,7 +204,7 @@ class Breakages(unittest.TestCase):
     """Without these a check that finds nothing would look like manifests without faults."""
 
     def test_each_is_found(self):
-        whole = SOURCE.render(SOURCE.experiments[0], COMPONENTS)
+        whole = SOURCE.render(SOURCE.experiments[0], (*COMPONENTS, "tls"))
         for name, (breakage, check) in BREAKAGES.items():
             with self.subTest(breakage=name):
                 broken = copy.copy(whole)

@@ -195,6 +195,30 @@ TEST(Render, TheJobThatExportsWritesToTheClaimOfTheSection) {
   EXPECT_EQ(objectOf("Job", "", rendered("{results: {claim: kept}}")), nullptr);
 }
 
+// manifests_test.py checks the pods that run all the time.
+TEST(Render, EveryConnectionToRedisIsOfTheTlsThatTheSectionAsksFor) {
+  RenderOptions options;
+  options.exports = true;
+  const KubeObjects objects = rendered("{tls: {secret: s}}", options);
+  const json& pod = objectOf("Job", "x-export", objects)->at("spec").at("template").at("spec");
+  EXPECT_THAT(pod.at("containers")[0].at("args").dump(),
+              AllOf(HasSubstr("\"--redis=rediss://reader@"),
+                    HasSubstr("reader.password&ca=/run/secrets/tls/ca.crt\"")));
+  EXPECT_EQ(named(pod.at("volumes"), "tls").at("secret").at("items"),
+            (json{{{"key", "ca.crt"}, {"path", "ca.crt"}}}));
+  const json store = podOf("store", objects);
+  EXPECT_EQ(named(store.at("volumes"), "tls").at("secret").at("secretName"), "s");
+  // A renewed certificate has Redis started again, by the probe of life alone.
+  const auto probe = [&](const char* name) {
+    return store["containers"][0][name]["exec"]["command"][2].get<std::string>();
+  };
+  EXPECT_THAT(probe("livenessProbe"), StartsWith("[ /run/secrets/tls/tls.crt -nt /tmp/redis.pid"));
+  EXPECT_THAT(probe("readinessProbe"), Not(HasSubstr("redis.pid")));
+  EXPECT_THAT(objectOf("ConfigMap", "x-redis", objects)->dump(),
+              HasSubstr("pidfile /tmp/redis.pid"));
+  EXPECT_THAT(json(rendered("{}", options)).dump(), Not(HasSubstr("tls")));
+}
+
 TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
   for (const json& object : rendered("{}")) {
     EXPECT_FALSE(object.at("metadata").contains("namespace"));

@@ -11,7 +11,10 @@ import yaml
 
 # What a rendering is asked for: components, and these by spec.cluster.
 SETTINGS = {"gpu": "spec.cluster.gpus=1",
-            "models": "spec.cluster.models={claim: models, mountPath: /models}"}
+            "models": "spec.cluster.models={claim: models, mountPath: /models}",
+            "tls": "spec.cluster.tls.secret=store-tls"}
+# The user's own Secret, as cert-manager writes it.
+TLS = {"metadata": {"name": "store-tls"}, "data": {"ca.crt": "", "tls.crt": "", "tls.key": ""}}
 COMPONENTS = ("gpu", "disruption-budget", "monitoring", "namespace")
 COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
                 for chosen in itertools.combinations(COMPONENTS, size)]
@@ -141,6 +144,8 @@ class Rendering:
         return [item for item in self.objects if item["kind"] in kinds]
 
     def find(self, kind, name):
+        if "tls" in self.components and (kind, name) == ("Secret", "store-tls"):
+            return TLS
         return next((item for item in self.of(kind) if item["metadata"]["name"] == name), None)
 
     def workload(self, component):

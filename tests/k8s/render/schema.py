@@ -10,7 +10,7 @@ BASE = {("v1", "ServiceAccount"), ("v1", "ConfigMap"), ("v1", "Secret"),
 # ... and with a component these. Of the Prometheus operator's kinds: the fields used.
 ADDED = {"disruption-budget": {("policy/v1", "PodDisruptionBudget")}, "gpu": set(), "models": set(),
          "smollm2": {("v1", "PersistentVolumeClaim"), ("batch/v1", "Job")},
-         "namespace": {("v1", "Namespace")}, "results": {("batch/v1", "Job")},
+         "namespace": {("v1", "Namespace")}, "results": {("batch/v1", "Job")}, "tls": set(),
          "monitoring": {("monitoring.coreos.com/v1", kind)
                         for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")}}
 CUSTOM = {"PodMonitor": {"selector", "podMetricsEndpoints"},
