@@ -31,8 +31,9 @@ std::string supportedText() {
 
 // The types of values, in the order of Gguf::Value.
 enum Kind : size_t { kInteger, kReal, kBoolean, kText, kIntegers, kReals, kTexts };
-constexpr const char* kKinds[] = {"an integer", "a number",          "true or false",  "a text",
-                                  "integers",   "a list of numbers", "a list of texts"};
+constexpr const char* kKinds[] = {"an integer",     "a number",           "true or false",
+                                  "a text",         "a list of integers", "a list of numbers",
+                                  "a list of texts"};
 
 struct Key {
   std::string_view name;  // behind the prefix
@@ -161,6 +162,9 @@ Status readScaling(const Gguf& gguf, const Keys& keys, ModelConfig* config) {
   const double slow = 1, fast = 32;
   ALLOT_TRY(keys.real("rope.scaling.yarn_beta_slow", 1e-3, 1e6, &scaling.low_frequency, &slow));
   ALLOT_TRY(keys.real("rope.scaling.yarn_beta_fast", 1e-3, 1e6, &scaling.high_frequency, &fast));
+  if (scaling.high_frequency <= scaling.low_frequency) {
+    return badInput(gguf.path() + ": rope.scaling.yarn_beta_fast must be above yarn_beta_slow");
+  }
   finishYarn(config);
   return {};
 }
@@ -500,9 +504,8 @@ Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names) {
   for (const std::string& name : names) used.insert(ggufName(name));
   for (const std::string& name : gguf.names()) {
     if (used.contains(name)) continue;
-    return badInput(
-        gguf.path() + ": tensor " + inQuotes(name) +
-        " is not one of its architecture's that are supported, and the model may need it");
+    return badInput(gguf.path() + ": tensor " + inQuotes(name) +
+                    " is not supported, and the model may need it");
   }
   return {};
 }

@@ -150,6 +150,9 @@ Status readYarn(const nlohmann::json& rope, const char* where, ModelConfig& conf
   scaling.high_frequency = 32;
   ALLOT_TRY(reader.realIfThere("beta_fast", 1e-3, 1e6, "1e-3..1e6", scaling.high_frequency));
   ALLOT_TRY(reader.realIfThere("beta_slow", 1e-3, 1e6, "1e-3..1e6", scaling.low_frequency));
+  if (scaling.high_frequency <= scaling.low_frequency) {
+    return badInput(Reader::at(where) + "beta_fast must be above beta_slow");
+  }
   ALLOT_ASSIGN(scaling.whole_channels,
                boolMember(rope, "truncate", true, std::string("config.json: ") + where));
   finishYarn(&config);

@@ -13,8 +13,8 @@ using Append = std::function<Status(const std::string& name, const std::vector<i
                                     std::vector<float>* out)>;
 using Contains = std::function<bool(const std::string& name)>;
 
-const std::string kEmbeddings = "model.embed_tokens.weight";
-const std::string kHead = "lm_head.weight";
+constexpr const char* kEmbeddings = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
 
 void shape(Matrix* matrix, int64_t outputs, int64_t inputs) {
   matrix->outputs = outputs;
