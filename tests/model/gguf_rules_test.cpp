@@ -241,10 +241,11 @@ TEST(GgufRules, EveryKeyIsReadHarmlessOrRefused) {
       {"llama.attention.head_count_kv", list(kI32, std::vector<int32_t>{1, 1}, raw<int32_t>),
        "llama.attention.head_count_kv is a list of integers, and must be an integer"},
       {"general.architecture", texts({"llama"}), "general.architecture is a list of texts"},
-      {"general.alignment", string("32"), "general.alignment 0 is no power of two"},
+      {"general.alignment", string("32"), "general.alignment is no power of two"},
       {"tokenizer.ggml.tokens", string("a"), "tokenizer.ggml.tokens is a text, and must be a list"},
       {"tokenizer.ggml.add_bos_token", number(0, uint8_t{1}),
        "tokenizer.ggml.add_bos_token is an integer, and must be true or false"},
+      {"split.count", string("3"), "split.count is a text, and must be an integer"},
       {"tokenizer.chat_template", texts({"a"}), "tokenizer.chat_template is a list of texts"},
       // Harmless.
       {"llama.vocab_size", u32(160), "loaded"},

@@ -251,7 +251,7 @@ Status Gguf::read(const std::string& path, Metadata* metadata) {
       integerOr(*metadata, "general.alignment", metadata->contains("general.alignment") ? 0 : 32);
   if (alignment < 1 || alignment > 1 << 20 ||
       !std::has_single_bit(static_cast<uint64_t>(alignment))) {
-    return reader.wrong("general.alignment " + std::to_string(alignment) + " is no power of two");
+    return reader.wrong("general.alignment is no power of two of at most 1048576");
   }
   for (uint64_t i = 0; i < tensors; ++i) ALLOT_TRY(readTensor(reader));
   file.data_begin = (reader.at() + static_cast<size_t>(alignment) - 1) /

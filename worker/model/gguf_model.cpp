@@ -74,6 +74,7 @@ constexpr Key kTokenizerKeys[] = {{"chat_template", kText},
                                   {"ggml.token_type", kIntegers},
                                   {"ggml.tokens", kTexts}};
 constexpr Key kGeneralKeys[] = {{"architecture", kText}};
+constexpr Key kSplitKeys[] = {{"count", kInteger}, {"no", kInteger}, {"tensors.count", kInteger}};
 
 // Checks the types of the keys that begin with a prefix. An integer may stand for a number. Other
 // keys are refused if they `matter`.
@@ -350,6 +351,7 @@ bool isGguf(const std::string& path) {
 
 Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   ALLOT_TRY(checkKeys(gguf, "general.", kGeneralKeys));
+  ALLOT_TRY(checkKeys(gguf, "split.", kSplitKeys));
   const auto* architecture = gguf.find<std::string>("general.architecture");
   if (!architecture) return badInput(gguf.path() + " lacks general.architecture");
   const auto& known = architectureCatalogue();
@@ -497,6 +499,12 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
     }
   }
   return {};
+}
+
+Status checkGgufTensor(const Gguf& gguf, const std::string& name,
+                       const std::vector<int64_t>& shape) {
+  const auto found = gguf.tensor(ggufName(name), shape);
+  return found ? Status() : tl::unexpected<Error>(found.error());
 }
 
 Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names) {

@@ -29,6 +29,10 @@ Result<nlohmann::json> ggufTokenizer(const Gguf& gguf);
 Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::string& name,
                         const std::vector<int64_t>& shape, std::vector<float>* out);
 
+// Checks that the tensor with this Hugging Face name is there. Errors: those of Gguf::tensor().
+Status checkGgufTensor(const Gguf& gguf, const std::string& name,
+                       const std::vector<int64_t>& shape);
+
 // Checks that the file has no tensors beside those of the Hugging Face names. kUsage names one.
 Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names);
 

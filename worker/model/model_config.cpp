@@ -316,6 +316,11 @@ Result<ModelConfig> ModelConfig::load(const std::string& folder) {
   if (!root.is_object()) return badInput(path + " is not a JSON object");
   ModelConfig config;
   ALLOT_TRY(readArchitecture(root, config));
+  if (member(root, "quantization_config") != nullptr) {
+    return badInput(
+        "config.json: quantization_config: quantised weights are read from GGUF files alone; name "
+        "one, or the folder of the model in bfloat16, float16 or float32");
+  }
   ALLOT_TRY(readSizes(root, config));
   const Reader reader(root);
   ALLOT_TRY(reader.real(member(root, "rms_norm_eps"), "rms_norm_eps", 1e-12, 0.1, "1e-12..0.1",

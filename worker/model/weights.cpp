@@ -126,10 +126,10 @@ Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig&
     };
     const auto contains = [&](const std::string& name) { return hasGgufTensor(gguf, name); };
     std::set<std::string> names;
-    const auto note = [&](const std::string& name, const std::vector<int64_t>&,
-                          std::vector<float>*) -> Status {
+    const auto note = [&](const std::string& name, const std::vector<int64_t>& shape,
+                          std::vector<float>*) {
       names.insert(name);
-      return {};
+      return checkGgufTensor(gguf, name, shape);
     };
     ALLOT_TRY(loadAll(note, contains, "", config, [](const LayerWeights&) {}));
     ALLOT_TRY(checkNoOthers(gguf, names));
