@@ -30,60 +30,62 @@ std::string supportedText() {
 }
 
 // The types of values, in the order of Gguf::Value.
-enum Kind : size_t { kInteger, kReal, kBoolean, kText, kIntegers, kReals, kTexts };
-constexpr const char* kKinds[] = {"an integer",     "a number",           "true or false",
-                                  "a text",         "a list of integers", "a list of numbers",
-                                  "a list of texts"};
+enum class KeyType : size_t { kInteger, kReal, kBoolean, kText, kIntegers, kReals, kTexts };
+constexpr const char* kKeyTypes[] = {"an integer",     "a number",           "true or false",
+                                     "a text",         "a list of integers", "a list of numbers",
+                                     "a list of texts"};
 
-struct Key {
+struct KnownKey {
   std::string_view name;  // behind the prefix
-  Kind kind;
+  KeyType type;
 };
 
 // What is read or checked of an architecture. The last three are known to change nothing.
-constexpr Key kArchitectureKeys[] = {{"attention.head_count", kInteger},
-                                     {"attention.head_count_kv", kInteger},
-                                     {"attention.key_length", kInteger},
-                                     {"attention.layer_norm_rms_epsilon", kReal},
-                                     {"attention.value_length", kInteger},
-                                     {"block_count", kInteger},
-                                     {"context_length", kInteger},
-                                     {"embedding_length", kInteger},
-                                     {"feed_forward_length", kInteger},
-                                     {"rope.dimension_count", kInteger},
-                                     {"rope.freq_base", kReal},
-                                     {"rope.scale_linear", kReal},
-                                     {"rope.scaling.factor", kReal},
-                                     {"rope.scaling.original_context_length", kInteger},
-                                     {"rope.scaling.type", kText},
-                                     {"rope.scaling.yarn_beta_fast", kReal},
-                                     {"rope.scaling.yarn_beta_slow", kReal},
-                                     {"rope.scaling.finetuned", kBoolean},
-                                     {"tensor_data_layout", kText},
-                                     {"vocab_size", kInteger}};
-constexpr Key kTokenizerKeys[] = {{"chat_template", kText},
-                                  {"ggml.add_bos_token", kBoolean},
-                                  {"ggml.add_space_prefix", kBoolean},
-                                  {"ggml.bos_token_id", kInteger},
-                                  {"ggml.eos_token_id", kInteger},
-                                  {"ggml.eot_token_id", kInteger},
-                                  {"ggml.merges", kTexts},
-                                  {"ggml.model", kText},
-                                  {"ggml.pre", kText},
-                                  {"ggml.scores", kReals},
-                                  {"ggml.token_type", kIntegers},
-                                  {"ggml.tokens", kTexts}};
-constexpr Key kGeneralKeys[] = {{"architecture", kText}};
-constexpr Key kSplitKeys[] = {{"count", kInteger}, {"no", kInteger}, {"tensors.count", kInteger}};
+constexpr KnownKey kArchitectureKeys[] = {
+    {"attention.head_count", KeyType::kInteger},
+    {"attention.head_count_kv", KeyType::kInteger},
+    {"attention.key_length", KeyType::kInteger},
+    {"attention.layer_norm_rms_epsilon", KeyType::kReal},
+    {"attention.value_length", KeyType::kInteger},
+    {"block_count", KeyType::kInteger},
+    {"context_length", KeyType::kInteger},
+    {"embedding_length", KeyType::kInteger},
+    {"feed_forward_length", KeyType::kInteger},
+    {"rope.dimension_count", KeyType::kInteger},
+    {"rope.freq_base", KeyType::kReal},
+    {"rope.scale_linear", KeyType::kReal},
+    {"rope.scaling.factor", KeyType::kReal},
+    {"rope.scaling.original_context_length", KeyType::kInteger},
+    {"rope.scaling.type", KeyType::kText},
+    {"rope.scaling.yarn_beta_fast", KeyType::kReal},
+    {"rope.scaling.yarn_beta_slow", KeyType::kReal},
+    {"rope.scaling.finetuned", KeyType::kBoolean},
+    {"tensor_data_layout", KeyType::kText},
+    {"vocab_size", KeyType::kInteger}};
+constexpr KnownKey kTokenizerKeys[] = {{"chat_template", KeyType::kText},
+                                       {"ggml.add_bos_token", KeyType::kBoolean},
+                                       {"ggml.add_space_prefix", KeyType::kBoolean},
+                                       {"ggml.bos_token_id", KeyType::kInteger},
+                                       {"ggml.eos_token_id", KeyType::kInteger},
+                                       {"ggml.eot_token_id", KeyType::kInteger},
+                                       {"ggml.merges", KeyType::kTexts},
+                                       {"ggml.model", KeyType::kText},
+                                       {"ggml.pre", KeyType::kText},
+                                       {"ggml.scores", KeyType::kReals},
+                                       {"ggml.token_type", KeyType::kIntegers},
+                                       {"ggml.tokens", KeyType::kTexts}};
+constexpr KnownKey kGeneralKeys[] = {{"architecture", KeyType::kText}};
+constexpr KnownKey kSplitKeys[] = {
+    {"count", KeyType::kInteger}, {"no", KeyType::kInteger}, {"tensors.count", KeyType::kInteger}};
 
 // Checks the types of the keys that begin with a prefix. An integer may stand for a number. Other
 // keys are refused if they `matter`.
-Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const Key> known,
+Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const KnownKey> known,
                  bool matter = false) {
   const auto& all = gguf.metadata();
   for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it) {
     const auto& [name, value] = *it;
-    const auto key = std::find_if(known.begin(), known.end(), [&](const Key& one) {
+    const auto key = std::find_if(known.begin(), known.end(), [&](const KnownKey& one) {
       return one.name == std::string_view(name).substr(prefix.size());
     });
     const std::string where = gguf.path() + ": " + name;
@@ -91,9 +93,10 @@ Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const Ke
       if (!matter) continue;
       return badInput(where + " is not supported, and the model may need it");
     }
-    const auto kind = static_cast<Kind>(value.index());
-    if (kind == key->kind || (kind == kInteger && key->kind == kReal)) continue;
-    return badInput(where + " is " + kKinds[kind] + ", and must be " + kKinds[key->kind]);
+    const auto type = static_cast<KeyType>(value.index());
+    if (type == key->type || (type == KeyType::kInteger && key->type == KeyType::kReal)) continue;
+    return badInput(where + " is " + kKeyTypes[value.index()] + ", and must be " +
+                    kKeyTypes[static_cast<size_t>(key->type)]);
   }
   return {};
 }
