@@ -49,10 +49,10 @@ def families():
         rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=1e4)), torch.float16
     # As Qwen2.5's model cards say it: the positions are those before the scaling.
     yield "yarn", Qwen2ForCausalLM, Qwen2Config(
-        **{**SIZES, "max_position_embeddings": 32}, hidden_size=128, intermediate_size=160,
+        **{**SIZES, "max_position_embeddings": 64}, hidden_size=128, intermediate_size=160,
         tie_word_embeddings=False, use_sliding_window=False,
-        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
-                             rope_theta=1e4)), torch.float16
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64,
+                             beta_fast=4.0, rope_theta=1e4)), torch.float16
     yield "smollm3", SmolLM3ForCausalLM, SmolLM3Config(
         **SIZES, pad_token_id=1, hidden_size=128, intermediate_size=96, tie_word_embeddings=True,
         no_rope_layers=[1, 0], rope_parameters=dict(rope_type="default", rope_theta=5e6)), torch.float16
