@@ -54,8 +54,8 @@ def families():
         rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64,
                              beta_fast=4.0, rope_theta=1e4)), torch.float16
     yield "smollm3", SmolLM3ForCausalLM, SmolLM3Config(
-        **SIZES, pad_token_id=1, hidden_size=128, intermediate_size=96, tie_word_embeddings=True,
-        no_rope_layers=[1, 0], rope_parameters=dict(rope_type="default", rope_theta=5e6)), torch.float16
+        **{**SIZES, "num_hidden_layers": 4}, pad_token_id=1, hidden_size=64, intermediate_size=96, head_dim=64,
+        tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=5e6)), torch.float16
 
 
 def randomise(model):

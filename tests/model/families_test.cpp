@@ -46,7 +46,9 @@ class Families : public testing::TestWithParam<const char*> {
   }
 };
 
-const std::vector<uint32_t> kSchedule(2, UINT32_MAX);  // of the models' two layers: exact
+std::vector<uint32_t> exact(const Decoder& decoder) {
+  return std::vector<uint32_t>(static_cast<size_t>(decoder.config().layers), UINT32_MAX);
+}
 
 TEST_P(Families, LogitsAreTransformers) {
   const auto decoder = load(kFolder + GetParam());
@@ -57,12 +59,13 @@ TEST_P(Families, LogitsAreTransformers) {
   EXPECT_LE(gap, 1e-3f);
   Ids pages = prompt.pages;
   auto more = valueOf(decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1));
+  const std::vector<uint32_t> schedule = exact(*decoder);
   pages.insert(pages.end(), more.begin(), more.end());
   for (size_t i = 0; i < golden.tokens.size(); ++i) {
     SCOPED_TRACE("step " + std::to_string(i));
     const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
     auto logits =
-        valueOf(decoder->step(oneRow(pages, golden.tokens[i], length, kSchedule), nullptr));
+        valueOf(decoder->step(oneRow(pages, golden.tokens[i], length, schedule), nullptr));
     const float here = largestGap(logits, golden.logits[i + 1]);
     EXPECT_LE(here, 1e-3f);
     gap = std::max(gap, here);
@@ -81,7 +84,7 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   if (name == "qwen3") config["architectures"] = {"LlamaForCausalLM"};  // without the norms
   if (name == "linear") config["rope_parameters"]["rope_type"] = "default";
   if (name == "yarn") config["rope_parameters"]["attention_factor"] = 1.0;
-  if (name == "smollm3") config["no_rope_layers"] = nullptr;  // then it is every fourth
+  if (name == "smollm3") config["no_rope_layers"] = {1, 1, 1, 1};
   const TempFolder folder;
   std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
   folder.write("config.json", config.dump());
@@ -102,13 +105,14 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   auto more = valueOf(decoder->pool().allocate(1));
   pages.push_back(more.front());
   std::vector<kernels::RowStatistics> statistics(1);
-  StepBatch batch = oneRow(pages, golden.tokens[0], prompt.length + 1, kSchedule);
-  const auto exact = valueOf(decoder->step(batch, &statistics));
+  const std::vector<uint32_t> schedule = exact(*decoder);
+  StepBatch batch = oneRow(pages, golden.tokens[0], prompt.length + 1, schedule);
+  const auto logits = valueOf(decoder->step(batch, &statistics));
   const auto keys = static_cast<uint64_t>(config.sliding_window * config.heads * config.layers);
   EXPECT_EQ(statistics[0].dense_rows, keys);
   EXPECT_EQ(statistics[0].unique_rows, keys);
   EXPECT_EQ(statistics[0].key_bytes + statistics[0].value_bytes, statistics[0].dense_bytes);
-  const std::vector<float> dense(exact.begin(), exact.end());
+  const std::vector<float> dense(logits.begin(), logits.end());
   // As many draws as the window has keys are exact attention.
   const std::vector<uint32_t> window(2, static_cast<uint32_t>(config.sliding_window));
   batch.schedules = {window};
