@@ -13,12 +13,15 @@ std::string row(std::string_view name, std::string_view models, std::string_view
 const std::vector<ArchitectureInfo>& architectureCatalogue() {
   static const std::vector<ArchitectureInfo> all = {
       {"LlamaForCausalLM", "llama", "Llama 2 and 3.x, Yi, SmolLM2",
-       "`rope_scaling` of type llama3"},
+       "`rope_scaling` of types linear, llama3 and yarn, here and below"},
       {"Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen",
        "biases of queries, keys and values; `use_sliding_window` must be false"},
       {"Qwen3ForCausalLM", "qwen3", "Qwen3",
        "norms of each head's queries and keys; `use_sliding_window` must be false"},
       {"MistralForCausalLM", "", "Mistral 7B", "`sliding_window`, where it is set"},
+      {"SmolLM3ForCausalLM", "smollm3", "SmolLM3",
+       "no positions in every fourth layer, or where `no_rope_layers` says; "
+       "`use_sliding_window` must be false"},
   };
   return all;
 }

@@ -99,6 +99,11 @@ def files():
     yield "accepted-llama2", "t", json.dumps(metaspace(normalizer=normalizer))
     yield "accepted-mistral", "t", json.dumps(metaspace(pre_tokenizer={
         "type": "Metaspace", "replacement": MARK, "prepend_scheme": "first", "split": False}))
+    kinds = ("single_word", "lstrip", "rstrip", "normalized")
+    added = [{"id": 500 + i, "content": content, kind: True, "special": i == 0}
+             for i, (content, kind) in enumerate(zip(("<s>", "the", "\U0001f642", " in"), kinds))]
+    yield "accepted-added", "t", json.dumps({**metaspace(normalizer=normalizer),
+                                             "added_tokens": added})
     yield "refused-no-spaces", "t", json.dumps(metaspace())
     yield "refused-cut", "t", json.dumps(byte_level(None))[:1000]
     yield "refused-pattern", "t", json.dumps(byte_level(r"(\w"))
@@ -129,7 +134,13 @@ def files():
     yield "accepted-window", "c", json.dumps({**CONFIG, "architectures": ["MistralForCausalLM"],
                                               "sliding_window": 24, "eos_token_id": [1, 2]})
     yield "refused-heads", "c", json.dumps({**CONFIG, "num_attention_heads": 0})
-    yield "refused-yarn", "c", json.dumps({**CONFIG, "rope_scaling": {"rope_type": "yarn"}})
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1 << 26}
+    yield "accepted-yarn", "c", json.dumps({**CONFIG, "rope_scaling": yarn})
+    yield "refused-yarn", "c", json.dumps({**CONFIG, "rope_scaling": {**yarn, "beta_fast": 1}})
+    yield "accepted-smollm3", "c", json.dumps({
+        **CONFIG, "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0]})
+    yield "refused-smollm3-layers", "c", json.dumps({
+        **CONFIG, "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})
 
 
 def chat_files():

@@ -3,13 +3,14 @@
 Face's transformers makes of it in float32.
 
     python3 tests/golden/make_family_models.py [NAME...]
-                                  (torch, transformers 4.46, qwen3's 4.53, safetensors, numpy)
+                      (torch, transformers 4.46, qwen3's 4.53, the last three 5.24, safetensors, numpy)
 
 Every folder has config.json, the weights as they are published (sharded bfloat16, float16 or
 float32) and golden.json: the logits after a prompt of 100 tokens, and after each of 16 more. What
 the families differ in shows at this size: positions scaled as Llama-3.1's, with waves on both sides
-of the bounds; head_dim that is not hidden / heads; biases; norms of queries and keys; a sliding
-window shorter than the prompt; tied and separate heads. The same bytes whenever it runs.
+of the bounds, linearly, or by YaRN; a layer without positions; head_dim that is not hidden / heads;
+biases; norms of queries and keys; a sliding window shorter than the prompt; tied and separate heads.
+The same bytes whenever it runs.
 """
 import json
 import pathlib
@@ -19,7 +20,8 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          SmolLM3Config, SmolLM3ForCausalLM)
 
 FOLDER = pathlib.Path(__file__).parent / "families"
 VOCAB = 160
@@ -42,6 +44,18 @@ def families():
     yield "qwen3", Qwen3ForCausalLM, Qwen3Config(
         **SIZES, hidden_size=64, intermediate_size=96, head_dim=64, tie_word_embeddings=True,
         rope_theta=1e6, use_sliding_window=False), torch.bfloat16
+    yield "linear", LlamaForCausalLM, LlamaConfig(
+        **SIZES, hidden_size=64, intermediate_size=96, head_dim=64, tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=1e4)), torch.float16
+    # As Qwen2.5's model cards say it: the positions are those before the scaling.
+    yield "yarn", Qwen2ForCausalLM, Qwen2Config(
+        **{**SIZES, "max_position_embeddings": 64}, hidden_size=128, intermediate_size=160,
+        tie_word_embeddings=False, use_sliding_window=False,
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64,
+                             beta_fast=4.0, rope_theta=1e4)), torch.float16
+    yield "smollm3", SmolLM3ForCausalLM, SmolLM3Config(
+        **{**SIZES, "num_hidden_layers": 4}, pad_token_id=1, hidden_size=64, intermediate_size=96, head_dim=64,
+        tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=5e6)), torch.float16
 
 
 def randomise(model):
@@ -95,7 +109,7 @@ def main():
         folder.mkdir(parents=True)
         save(model, folder, dtype)
         kept = {key: value for key, value in config.to_diff_dict().items()
-                if not key.startswith("_") and key != "transformers_version"}
+                if not key.startswith("_") and key not in ("transformers_version", "dtype")}
         kept["architectures"] = [kind.__name__]
         kept["torch_dtype"] = str(dtype).split(".")[1]
         (folder / "config.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")

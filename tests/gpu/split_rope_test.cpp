@@ -22,6 +22,7 @@ struct Case {
   Heads heads;
   bool bias;
   bool norms;
+  bool rotates;
 };
 
 struct Inputs {
@@ -45,6 +46,7 @@ std::vector<double> expectedHead(const Inputs& in, const Case& c, int row, int h
     const std::vector<float>& norm = head < c.heads.heads ? in.query_norm : in.key_norm;
     for (int i = 0; i < d; ++i) x[i] *= norm[i] / std::sqrt(squares / d + kEps);
   }
+  if (!c.rotates) return x;
   const size_t angle = static_cast<size_t>(in.positions[row] * d / 2);
   std::vector<double> turned(x.size());
   for (int i = 0; i < d / 2; ++i) {
@@ -91,8 +93,8 @@ class SplitRope : public kernels::GpuTest {
     const void* from = number == Number::kFloat32 ? static_cast<const void*>(wide.get())
                                                   : static_cast<const void*>(bfloat16.get());
     cuda_ops::splitRope(number, from, c.bias ? bias.get() : nullptr, norms, positions.get(),
-                        cosines.get(), sines.get(), kRows, c.heads,
-                        {queries.get(), keys.get(), values.get()}, nullptr);
+                        c.rotates ? cosines.get() : nullptr, c.rotates ? sines.get() : nullptr,
+                        kRows, c.heads, {queries.get(), keys.get(), values.get()}, nullptr);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     return {queries.host(), keys.host(), values.host()};
   }
@@ -129,10 +131,11 @@ void expectDefinitions(const Inputs& in, const Case& c,
 TEST_F(SplitRope, IsTheDefinitions) {
   for (const int d : {64, 128}) {
     for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {12, 2}, {7, 7}, {16, 8}}) {
-      for (const int options : {0, 1, 2, 3}) {
-        const Case c{{heads, kv_heads, d}, options % 2 == 1, options / 2 == 1};
+      for (const int options : {0, 1, 2, 3, 4, 7}) {
+        const Case c{{heads, kv_heads, d}, options % 2 == 1, options / 2 % 2 == 1, options < 4};
         SCOPED_TRACE(std::to_string(heads) + " heads over " + std::to_string(kv_heads) + " of " +
-                     std::to_string(d) + (c.bias ? ", bias" : "") + (c.norms ? ", norms" : ""));
+                     std::to_string(d) + (c.bias ? ", bias" : "") + (c.norms ? ", norms" : "") +
+                     (c.rotates ? "" : ", without positions"));
         Inputs in = inputsOf(c.heads);
         expectDefinitions(in, c, split(Number::kFloat32, in, c));
         for (float& x : in.qkv) x = kernels::fromBFloat16(kernels::toBFloat16(x));

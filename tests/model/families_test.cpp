@@ -2,6 +2,7 @@
 // tests/golden/families, logits of a prompt and of sixteen steps after it.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 #include "worker/model/decoder.h"
+#include "worker/model/weights.h"
 
 namespace allot {
 namespace {
@@ -44,7 +46,9 @@ class Families : public testing::TestWithParam<const char*> {
   }
 };
 
-const std::vector<uint32_t> kSchedule(2, UINT32_MAX);  // of the models' two layers: exact
+std::vector<uint32_t> exact(const Decoder& decoder) {
+  return std::vector<uint32_t>(static_cast<size_t>(decoder.config().layers), UINT32_MAX);
+}
 
 TEST_P(Families, LogitsAreTransformers) {
   const auto decoder = load(kFolder + GetParam());
@@ -55,12 +59,13 @@ TEST_P(Families, LogitsAreTransformers) {
   EXPECT_LE(gap, 1e-3f);
   Ids pages = prompt.pages;
   auto more = valueOf(decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1));
+  const std::vector<uint32_t> schedule = exact(*decoder);
   pages.insert(pages.end(), more.begin(), more.end());
   for (size_t i = 0; i < golden.tokens.size(); ++i) {
     SCOPED_TRACE("step " + std::to_string(i));
     const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
     auto logits =
-        valueOf(decoder->step(oneRow(pages, golden.tokens[i], length, kSchedule), nullptr));
+        valueOf(decoder->step(oneRow(pages, golden.tokens[i], length, schedule), nullptr));
     const float here = largestGap(logits, golden.logits[i + 1]);
     EXPECT_LE(here, 1e-3f);
     gap = std::max(gap, here);
@@ -77,6 +82,9 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   if (name == "mistral") config["sliding_window"] = nullptr;
   if (name == "qwen2") config["architectures"] = {"LlamaForCausalLM"};
   if (name == "qwen3") config["architectures"] = {"LlamaForCausalLM"};  // without the norms
+  if (name == "linear") config["rope_parameters"]["rope_type"] = "default";
+  if (name == "yarn") config["rope_parameters"]["attention_factor"] = 1.0;
+  if (name == "smollm3") config["no_rope_layers"] = {1, 1, 1, 1};
   const TempFolder folder;
   std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
   folder.write("config.json", config.dump());
@@ -97,13 +105,14 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   auto more = valueOf(decoder->pool().allocate(1));
   pages.push_back(more.front());
   std::vector<kernels::RowStatistics> statistics(1);
-  StepBatch batch = oneRow(pages, golden.tokens[0], prompt.length + 1, kSchedule);
-  const auto exact = valueOf(decoder->step(batch, &statistics));
+  const std::vector<uint32_t> schedule = exact(*decoder);
+  StepBatch batch = oneRow(pages, golden.tokens[0], prompt.length + 1, schedule);
+  const auto logits = valueOf(decoder->step(batch, &statistics));
   const auto keys = static_cast<uint64_t>(config.sliding_window * config.heads * config.layers);
   EXPECT_EQ(statistics[0].dense_rows, keys);
   EXPECT_EQ(statistics[0].unique_rows, keys);
   EXPECT_EQ(statistics[0].key_bytes + statistics[0].value_bytes, statistics[0].dense_bytes);
-  const std::vector<float> dense(exact.begin(), exact.end());
+  const std::vector<float> dense(logits.begin(), logits.end());
   // As many draws as the window has keys are exact attention.
   const std::vector<uint32_t> window(2, static_cast<uint32_t>(config.sliding_window));
   batch.schedules = {window};
@@ -112,7 +121,74 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   EXPECT_EQ(std::vector<float>(sampled.begin(), sampled.end()), dense);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "qwen3", "mistral"),
+// A model.safetensors with its output matrix said to be `head`; "": the file has none.
+std::string withTensors(const std::string& file, const std::string& embeddings,
+                        const std::string& head, const std::string& head_bytes) {
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  auto header = nlohmann::json::parse(file.substr(8, size));
+  std::string data = file.substr(8 + size);
+  auto table = header["model.embed_tokens.weight"];
+  header.erase("model.embed_tokens.weight");
+  header[embeddings] = table;
+  if (!head.empty()) {
+    table["data_offsets"] = {data.size(), data.size() + head_bytes.size()};
+    header[head] = table;
+    data += head_bytes;
+  }
+  const std::string text = header.dump();
+  size = text.size();
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  return bytes + text + data;
+}
+
+// As transformers 5 has it: what the file holds decides about tied matrices, not config.json.
+TEST(TiedHeads, FollowTheFile) {
+  const std::string folder = kFolder + "linear";
+  const auto config = valueOf(ModelConfig::load(folder));
+  ASSERT_TRUE(config.tied_embeddings);
+  const std::string file = readFile(folder + "/model.safetensors");
+  const auto tied = valueOf(Weights::load(folder, config));
+  // The embeddings as they are stored, in float16, and with the rows in reverse order.
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  const auto header = nlohmann::json::parse(file.substr(8, size));
+  const size_t begin = header["model.embed_tokens.weight"]["data_offsets"][0];
+  const size_t row = 2 * static_cast<size_t>(config.hidden_size);
+  std::string same, reversed;
+  for (int64_t v = 0; v < config.vocab_size; ++v) {
+    const std::string one = file.substr(8 + size + begin + static_cast<size_t>(v) * row, row);
+    same += one;
+    reversed.insert(0, one);
+  }
+  const TempFolder copy;
+  copy.write("config.json", readFile(folder + "/config.json"));
+  const auto loaded = [&](const std::string& bytes) {
+    copy.write("model.safetensors", bytes);
+    return valueOf(Weights::load(copy.path(), config));
+  };
+  const char* embeddings = "model.embed_tokens.weight";
+  const Weights equal = loaded(withTensors(file, embeddings, "lm_head.weight", same));
+  EXPECT_TRUE(equal.head.rows.empty());
+  EXPECT_EQ(equal.parameters, tied.parameters);
+  const Weights alone = loaded(withTensors(file, "lm_head.weight", "", ""));
+  EXPECT_TRUE(alone.head.rows.empty());
+  EXPECT_EQ(alone.embeddings, tied.embeddings);
+  EXPECT_EQ(alone.parameters, tied.parameters);
+
+  const Weights other = loaded(withTensors(file, embeddings, "lm_head.weight", reversed));
+  EXPECT_EQ(other.parameters, tied.parameters + tied.embeddings.size());
+  const Golden golden = goldenOf("linear");
+  const auto decoder = valueOf(Decoder::load(copy.path(), {.kv_bytes = size_t{16} << 20}));
+  std::vector<float> logits = valueOf(decoder->prefill(golden.prompt)).first_logits;
+  std::reverse(logits.begin(), logits.end());
+  EXPECT_LE(largestGap(logits, golden.logits[0]), 1e-3f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Families,
+                         testing::Values("llama", "qwen2", "qwen3", "mistral", "linear", "yarn",
+                                         "smollm3"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/model/model_config.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/spec/model_catalogue.h"
@@ -100,6 +101,80 @@ TEST(ModelConfig, ScaledPositions) {
   EXPECT_EQ(load(minimal())->rope_scaling.factor, 1.0f);
 }
 
+TEST(ModelConfig, ScaledByFactorsOrYarn) {
+  using Kind = RopeScaling::Kind;
+  json value = minimal();
+  value["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+  EXPECT_EQ(load(value)->rope_scaling.kind, Kind::kLinear);
+  EXPECT_EQ(load(value)->rope_scaling.factor, 2.0f);
+  EXPECT_EQ(load(value)->max_positions, 4096);
+  // Positions grow by the factor unless the file has them so already.
+  value["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 4096}};
+  const ModelConfig yarn = valueOf(load(value));
+  EXPECT_EQ(yarn.rope_scaling.kind, Kind::kYarn);
+  EXPECT_EQ(yarn.rope_scaling.low_frequency, 1.0f);
+  EXPECT_EQ(yarn.rope_scaling.high_frequency, 32.0f);
+  EXPECT_NEAR(yarn.rope_scaling.magnitude, 0.1 * std::log(4.0) + 1, 1e-6);
+  EXPECT_EQ(yarn.max_positions, 4 * 4096);
+  value["rope_scaling"]["original_max_position_embeddings"] = 512;
+  EXPECT_EQ(load(value)->max_positions, 4096);
+  value["rope_scaling"]["factor"] = nullptr;
+  EXPECT_EQ(load(value)->rope_scaling.factor, 8.0f);
+  value["rope_scaling"]["mscale"] = 1.0;
+  value["rope_scaling"]["mscale_all_dim"] = 0.5;
+  EXPECT_NEAR(load(value)->rope_scaling.magnitude,
+              (0.1 * std::log(8.0) + 1) / (0.05 * std::log(8.0) + 1), 1e-6);
+  value["rope_scaling"]["attention_factor"] = 1.5;
+  value["rope_scaling"]["truncate"] = false;
+  value["original_max_position_embeddings"] = 1024;  // which transformers prefers
+  const ModelConfig other = valueOf(load(value));
+  EXPECT_EQ(other.rope_scaling.magnitude, 1.5f);
+  EXPECT_FALSE(other.rope_scaling.whole_channels);
+  EXPECT_EQ(other.rope_scaling.original_positions, 1024);
+}
+
+TEST(ModelConfig, LayersWithoutPositions) {
+  json value = minimal();
+  value["num_hidden_layers"] = 5;
+  value["no_rope_layers"] = {0, 0, 0, 0, 0};  // says nothing for a Llama
+  EXPECT_THAT(load(value)->unrotated, IsEmpty());
+  value["architectures"] = {"SmolLM3ForCausalLM"};
+  EXPECT_THAT(load(value)->unrotated, ElementsAre(true, true, true, true, true));
+  value["no_rope_layers"] = nullptr;
+  const ModelConfig config = valueOf(load(value));
+  EXPECT_THAT(config.unrotated, ElementsAre(false, false, false, true, false));
+  EXPECT_FALSE(config.rotates(3));
+  EXPECT_TRUE(config.rotates(4));
+  EXPECT_EQ(config.rope_theta, 2e6f);
+  EXPECT_TRUE(config.tied_embeddings);
+  value["no_rope_layer_interval"] = 2;
+  EXPECT_THAT(load(value)->unrotated, ElementsAre(false, true, false, true, false));
+  value["no_rope_layers"] = {1, 1, 1, 0};
+  EXPECT_EQ(errorOf(value),
+            "config.json: no_rope_layers: an array is not a list of 0 or 1 for each of 5 layers");
+}
+
+TEST(ModelConfig, EndTokensOfGeneration) {
+  json value = minimal();
+  value["eos_token_id"] = 1;
+  const TempFolder folder;
+  folder.write("config.json", value.dump());
+  const auto ends = [&](const char* generation) {
+    folder.write("generation_config.json", generation);
+    return valueOf(ModelConfig::load(folder.path())).eos_tokens;
+  };
+  EXPECT_THAT(ends(R"({"eos_token_id": [1, 2], "temperature": 0.6})"), ElementsAre(1, 2));
+  EXPECT_THAT(ends(R"({"eos_token_id": 7})"), ElementsAre(7));
+  EXPECT_THAT(ends(R"({"bos_token_id": 7})"), ElementsAre(1));
+  folder.write("generation_config.json", R"({"eos_token_id": 1000})");
+  EXPECT_THAT(
+      ModelConfig::load(folder.path()),
+      isError(HasSubstr("generation_config.json: eos_token_id: 1000 is not a token id of")));
+  folder.write("generation_config.json", "{");
+  EXPECT_THAT(ModelConfig::load(folder.path()), isError(HasSubstr("is not JSON")));
+}
+
 TEST(ModelConfig, Families) {
   json value = minimal();
   EXPECT_FALSE(load(value)->qkv_bias);
@@ -159,7 +234,8 @@ TEST(ModelConfig, EveryArchitectureOfTheCatalogueLoadsAndNoOther) {
   value["architectures"] = {"Qwen3MoeForCausalLM"};
   EXPECT_EQ(errorOf(value),
             "config.json: architecture \"Qwen3MoeForCausalLM\" is not supported; supported: "
-            "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM");
+            "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM, "
+            "SmolLM3ForCausalLM");
 }
 
 TEST(ModelConfig, NamesMissingKeysAndFiles) {
@@ -186,10 +262,11 @@ TEST(ModelConfig, RefusesByName) {
   const Bad kBad[] = {
       {"architectures", json::array({"GPT2LMHeadModel"}),
        "config.json: architecture \"GPT2LMHeadModel\" is not supported; supported: "
-       "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM"},
+       "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM, "
+       "SmolLM3ForCausalLM"},
       {"architectures", "LlamaForCausalLM",
        "config.json: architectures must be a list of one name; supported: LlamaForCausalLM, "
-       "Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM"},
+       "Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM, SmolLM3ForCausalLM"},
       {"vocab_size", 0, "config.json: vocab_size: 0 is out of range 1..16777216"},
       {"vocab_size", uint64_t{1} << 63,
        "config.json: vocab_size: 9223372036854775808 is out of range 1..16777216"},
@@ -207,12 +284,14 @@ TEST(ModelConfig, RefusesByName) {
       {"rms_norm_eps", 0, "config.json: rms_norm_eps: 0 is not a number of 1e-12..0.1"},
       {"rms_norm_eps", "1e-5", "config.json: rms_norm_eps: \"1e-5\" is not a number of 1e-12..0.1"},
       {"rope_theta", 0.5, "config.json: rope_theta: 0.5 is not a number of 1..1e12"},
-      {"rope_scaling", json{{"rope_type", "yarn"}},
-       "config.json: rope_scaling: rope_type \"yarn\" is not supported; supported: \"default\", "
-       "\"llama3\""},
-      {"rope_scaling", json{{"type", "linear"}, {"factor", 2}},
-       "config.json: rope_scaling: rope_type \"linear\" is not supported; supported: "
-       "\"default\", \"llama3\""},
+      {"rope_scaling", json{{"type", "dynamic"}, {"factor", 2}},
+       "config.json: rope_scaling: rope_type \"dynamic\" is not supported; supported: "
+       "\"default\", \"linear\", \"llama3\", \"yarn\""},
+      {"rope_scaling", json{{"type", "linear"}}, "config.json lacks factor"},
+      {"rope_scaling", json{{"rope_type", "yarn"}, {"factor", 0.5}},
+       "config.json: factor: 0.5 is not a number of 1..1e6"},
+      {"rope_scaling", json{{"rope_type", "yarn"}, {"beta_slow", 64}},
+       "config.json: rope_scaling: beta_fast must be above beta_slow"},
       {"rope_scaling", 2, "config.json: rope_scaling: 2 is not an object"},
       {"rope_scaling", json{{"rope_type", "llama3"}}, "config.json lacks factor"},
       {"rope_parameters", llama3({{"factor", 0}}),
@@ -226,6 +305,9 @@ TEST(ModelConfig, RefusesByName) {
        "\"silu\""},
       {"attention_bias", true,
        "config.json: attention_bias: true is not supported; only layers without biases are"},
+      {"quantization_config", json{{"quant_method", "awq"}},
+       "config.json: quantization_config: quantised weights are read from GGUF files alone; name "
+       "one, or the folder of the model in bfloat16, float16 or float32"},
       {"mlp_bias", 1, "config.json: mlp_bias: 1 is not true or false"},
       {"tie_word_embeddings", "yes",
        "config.json: tie_word_embeddings: \"yes\" is not true or false"},

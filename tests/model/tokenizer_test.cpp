@@ -143,6 +143,27 @@ TEST(Tokenizer, MatchesHuggingFaceOnByteFallback) {
   }
 }
 
+// Normalised tokens, tokens that take blanks, single words (make_added_token_cases.py).
+TEST(Tokenizer, MatchesHuggingFaceOnAddedTokens) {
+  const json cases = readJson(ALLOT_SOURCE_DIR "/tests/golden/added_token_cases.json");
+  ASSERT_EQ(cases.size(), 6u);
+  for (const json& added_case : cases) {
+    const auto name = added_case["case"].get<std::string>();
+    SCOPED_TRACE(name);
+    const json& of_file = metaspaceGolden()["cases"];
+    const auto found = std::find_if(of_file.begin(), of_file.end(),
+                                    [&](const json& one) { return one["name"] == name; });
+    json file = found == of_file.end() ? fileOf(name) : metaspaceFile(*found);
+    file["added_tokens"] = added_case["added_tokens"];
+    const auto tokenizer = valueOf(load(file));
+    EXPECT_GE(textsOf(added_case), 90u);
+    for (const json& item : added_case["texts"]) {
+      EXPECT_EQ(tokenizer.encode(item[0].get<std::string>()), item[1].get<std::vector<int32_t>>())
+          << item[0];
+    }
+  }
+}
+
 TEST(Tokenizer, ByteFallbackKeepsBytesThatAreNotText) {
   const auto tokenizer = valueOf(load(metaspaceFile(metaspaceGolden()["cases"][0])));
   const std::string bytes = "the \xc3 rain\xff\xe2\x96";
@@ -343,7 +364,7 @@ TEST(Tokenizer, RefusesBadParts) {
       {"/added_tokens/0/content", R"("")", "lacks content"},
       {"/added_tokens/1/content", R"("<tool>")", "\"<tool>\" is there twice"},
       {"/added_tokens/0/content", R"("!")", "but "},
-      {"/added_tokens/0/lstrip", "true", "lstrip: true is not supported"},
+      {"/added_tokens/0/lstrip", "1", "lstrip: 1 is not true or false"},
       {"/added_tokens", "{}", "added_tokens is not a list"},
   };
   const json good = fileOf("gpt2");

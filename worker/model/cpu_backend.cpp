@@ -125,7 +125,8 @@ class CpuBackend final : public DecoderBackend {
 
   // Splits qkv_ [rows, (heads + 2 kv_heads) * d] into queries_, keys_ and values_, with norms of
   // heads (if any) and rotations.
-  void split(const StepBatch& batch, const LayerWeights& w, int rows) {
+  void split(const StepBatch& batch, int64_t layer, int rows) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
     const int d = static_cast<int>(config_.head_dim);
     const int q = static_cast<int>(config_.heads) * d, kv = static_cast<int>(config_.kv_heads) * d;
     for (int r = 0; r < rows; ++r) {
@@ -136,6 +137,7 @@ class CpuBackend final : public DecoderBackend {
       std::copy_n(from + q, kv, key);
       std::copy_n(from + q + kv, kv, values_.data() + static_cast<size_t>(r) * kv);
       normaliseHeads(w, config_, query, key);
+      if (!config_.rotates(layer)) continue;
       const size_t angle = static_cast<size_t>(batch.lengths[r] - 1) * (d / 2);
       kernels::applyRope(query, static_cast<int>(config_.heads), d, rope_.cosines.data() + angle,
                          rope_.sines.data() + angle);
@@ -249,7 +251,7 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
       for (int r = 0; r < rows && !w.qkv_bias.empty(); ++r) {
         kernels::addTo(qkv_.data() + r * w.qkv.outputs, w.qkv_bias.data(), w.qkv.outputs);
       }
-      split(batch, w, rows);
+      split(batch, l, rows);
     }
     {
       const Stopwatch watch(&times.attention);

@@ -70,16 +70,18 @@ at::Tensor mlp(const at::Tensor& x, const LayerWeights& w) {
 }
 
 // Applies the layer's norms and positions first, first + 1, ... to the queries and keys of qkv
-// [count, heads + 2 kv_heads, d], in place.
-void rotate(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope,
+// [count, heads + 2 kv_heads, d], in place. rope: null in a layer without positions.
+void rotate(const ModelConfig& config, const LayerWeights& layer, const RopeTable* rope,
             int64_t first, at::Tensor* qkv) {
   const int64_t d = config.head_dim, row = (config.heads + 2 * config.kv_heads) * d;
   float* data = qkv->data_ptr<float>();
   for (int64_t i = 0; i < qkv->size(0); ++i) {
     const int64_t angle = (first + i) * (d / 2);
     normaliseHeads(layer, config, data + i * row, data + i * row + config.heads * d);
+    if (rope == nullptr) continue;
     kernels::applyRope(data + i * row, static_cast<int>(config.heads + config.kv_heads),
-                       static_cast<int>(d), rope.cosines.data() + angle, rope.sines.data() + angle);
+                       static_cast<int>(d), rope->cosines.data() + angle,
+                       rope->sines.data() + angle);
   }
 }
 
@@ -250,15 +252,44 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
   return out;
 }
 
-// Returns the scaled frequency of the channels i and i + head_dim / 2.
-double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
+// Returns the channel, not rounded, of which the original positions hold this number of waves.
+double channelOf(const ModelConfig& config, double waves) {
+  const auto positions = static_cast<double>(config.rope_scaling.original_positions);
+  return static_cast<double>(config.head_dim) * std::log(positions / (waves * 2 * M_PI)) /
+         (2 * std::log(static_cast<double>(config.rope_theta)));
+}
+
+// Returns the share of the frequency that YaRN keeps in the channels i and i + head_dim / 2.
+double keptByYarn(const ModelConfig& config, int64_t i) {
+  const RopeScaling& scaling = config.rope_scaling;
+  double first = channelOf(config, scaling.high_frequency);
+  double last = channelOf(config, scaling.low_frequency);
+  if (scaling.whole_channels) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(config.head_dim - 1));
+  if (first == last) last += 1e-3;
+  return 1 - std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+}
+
+// Returns the frequency of the channels i and i + head_dim / 2.
+double frequencyOf(const ModelConfig& config, int64_t i) {
+  const RopeScaling& scaling = config.rope_scaling;
+  const double frequency =
+      std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim);
   if (!scaling.factors.empty()) return frequency / scaling.factors[static_cast<size_t>(i)];
   if (scaling.factor == 1) return frequency;
-  // How many waves the original positions hold.
-  const double waves = static_cast<double>(scaling.original_positions) * frequency / (2 * M_PI);
-  const double share = (waves - scaling.low_frequency) /
-                       (static_cast<double>(scaling.high_frequency) - scaling.low_frequency);
-  const double kept = std::clamp(share, 0.0, 1.0);
+  double kept = 0;
+  if (scaling.kind == RopeScaling::Kind::kYarn) kept = keptByYarn(config, i);
+  if (scaling.kind == RopeScaling::Kind::kLlama3) {
+    // How many waves the original positions hold.
+    const double waves = static_cast<double>(scaling.original_positions) * frequency / (2 * M_PI);
+    const double share = (waves - scaling.low_frequency) /
+                         (static_cast<double>(scaling.high_frequency) - scaling.low_frequency);
+    kept = std::clamp(share, 0.0, 1.0);
+  }
   return frequency * (kept + (1 - kept) / scaling.factor);
 }
 
@@ -286,12 +317,10 @@ bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   std::copy(cosines.begin(), cosines.end(), more_cosines.begin());
   std::copy(sines.begin(), sines.end(), more_sines.begin());
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency =
-        scaled(config.rope_scaling, i,
-               std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
+    const double frequency = frequencyOf(config, i), magnitude = config.rope_scaling.magnitude;
     for (int64_t p = there; p < made; ++p) {
-      more_cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
-      more_sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
+      more_cosines[p * half + i] = static_cast<float>(magnitude * std::cos(p * frequency));
+      more_sines[p * half + i] = static_cast<float>(magnitude * std::sin(p * frequency));
     }
   }
   cosines = std::move(more_cosines);
@@ -314,7 +343,7 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
       at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
       if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
       qkv = qkv.view({end - start, config.heads + 2 * config.kv_heads, config.head_dim});
-      rotate(config, w, task.rope, start, &qkv);
+      rotate(config, w, config.rotates(l) ? &task.rope : nullptr, start, &qkv);
       const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
       ALLOT_TRY(store(parts[1], parts[2], task.pool.layer(l), pages, start, l));
       if (task.reading.observer) {

@@ -13,8 +13,8 @@
 
 namespace allot {
 
-// Cosines and sines of the rotary angles, [positions, head_dim / 2] each. The table grows with the
-// longest sequence: a config.json may allow millions of positions.
+// Cosines and sines of the rotary angles, times the scaling's magnitude, [positions, head_dim / 2]
+// each. The table grows with the longest sequence: a config.json may allow millions of positions.
 struct RopeTable {
   std::vector<float> cosines;
   std::vector<float> sines;

@@ -271,10 +271,12 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at:
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
   const CudaLayer& w = model_->weights().layers[static_cast<size_t>(layer)];
+  const auto angles = [&](const at::Tensor& table) {
+    return config.rotates(layer) ? table.data_ptr<float>() + start * d / 2 : nullptr;
+  };
   cuda_ops::splitRope(
       model_->weights().number(), qkv.data_ptr(), w.bias(), w.norms(config.rms_norm_eps), nullptr,
-      model_->cosines().data_ptr<float>() + start * d / 2,
-      model_->sines().data_ptr<float>() + start * d / 2, static_cast<int>(n),
+      angles(model_->cosines()), angles(model_->sines()), static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
       {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
       stream);

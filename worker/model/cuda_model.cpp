@@ -77,7 +77,7 @@ Result<CudaWeights> CudaWeights::load(const ModelConfig& config, const std::stri
   }));
   on_gpu.embeddings = matrix(read->embeddings, config.vocab_size, hidden);
   on_gpu.final_norm = upload(read->final_norm, {hidden});
-  on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : product(read->head);
+  on_gpu.head = read->head.rows.empty() ? on_gpu.embeddings.t() : product(read->head);
   // Frees float32 copies, so that the cache of keys and values can use their memory.
   c10::cuda::CUDACachingAllocator::emptyCache();
   return on_gpu;
@@ -442,11 +442,12 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
     const CudaLayer& w = weights_.layers[static_cast<size_t>(l)];
     addAndNorm(l > 0, w.attention_norm);
     multiply(normed_, w.qkv, &qkv_);
+    const bool rotates = config_.rotates(l);
     cuda_ops::splitRope(
         number_, qkv_.data_ptr(), w.bias(), w.norms(config_.rms_norm_eps),
-        onDevice<int32_t>(kPositions), cosines_.data_ptr<float>(), sines_.data_ptr<float>(), rows_,
-        heads, {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()},
-        stream);
+        onDevice<int32_t>(kPositions), rotates ? cosines_.data_ptr<float>() : nullptr,
+        rotates ? sines_.data_ptr<float>() : nullptr, rows_, heads,
+        {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()}, stream);
     if (attention) {
       auto why = attend(l);
       if (!why && after_attention) why = after_attention(l);

@@ -197,7 +197,7 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms
   const int64_t row = blockIdx.x;
   // Positions and angles are the step's and the model's: the kernel in front does not write them.
   const int64_t angle = (positions ? positions[row] : row) * half + i;
-  const float c = cosines[angle], s = sines[angle];
+  const float c = cosines ? cosines[angle] : 1.0f, s = sines ? sines[angle] : 0.0f;
   waitForKernelBefore();
   letNextKernelIn();
   const T* from = qkv + (row * (shape.heads + 2 * shape.kv_heads) + head) * shape.head_dim;

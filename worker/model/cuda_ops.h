@@ -40,7 +40,7 @@ void gatedSilu(Number number, const void* gate_up, int rows, int width, void* ou
 // null: none), into queries [rows, heads, head_dim] and keys and values [rows, kv_heads, head_dim],
 // float32. If there are norms, each head of queries and keys is normalised as addRmsNorm does with
 // a row. Then queries and keys are rotated by the angles of positions[r] (null: r), in pairs (i, i
-// + head_dim / 2). cosines, sines: [positions, head_dim / 2].
+// + head_dim / 2). cosines, sines: [positions, head_dim / 2]; null: no rotation.
 // Requires: head_dim is 64 or 128.
 struct SplitOutputs {
   float* queries = nullptr;

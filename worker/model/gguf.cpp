@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 
 #include "core/digest.h"
@@ -18,6 +19,7 @@ constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata; also of t
 constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of an array
 constexpr uint64_t kMostText = uint64_t{1} << 24;      // bytes of a text
 constexpr uint64_t kMostDimensions = 4;
+constexpr int64_t kMostFiles = 99999;  // names of split models have five digits
 
 // The types of metadata, by the numbers of the format.
 enum MetadataType : uint32_t {
@@ -35,6 +37,13 @@ enum MetadataType : uint32_t {
   kI64,
   kDouble
 };
+
+// Returns an integer, or `fallback` if there is none of this name.
+int64_t integerOr(const Gguf::Metadata& metadata, std::string_view key, int64_t fallback) {
+  const auto found = metadata.find(key);
+  const auto* value = found == metadata.end() ? nullptr : std::get_if<int64_t>(&found->second);
+  return value ? *value : fallback;
+}
 
 }  // namespace
 
@@ -169,14 +178,57 @@ class Gguf::Reader {
 };
 
 Result<Gguf> Gguf::open(const std::string& path) {
-  ALLOT_ASSIGN(MappedFile file, MappedFile::open(path));
-  Gguf gguf(path, std::move(file));
-  ALLOT_TRY(gguf.read());
+  Gguf gguf;
+  ALLOT_TRY(gguf.read(path, &gguf.metadata_));
+  ALLOT_TRY(gguf.readOthers());
   return gguf;
 }
 
-Status Gguf::read() {
-  Reader reader(file_, path_);
+// Reads the other files of a split model, by the names that llama.cpp gives them.
+Status Gguf::readOthers() {
+  const int64_t count = integerOr(metadata_, "split.count", 1);
+  if (count <= 1) return {};
+  const std::string first = path();
+  if (count > kMostFiles) return badInput(first + ": split.count is too large");
+  const auto ending = [&](int64_t number) {
+    char text[40];
+    std::snprintf(text, sizeof text, "-%05d-of-%05d.gguf", static_cast<int>(number),
+                  static_cast<int>(count));
+    return std::string(text);
+  };
+  const int64_t part = integerOr(metadata_, "split.no", 0) + 1;
+  const std::string where =
+      first + " is part " + std::to_string(part) + " of " + std::to_string(count);
+  if (part != 1) {
+    return badInput(where + ", which has no metadata: name the part that ends with " + ending(1));
+  }
+  if (!first.ends_with(ending(1))) {
+    return badInput(where + ": name it ..." + ending(1) + ", and the others like it beside it");
+  }
+  const std::string stem = first.substr(0, first.size() - ending(1).size());
+  for (int64_t number = 2; number <= count; ++number) {
+    const std::string next = stem + ending(number);
+    Metadata metadata;
+    if (const Status status = read(next, &metadata); !status) {
+      return fail(status.error().code, where + ": " + status.error().message);
+    }
+    if (integerOr(metadata, "split.no", -1) + 1 != number ||
+        integerOr(metadata, "split.count", -1) != count) {
+      return badInput(where + ", but " + next + " is not part " + std::to_string(number) +
+                      ": download it again");
+    }
+  }
+  const auto tensors = static_cast<int64_t>(tensors_.size());
+  if (integerOr(metadata_, "split.tensors.count", tensors) == tensors) return {};
+  return badInput(where + ", whose parts have " + std::to_string(tensors) +
+                  " tensors, but split.tensors.count is another: download all parts again");
+}
+
+Status Gguf::read(const std::string& path, Metadata* metadata) {
+  ALLOT_ASSIGN(MappedFile content, MappedFile::open(path));
+  files_.push_back({path, std::move(content)});
+  File& file = files_.back();
+  Reader reader(file.content, path);
   ALLOT_ASSIGN(const auto magic, reader.number<uint32_t>());
   if (magic != 0x46554747) return reader.wrong("is no GGUF file");
   ALLOT_ASSIGN(const auto version, reader.number<uint32_t>());
@@ -190,20 +242,21 @@ Status Gguf::read() {
     ALLOT_ASSIGN(const std::string key, reader.text());
     ALLOT_ASSIGN(const auto type, reader.number<uint32_t>());
     ALLOT_ASSIGN(Value value, reader.value(type, key));
-    if (!metadata_.emplace(key, std::move(value)).second) {
+    if (!metadata->emplace(key, std::move(value)).second) {
       return reader.wrong(inQuotes(key) + " is there twice");
     }
   }
-  int64_t alignment = 32;
-  if (const auto* given = find<int64_t>("general.alignment")) alignment = *given;
+  // 0, which is refused: it is no integer.
+  const int64_t alignment =
+      integerOr(*metadata, "general.alignment", metadata->contains("general.alignment") ? 0 : 32);
   if (alignment < 1 || alignment > 1 << 20 ||
       !std::has_single_bit(static_cast<uint64_t>(alignment))) {
-    return reader.wrong("general.alignment " + std::to_string(alignment) + " is no power of two");
+    return reader.wrong("general.alignment is no power of two of at most 1048576");
   }
   for (uint64_t i = 0; i < tensors; ++i) ALLOT_TRY(readTensor(reader));
-  data_begin_ = (reader.at() + static_cast<size_t>(alignment) - 1) /
-                static_cast<size_t>(alignment) * static_cast<size_t>(alignment);
-  return checkTensors();
+  file.data_begin = (reader.at() + static_cast<size_t>(alignment) - 1) /
+                    static_cast<size_t>(alignment) * static_cast<size_t>(alignment);
+  return checkTensors(files_.size() - 1);
 }
 
 Status Gguf::readTensor(Reader& reader) {
@@ -214,6 +267,7 @@ Status Gguf::readTensor(Reader& reader) {
     return reader.wrong(where + " has " + std::to_string(dimensions) + " dimensions");
   }
   Entry entry;
+  entry.file = files_.size() - 1;
   int64_t elements = 1;
   for (uint32_t d = 0; d < dimensions; ++d) {
     ALLOT_ASSIGN(const auto size, reader.number<uint64_t>());
@@ -232,18 +286,21 @@ Status Gguf::readTensor(Reader& reader) {
   return {};
 }
 
-// Checks the sizes and places of all tensors whose type is supported. tensor() refuses the others.
-Status Gguf::checkTensors() const {
+// Checks the sizes and places of a file's tensors whose type is supported. tensor() refuses the
+// others.
+Status Gguf::checkTensors(size_t number) const {
   struct Span {
     uint64_t begin, end;
     const std::string* name;
   };
   std::vector<Span> spans;
-  const uint64_t room = file_.size() > data_begin_ ? file_.size() - data_begin_ : 0;
+  const File& file = files_[number];
+  const size_t size = file.content.size();
+  const uint64_t room = size > file.data_begin ? size - file.data_begin : 0;
   for (const auto& [name, entry] : tensors_) {
     const BlockLayout* layout = blockLayout(entry.type);
-    if (!layout) continue;
-    const std::string where = path_ + ": tensor " + inQuotes(name);
+    if (!layout || entry.file != number) continue;
+    const std::string where = file.path + ": tensor " + inQuotes(name);
     int64_t elements = 1;
     for (const int64_t size : entry.shape) elements *= size;  // no overflow: see readTensor()
     if (!entry.shape.empty() && entry.shape.back() % layout->elements != 0) {
@@ -262,7 +319,7 @@ Status Gguf::checkTensors() const {
             [](const Span& a, const Span& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < spans.size(); ++i) {
     if (spans[i - 1].end > spans[i].begin) {
-      return badInput(path_ + ": tensors " + inQuotes(*spans[i - 1].name) + " and " +
+      return badInput(file.path + ": tensors " + inQuotes(*spans[i - 1].name) + " and " +
                       inQuotes(*spans[i].name) + " overlap");
     }
   }
@@ -270,10 +327,13 @@ Status Gguf::checkTensors() const {
 }
 
 Result<GgufTensor> Gguf::tensor(const std::string& name, const std::vector<int64_t>& shape) const {
-  const std::string where = path_ + ": tensor " + inQuotes(name);
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) return badInput(where + " is not there");
+  if (found == tensors_.end()) {
+    return badInput(path() + ": tensor " + inQuotes(name) + " is not there");
+  }
   const Entry& entry = found->second;
+  const File& file = files_[entry.file];
+  const std::string where = file.path + ": tensor " + inQuotes(name);
   if (!blockLayout(entry.type)) {
     return badInput(where + " is of ggml's type " + std::to_string(entry.type) +
                     ", which is not supported; supported: " + blockTypesText());
@@ -283,11 +343,21 @@ Result<GgufTensor> Gguf::tensor(const std::string& name, const std::vector<int64
                     shapeText(shape));
   }
   return GgufTensor{static_cast<GgmlType>(entry.type), entry.shape,
-                    file_.data() + data_begin_ + entry.offset};
+                    file.content.data() + file.data_begin + entry.offset};
+}
+
+std::vector<std::string> Gguf::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : tensors_) names.push_back(name);
+  return names;
 }
 
 std::string Gguf::digest() const {
-  return sha256Hex({reinterpret_cast<const char*>(file_.data()), file_.size()});
+  std::string digests;
+  for (const File& file : files_) {
+    digests += sha256Hex({reinterpret_cast<const char*>(file.content.data()), file.content.size()});
+  }
+  return files_.size() == 1 ? digests : sha256Hex(digests);
 }
 
 int64_t GgufTensor::elements() const { return elementsOf(shape); }

@@ -1,6 +1,7 @@
 #pragma once
-// Gguf: a memory-mapped model in one file of llama.cpp's format (GGUF 2 and 3), with metadata and
-// tensors. Some tensors are in blocks of few bits.
+// Gguf: a memory-mapped model in llama.cpp's format (GGUF 2 and 3), with metadata and tensors. Some
+// tensors are in blocks of few bits. A model may be split into several files, NAME-00001-of-00003
+// and so on, of which the first has the metadata.
 //
 // The file is hostile until checked: counts, lengths and types are verified before anything is
 // returned, and the offsets and overlaps of tensors of supported types. Immutable after open; any
@@ -49,8 +50,10 @@ class Gguf {
   using Value = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                              std::vector<double>, std::vector<std::string>>;
 
-  // Opens and checks a file. kUsage names the file and a wrong key or tensor; kIo: it cannot be
-  // read.
+  using Metadata = std::map<std::string, Value, std::less<>>;
+
+  // Opens and checks a file, and those beside it if it is the first of a split model. kUsage names
+  // the file and a wrong key or tensor; kIo: it cannot be read.
   static Result<Gguf> open(const std::string& path);
 
   // Returns null if there is no such key, or its value has another type.
@@ -62,27 +65,35 @@ class Gguf {
   // Returns a tensor. kUsage: missing, another shape, or an unsupported type, which is named.
   Result<GgufTensor> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   bool contains(const std::string& name) const { return tensors_.contains(name); }
-  const std::string& path() const { return path_; }
-  std::string digest() const;  // SHA-256 of the file, in hex
+  std::vector<std::string> names() const;  // of the tensors, sorted
+  const Metadata& metadata() const { return metadata_; }
+  const std::string& path() const { return files_.front().path; }
+  // Returns the SHA-256 of the file, in hex; of a split model that of its files' digests.
+  std::string digest() const;
 
  private:
   struct Entry {
     uint32_t type = 0;
     std::vector<int64_t> shape;
     uint64_t offset = 0;
+    size_t file = 0;
+  };
+  struct File {
+    std::string path;
+    MappedFile content;
+    size_t data_begin = 0;
   };
   class Reader;
 
-  Gguf(std::string path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
-  Status read();
+  Gguf() = default;
+  Status read(const std::string& path, Metadata* metadata);
+  Status readOthers();
   Status readTensor(Reader& reader);
-  Status checkTensors() const;
+  Status checkTensors(size_t file) const;
 
-  std::string path_;
-  MappedFile file_;
-  std::map<std::string, Value, std::less<>> metadata_;
+  std::vector<File> files_;
+  Metadata metadata_;  // of the first file
   std::map<std::string, Entry> tensors_;
-  size_t data_begin_ = 0;
 };
 
 // Decodes a tensor to float32. A large tensor is shared by up to 8 threads.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -17,12 +18,87 @@ using nlohmann::json;
 
 // ---- Configuration.
 
+// SmolLM3: every fourth layer has no positions. The file does not say so.
+constexpr int64_t kNoRopeInterval = 4;
+
 std::string supportedText() {
   std::string text;
   for (const ArchitectureInfo& info : architectureCatalogue()) {
     if (!info.gguf.empty()) text.append(text.empty() ? "" : ", ").append(info.gguf);
   }
   return text;
+}
+
+// The types of values, in the order of Gguf::Value.
+enum class KeyType : size_t { kInteger, kReal, kBoolean, kText, kIntegers, kReals, kTexts };
+constexpr const char* kKeyTypes[] = {"an integer",     "a number",           "true or false",
+                                     "a text",         "a list of integers", "a list of numbers",
+                                     "a list of texts"};
+
+struct KnownKey {
+  std::string_view name;  // behind the prefix
+  KeyType type;
+};
+
+// What is read or checked of an architecture. The last three are known to change nothing.
+constexpr KnownKey kArchitectureKeys[] = {
+    {"attention.head_count", KeyType::kInteger},
+    {"attention.head_count_kv", KeyType::kInteger},
+    {"attention.key_length", KeyType::kInteger},
+    {"attention.layer_norm_rms_epsilon", KeyType::kReal},
+    {"attention.value_length", KeyType::kInteger},
+    {"block_count", KeyType::kInteger},
+    {"context_length", KeyType::kInteger},
+    {"embedding_length", KeyType::kInteger},
+    {"feed_forward_length", KeyType::kInteger},
+    {"rope.dimension_count", KeyType::kInteger},
+    {"rope.freq_base", KeyType::kReal},
+    {"rope.scale_linear", KeyType::kReal},
+    {"rope.scaling.factor", KeyType::kReal},
+    {"rope.scaling.original_context_length", KeyType::kInteger},
+    {"rope.scaling.type", KeyType::kText},
+    {"rope.scaling.yarn_beta_fast", KeyType::kReal},
+    {"rope.scaling.yarn_beta_slow", KeyType::kReal},
+    {"rope.scaling.finetuned", KeyType::kBoolean},
+    {"tensor_data_layout", KeyType::kText},
+    {"vocab_size", KeyType::kInteger}};
+constexpr KnownKey kTokenizerKeys[] = {{"chat_template", KeyType::kText},
+                                       {"ggml.add_bos_token", KeyType::kBoolean},
+                                       {"ggml.add_space_prefix", KeyType::kBoolean},
+                                       {"ggml.bos_token_id", KeyType::kInteger},
+                                       {"ggml.eos_token_id", KeyType::kInteger},
+                                       {"ggml.eot_token_id", KeyType::kInteger},
+                                       {"ggml.merges", KeyType::kTexts},
+                                       {"ggml.model", KeyType::kText},
+                                       {"ggml.pre", KeyType::kText},
+                                       {"ggml.scores", KeyType::kReals},
+                                       {"ggml.token_type", KeyType::kIntegers},
+                                       {"ggml.tokens", KeyType::kTexts}};
+constexpr KnownKey kGeneralKeys[] = {{"architecture", KeyType::kText}};
+constexpr KnownKey kSplitKeys[] = {
+    {"count", KeyType::kInteger}, {"no", KeyType::kInteger}, {"tensors.count", KeyType::kInteger}};
+
+// Checks the types of the keys that begin with a prefix. An integer may stand for a number. Other
+// keys are refused if they `matter`.
+Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const KnownKey> known,
+                 bool matter = false) {
+  const auto& all = gguf.metadata();
+  for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it) {
+    const auto& [name, value] = *it;
+    const auto key = std::find_if(known.begin(), known.end(), [&](const KnownKey& one) {
+      return one.name == std::string_view(name).substr(prefix.size());
+    });
+    const std::string where = gguf.path() + ": " + name;
+    if (key == known.end()) {
+      if (!matter) continue;
+      return badInput(where + " is not supported, and the model may need it");
+    }
+    const auto type = static_cast<KeyType>(value.index());
+    if (type == key->type || (type == KeyType::kInteger && key->type == KeyType::kReal)) continue;
+    return badInput(where + " is " + kKeyTypes[value.index()] + ", and must be " +
+                    kKeyTypes[static_cast<size_t>(key->type)]);
+  }
+  return {};
 }
 
 // Reads keys that begin with a prefix. A key without a `fallback` is required.
@@ -44,8 +120,9 @@ class Keys {
               const double* fallback = nullptr) const {
     const std::string name = prefix_ + key;
     const auto* value = gguf_.find<double>(name);
-    if (!value && !fallback) return badInput(gguf_.path() + " lacks " + name);
-    const double number = value ? *value : *fallback;
+    const auto* whole = gguf_.find<int64_t>(name);
+    if (!value && !whole && !fallback) return badInput(gguf_.path() + " lacks " + name);
+    const double number = value ? *value : whole ? static_cast<double>(*whole) : *fallback;
     *out = static_cast<float>(number);
     if (number >= lowest && number <= highest) return {};
     return badInput(gguf_.path() + ": " + name + ": " + std::to_string(number) +
@@ -59,6 +136,42 @@ class Keys {
   const Gguf& gguf_;
   const std::string prefix_;
 };
+
+// Reads the scaling of rotary positions, with llama.cpp's defaults: a factor without a type is
+// linear.
+Status readScaling(const Gguf& gguf, const Keys& keys, ModelConfig* config) {
+  using Kind = RopeScaling::Kind;
+  RopeScaling& scaling = config->rope_scaling;
+  const std::string* type = keys.text("rope.scaling.type");
+  if (type && *type == "none") return {};
+  if (type && *type != "linear" && *type != "yarn") {
+    return badInput(gguf.path() + ": rope.scaling.type " + inQuotes(*type) +
+                    " is not supported; supported: none, linear, yarn, or factors in "
+                    "rope_freqs.weight");
+  }
+  double fallback = 1;
+  ALLOT_TRY(keys.real("rope.scale_linear", 1, 1e6, &scaling.factor, &fallback));  // the old name
+  fallback = scaling.factor;
+  ALLOT_TRY(keys.real("rope.scaling.factor", 1, 1e6, &scaling.factor, &fallback));
+  if (scaling.factor == 1) return {};
+  scaling.kind = type && *type == "yarn" ? Kind::kYarn : Kind::kLinear;
+  if (gguf.contains("rope_freqs.weight")) {
+    return badInput(
+        gguf.path() +
+        ": factors in rope_freqs.weight beside a rope.scaling.factor are not supported");
+  }
+  if (scaling.kind == Kind::kLinear) return {};
+  ALLOT_TRY(keys.integer("rope.scaling.original_context_length", 1, 1 << 26,
+                         &scaling.original_positions, &config->max_positions));
+  const double slow = 1, fast = 32;
+  ALLOT_TRY(keys.real("rope.scaling.yarn_beta_slow", 1e-3, 1e6, &scaling.low_frequency, &slow));
+  ALLOT_TRY(keys.real("rope.scaling.yarn_beta_fast", 1e-3, 1e6, &scaling.high_frequency, &fast));
+  if (scaling.high_frequency <= scaling.low_frequency) {
+    return badInput(gguf.path() + ": rope.scaling.yarn_beta_fast must be above yarn_beta_slow");
+  }
+  finishYarn(config);
+  return {};
+}
 
 Status readTokens(const Gguf& gguf, ModelConfig* config) {
   const Keys keys(gguf, "tokenizer.ggml.");
@@ -112,13 +225,18 @@ json split(const char* pattern) {
           {"invert", false}};
 }
 
+// Returns true for the names of Llama-3's pattern in tokenizer.ggml.pre.
+bool isLlama3(std::string_view pre) {
+  return pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3";
+}
+
 // Returns the pre-tokenizer that tokenizer.ggml.pre names. Sets composes if NFC comes before it,
 // which llama.cpp leaves out.
 Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre = name ? *name : "(missing)";
-  *ignore_merges = pre == "llama-bpe";
-  if (pre == "llama-bpe") return sequence(split(kLlama3Words));
+  *ignore_merges = isLlama3(pre);
+  if (*ignore_merges) return sequence(split(kLlama3Words));
   *composes = pre == "qwen2" || pre == "deepseek-r1-qwen";
   if (*composes) return sequence(split(kQwen2Words));
   if (pre == "gpt-2") return byteLevel(true);
@@ -169,7 +287,7 @@ json addedToken(const std::string& content, size_t id, bool special) {
 Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
   const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
   const auto* wanted = gguf.find<bool>("tokenizer.ggml.add_bos_token");
-  const bool adds = wanted ? *wanted : pieces || (pre && *pre == "llama-bpe");
+  const bool adds = wanted ? *wanted : pieces || (pre && isLlama3(*pre));
   if (!adds) return json();
   const Keys keys(gguf, "tokenizer.ggml.");
   const int64_t sentence_piece = 1, none = -1;
@@ -235,6 +353,8 @@ bool isGguf(const std::string& path) {
 }
 
 Result<ModelConfig> ggufConfig(const Gguf& gguf) {
+  ALLOT_TRY(checkKeys(gguf, "general.", kGeneralKeys));
+  ALLOT_TRY(checkKeys(gguf, "split.", kSplitKeys));
   const auto* architecture = gguf.find<std::string>("general.architecture");
   if (!architecture) return badInput(gguf.path() + " lacks general.architecture");
   const auto& known = architectureCatalogue();
@@ -245,7 +365,10 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
     return badInput(gguf.path() + ": general.architecture " + inQuotes(*architecture) +
                     " is not supported; supported: " + supportedText());
   }
-  const Keys keys(gguf, *architecture + ".");
+  const std::string prefix = *architecture + ".";
+  ALLOT_TRY(checkKeys(gguf, prefix, kArchitectureKeys));
+  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys));
+  const Keys keys(gguf, prefix);
   ModelConfig config;
   config.architecture = found->name;
   config.qkv_bias = *architecture == "qwen2";
@@ -268,13 +391,21 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
                     std::to_string(config.kv_heads) + " of " + std::to_string(config.head_dim) +
                     " channels are not supported; supported: a multiple, of 64 or 128 channels");
   }
+  for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
+    int64_t channels = 0;
+    ALLOT_TRY(keys.integer(key, 1, 1 << 16, &channels, &config.head_dim));
+    if (channels == config.head_dim) continue;
+    return badInput(gguf.path() + ": " + prefix + key + ": " + std::to_string(channels) +
+                    " is not supported; supported: all " + std::to_string(config.head_dim) +
+                    " channels of a head");
+  }
   ALLOT_TRY(keys.integer("context_length", 1, 1 << 26, &config.max_positions));
   ALLOT_TRY(keys.real("attention.layer_norm_rms_epsilon", 1e-12, 0.1, &config.rms_norm_eps));
   const double theta = 10000;
   ALLOT_TRY(keys.real("rope.freq_base", 1, 1e12, &config.rope_theta, &theta));
-  if (const std::string* type = keys.text("rope.scaling.type"); type && *type != "none") {
-    return badInput(gguf.path() + ": rope.scaling.type " + inQuotes(*type) +
-                    " is not supported; supported: none, or factors in rope_freqs.weight");
+  ALLOT_TRY(readScaling(gguf, keys, &config));
+  for (int64_t l = 0; l < config.layers && *architecture == "smollm3"; ++l) {
+    config.unrotated.push_back((l + 1) % kNoRopeInterval == 0);
   }
   const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
   if (!tokens || tokens->empty()) return badInput(gguf.path() + " lacks tokenizer.ggml.tokens");
@@ -282,10 +413,12 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   config.tied_embeddings = !gguf.contains("output.weight");
   ALLOT_TRY(readTokens(gguf, &config));
   ALLOT_ASSIGN(config.rope_scaling.factors, ropeFactors(gguf, config));
+  ALLOT_TRY(checkKeys(gguf, prefix, kArchitectureKeys, /*matter=*/true));
   return config;
 }
 
 Result<json> ggufTokenizer(const Gguf& gguf) {
+  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys));
   const auto* model = gguf.find<std::string>("tokenizer.ggml.model");
   const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
   const auto* types = gguf.find<std::vector<int64_t>>("tokenizer.ggml.token_type");
@@ -355,8 +488,9 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
   // RoPE rotates pairs of neighbouring channels in llama.cpp, and pairs half a head apart in
   // Hugging Face's models. Converters therefore interleave the two halves of each head's query and
   // key rows, except for Qwen's models. The loop restores Hugging Face's order.
+  const bool interleaved = !config.architecture.starts_with("Qwen");
   const bool is_query = name.ends_with("q_proj.weight"), is_key = name.ends_with("k_proj.weight");
-  if (config.architecture != "LlamaForCausalLM" || (!is_query && !is_key)) return {};
+  if (!interleaved || (!is_query && !is_key)) return {};
   const int64_t width = shape[1], half = config.head_dim / 2;
   std::vector<float> head(static_cast<size_t>(config.head_dim * width));
   for (int64_t h = 0; h < shape[0] / config.head_dim; ++h) {
@@ -368,6 +502,27 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
     }
   }
   return {};
+}
+
+Status checkGgufTensor(const Gguf& gguf, const std::string& name,
+                       const std::vector<int64_t>& shape) {
+  const auto found = gguf.tensor(ggufName(name), shape);
+  return found ? Status() : tl::unexpected<Error>(found.error());
+}
+
+Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names) {
+  std::set<std::string> used{"rope_freqs.weight"};
+  for (const std::string& name : names) used.insert(ggufName(name));
+  for (const std::string& name : gguf.names()) {
+    if (used.contains(name)) continue;
+    return badInput(gguf.path() + ": tensor " + inQuotes(name) +
+                    " is not supported, and the model may need it");
+  }
+  return {};
+}
+
+bool hasGgufTensor(const Gguf& gguf, const std::string& name) {
+  return gguf.contains(ggufName(name));
 }
 
 }  // namespace allot

@@ -2,6 +2,7 @@
 // Reads from a GGUF file what a Hugging Face folder has: the configuration, tokenizer.json's
 // content, and tensors by their Hugging Face names. Any thread. Private to worker/model/.
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace allot {
 bool isGguf(const std::string& path);
 
 // Returns the configuration. general.architecture must be llama (Llama, Mistral, Yi, SmolLM2),
-// qwen2 or qwen3; others are refused by name. Errors (kUsage) name the key.
+// qwen2, qwen3 or smollm3; others are refused by name. Errors (kUsage) name the key: one that is
+// missing or of another type, or one of the architecture that is neither read nor harmless.
 Result<ModelConfig> ggufConfig(const Gguf& gguf);
 
 // Returns the tokenizer in tokenizer.json's form, so that one reader checks both. kUsage names a
@@ -26,5 +28,15 @@ Result<nlohmann::json> ggufTokenizer(const Gguf& gguf);
 // order. Errors: those of Gguf::tensor().
 Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::string& name,
                         const std::vector<int64_t>& shape, std::vector<float>* out);
+
+// Checks that the tensor with this Hugging Face name is there. Errors: those of Gguf::tensor().
+Status checkGgufTensor(const Gguf& gguf, const std::string& name,
+                       const std::vector<int64_t>& shape);
+
+// Checks that the file has no tensors beside those of the Hugging Face names. kUsage names one.
+Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names);
+
+// Returns true if the file has the tensor with this Hugging Face name.
+bool hasGgufTensor(const Gguf& gguf, const std::string& name);
 
 }  // namespace allot

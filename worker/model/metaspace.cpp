@@ -69,7 +69,7 @@ Status Metaspace::readNormalizer(const nlohmann::json& value, const std::string&
     if (memberIs(step, "type", "Prepend") && memberIs(step, "prepend", kMark) && !replaces_) {
       prepend_ = Prepend::kAlways;
     } else if (isReplace(step, " ", kMark)) {
-      replaces_ = true;
+      replaces_ = normalises_ = true;
     } else {
       return badInput(where + " type " + describedType(step) +
                       " is not supported; supported: Prepend and Replace of spaces by U+2581");
@@ -80,7 +80,7 @@ Status Metaspace::readNormalizer(const nlohmann::json& value, const std::string&
 
 Status Metaspace::readPreTokenizer(const nlohmann::json& value, const std::string& where) {
   if (!memberIs(value, "type", "Metaspace") || !memberIs(value, "replacement", kMark) ||
-      replaces_) {
+      replaces_ || prepend_ != Prepend::kNever) {
     return badInput(where + " type " + describedType(value) +
                     " is not supported here; supported: none, or Metaspace with replacement "
                     "U+2581 and no normalizer");
@@ -121,10 +121,16 @@ Status Metaspace::readDecoder(const nlohmann::json& value, const std::string& wh
   return {};
 }
 
+std::string Metaspace::normalised(std::string_view text) const {
+  if (!normalises_) return std::string(text);
+  return std::string(prepend_ == Prepend::kAlways ? kMark : "") + replaced(text, " ", kMark);
+}
+
 void Metaspace::split(std::string_view text, bool first, const Take& take) const {
+  if (normalises_) return take(text);
   std::string marked = replaced(text, " ", kMark);
   const bool there = marked.starts_with(kMark);
-  if (prepend_ == Prepend::kAlways || (prepend_ == Prepend::kWhereNone && !there) ||
+  if ((prepend_ == Prepend::kWhereNone && !there) ||
       (prepend_ == Prepend::kFirstWhereNone && first && !there)) {
     marked.insert(0, kMark);
   }

@@ -20,8 +20,10 @@ class Metaspace {
   // Reads the root of tokenizer.json. Errors (kUsage) name `file`.
   static Result<Metaspace> parse(const nlohmann::json& root, const std::string& file);
 
-  // Calls `take` with each piece of `text` that BPE works on. `text` has no added token. first: no
-  // token precedes `text`.
+  // Returns a text between added tokens as the normalizer writes it: the text itself without one.
+  std::string normalised(std::string_view text) const;
+  // Calls `take` with each piece of `text`, a normalised text between added tokens, that BPE works
+  // on. first: no token precedes `text`.
   void split(std::string_view text, bool first, const Take& take) const;
 
   // Returns the bytes of a vocabulary token: the byte that a name like "<0x0A>" stands for, else
@@ -40,9 +42,10 @@ class Metaspace {
   Status readDecoder(const nlohmann::json& value, const std::string& where);
 
   Prepend prepend_ = Prepend::kNever;
-  bool replaces_ = false;  // spaces by U+2581
-  bool splits_ = false;    // in front of each U+2581
-  bool strips_ = false;    // a leading space, when decoding
+  bool replaces_ = false;    // spaces by U+2581
+  bool normalises_ = false;  // a normalizer does so, no pre_tokenizer
+  bool splits_ = false;      // in front of each U+2581
+  bool strips_ = false;      // a leading space, when decoding
 };
 
 // Returns the vocabulary's name of a byte, like "<0x0A>".

@@ -9,13 +9,19 @@
 
 namespace allot {
 
-// rope_type llama3: frequencies of long waves are divided by `factor`, those of short waves stay,
-// and those between are interpolated. factor 1: no scaling.
+// How rotary frequencies are scaled. kLinear divides all by `factor`. The others divide those of
+// long waves, keep those of short waves, and interpolate between: kLlama3 by frequency, kYarn by
+// channel.
 struct RopeScaling {
+  enum class Kind { kNone, kLinear, kLlama3, kYarn };
+
+  Kind kind = Kind::kNone;
   float factor = 1;
   float low_frequency = 1;   // waves longer than original_positions / low_frequency are long
-  float high_frequency = 4;  // waves shorter than original_positions / high_frequency are short
+  float high_frequency = 1;  // waves shorter than original_positions / high_frequency are short
   int64_t original_positions = 0;
+  bool whole_channels = true;  // kYarn: both bounds are rounded outwards to channels
+  float magnitude = 1;         // kYarn: of the rotated queries and keys
   // [head_dim / 2] divisors of the frequencies, of a GGUF file; empty: the fields above apply.
   std::vector<float> factors;
 };
@@ -35,16 +41,26 @@ struct ModelConfig {
   float rms_norm_eps = 1e-5f;
   float rope_theta = 10000.0f;
   RopeScaling rope_scaling;
-  bool qkv_bias = false;       // Qwen2: queries, keys and values have biases
-  bool qk_norm = false;        // Qwen3: each head's query and key is normalised before rotation
-  int64_t sliding_window = 0;  // keys that a position attends to, itself included; 0: all
+  std::vector<bool> unrotated;  // [layers], SmolLM3: layers without positions; empty: none
+  bool qkv_bias = false;        // Qwen2: queries, keys and values have biases
+  bool qk_norm = false;         // Qwen3: each head's query and key is normalised before rotation
+  int64_t sliding_window = 0;   // keys that a position attends to, itself included; 0: all
   int64_t max_positions = 0;
   bool tied_embeddings = false;
   std::vector<int32_t> eos_tokens;
 
-  // Reads `path`/config.json or a GGUF file. kUsage names file and key; kIo: it cannot be read. An
-  // unsupported architecture is refused by name, with the list of supported ones.
+  bool rotates(int64_t layer) const {
+    return unrotated.empty() || !unrotated[static_cast<size_t>(layer)];
+  }
+
+  // Reads `path`/config.json, with the end tokens of the generation_config.json beside it, or a
+  // GGUF file. kUsage names file and key; kIo: it cannot be read. An unsupported architecture is
+  // refused by name, with the list of supported ones.
   static Result<ModelConfig> load(const std::string& path);
 };
+
+// Sets what follows from a YaRN `scaling` once its factor and its original positions are known: the
+// magnitude, and the positions of a model that states those before the scaling.
+void finishYarn(ModelConfig* config);
 
 }  // namespace allot

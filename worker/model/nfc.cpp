@@ -180,9 +180,25 @@ std::string lowerCase(std::string_view text) {
   return out;
 }
 
+bool isWordCharacter(uint32_t character) {
+  // Rust's \w. Of Other_Alphabetic only circled and squared letters are no letters or marks.
+  const auto within = [&](uint32_t first, uint32_t last) {
+    return character >= first && character <= last;
+  };
+  if (within(0x200c, 0x200d) || within(0x24b6, 0x24e9) || within(0x1f130, 0x1f149) ||
+      within(0x1f150, 0x1f169) || within(0x1f170, 0x1f189)) {
+    return true;
+  }
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
+         category == UTF8PROC_CATEGORY_PC;
+}
+
 #else
 
 bool nfcAvailable() { return false; }
+
+bool isWordCharacter(uint32_t /*character*/) { return false; }
 
 bool isLetterOrNumber(uint32_t /*character*/) { return true; }
 

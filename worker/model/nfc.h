@@ -33,4 +33,8 @@ std::string lowerCase(std::string_view text);
 // Requires: the code point is beyond ASCII.
 bool isLetterOrNumber(uint32_t character);
 
+// Returns true if a code point is part of a word, \w, for the regular expressions of `tokenizers`.
+// Requires: nfcAvailable().
+bool isWordCharacter(uint32_t character);
+
 }  // namespace allot

@@ -257,6 +257,8 @@ Result<TensorView> Safetensors::tensor(const std::string& name,
   return TensorView{name, *entry.type, entry.shape, entry.data, entry.bytes};
 }
 
+bool Safetensors::contains(const std::string& name) const { return impl_->entries.contains(name); }
+
 std::vector<std::string> Safetensors::names() const {
   std::vector<std::string> result;
   for (const auto& item : impl_->entries) result.push_back(item.first);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/utf8.h"
 #include "worker/model/bpe.h"
 #include "worker/model/gguf_model.h"
 #include "worker/model/json_file.h"
@@ -135,8 +136,37 @@ struct AddedToken {
   int32_t id = 0;
   bool special = false;
   bool normalized = false;
-  bool control = false;  // text when Specials::kText
+  bool control = false;      // text when Specials::kText
+  bool single_word = false;  // is text beside a character of a word
+  bool lstrip = false;       // takes the blanks in front
+  bool rstrip = false;       // takes the blanks behind
 };
+
+// Returns the code point of a text's first character; 0 if there is none.
+uint32_t firstCode(std::string_view text) {
+  const size_t length = utf8Length(text);
+  if (length < 2) return length == 0 ? 0 : static_cast<unsigned char>(text.front());
+  return utf8Code(text.substr(0, length));
+}
+
+// Returns the bytes of a text's last character; 0 if there is none.
+size_t lastLength(std::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(4, text.size()); ++length) {
+    if (utf8Length(text.substr(text.size() - length)) == length) return length;
+  }
+  return 0;
+}
+
+uint32_t lastCode(std::string_view text) {
+  return firstCode(text.substr(text.size() - lastLength(text)));
+}
+
+// Returns true for Unicode's White_Space.
+bool isBlank(uint32_t code) {
+  return (code >= 0x9 && code <= 0xd) || code == 0x20 || code == 0x85 || code == 0xa0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202f || code == 0x205f || code == 0x3000;
+}
 
 bool isControl(std::string_view content, bool special) {
   return special || (content.starts_with("<|") && content.ends_with("|>")) ||
@@ -149,7 +179,9 @@ struct Piece {
   bool special = false;
 };
 
-// Finds added tokens in one pass over the text: the leftmost first, of these the longest.
+// Finds added tokens in one pass over the text: the leftmost first, of these the longest. Like
+// `tokenizers` it looks on behind a token that is not a single word, and before blanks that a token
+// takes.
 class AddedTokenMatcher {
  public:
   void add(const AddedToken& token) {
@@ -172,10 +204,21 @@ class AddedTokenMatcher {
         ++at;
         continue;
       }
-      if (done < at) plain(text.substr(done, at - done));
+      size_t begin = at;
+      size_t end = at += found->content.size();
+      if (found->single_word && (isWordCharacter(lastCode(text.substr(0, begin))) ||
+                                 isWordCharacter(firstCode(text.substr(end))))) {
+        continue;
+      }
+      while (found->lstrip && begin > done && isBlank(lastCode(text.substr(0, begin)))) {
+        begin -= lastLength(text.substr(0, begin));
+      }
+      while (found->rstrip && isBlank(firstCode(text.substr(end)))) {
+        end += utf8Length(text.substr(end));
+      }
+      if (done < begin) plain(text.substr(done, begin - done));
       match(found->id);
-      at += found->content.size();
-      done = at;
+      done = end;
     }
     if (done < text.size()) plain(text.substr(done));
   }
@@ -223,9 +266,13 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
   ALLOT_ASSIGN(token.special, boolMember(value, "special", false, entry));
   ALLOT_ASSIGN(token.normalized, boolMember(value, "normalized", !token.special, entry));
   token.control = isControl(token.content, token.special);
-  for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-    ALLOT_ASSIGN(const bool set, boolMember(value, key, false, entry));
-    if (set) return badInput(entry + ": " + key + ": true is not supported");
+  ALLOT_ASSIGN(token.single_word, boolMember(value, "single_word", false, entry));
+  ALLOT_ASSIGN(token.lstrip, boolMember(value, "lstrip", false, entry));
+  ALLOT_ASSIGN(token.rstrip, boolMember(value, "rstrip", false, entry));
+  if (token.single_word && !nfcAvailable()) {
+    return badInput(entry +
+                    ": single_word: true needs libutf8proc, which this build lacks; "
+                    "install it (Debian: libutf8proc-dev) and build again");
   }
   return token;
 }
@@ -272,6 +319,10 @@ struct Tokenizer::Impl {
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
   std::optional<int32_t> addedIdOf(std::string_view token) const;
+  std::string normalised(std::string_view text) const {
+    if (metaspace) return metaspace->normalised(text);
+    return composes && mayChangeInNfc(text) ? nfc(text) : std::string(text);
+  }
 
   Bpe bpe;
   // Exactly one of these is set.
@@ -329,7 +380,7 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
       token.special};
   AddedToken sought = token;
-  if (token.normalized && composes) sought.content = nfc(token.content);
+  if (token.normalized) sought.content = normalised(token.content);
   (token.normalized ? after : before).add(sought);
   return {};
 }
@@ -382,19 +433,17 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
   std::vector<int32_t> ids;
   const auto addId = [&](int32_t id) { ids.push_back(id); };
   const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
-  const auto encodePlain = [&](std::string_view plain) {
-    if (impl_->metaspace) {
-      impl_->metaspace->split(plain, begins && plain.data() == text.data(), encodePiece);
-    } else {
-      impl_->pre_tokenizer->split(plain, encodePiece);
-    }
-  };
   const auto secondPass = [&](std::string_view rest) {
-    if (!impl_->composes || !mayChangeInNfc(rest)) {
-      impl_->after.split(rest, specials, encodePlain, addId);
-      return;
-    }
-    impl_->after.split(nfc(rest), specials, encodePlain, addId);
+    const std::string normalised = impl_->normalised(rest);
+    const auto encodePlain = [&](std::string_view plain) {
+      if (impl_->metaspace) {
+        const bool first = rest.data() == text.data() && plain.data() == normalised.data();
+        impl_->metaspace->split(plain, begins && first, encodePiece);
+      } else {
+        impl_->pre_tokenizer->split(plain, encodePiece);
+      }
+    };
+    impl_->after.split(normalised, specials, encodePlain, addId);
   };
   impl_->before.split(text, specials, secondPass, addId);
   return ids;

@@ -2,7 +2,8 @@
 // Tokenizer: Hugging Face tokenizer.json with byte-level BPE (GPT-2, Llama-3, Qwen2 and others), or
 // BPE of characters with byte fallback (SentencePiece's: Llama-2, Mistral).
 //
-// A normalizer NFC (Qwen2) is applied in builds with libutf8proc; other builds refuse such files.
+// A normalizer NFC (Qwen2), and added tokens that are single words, need a build with libutf8proc;
+// other builds refuse such files.
 // encode() adds no bos; bosToken() returns the one that belongs in front. Immutable after load;
 // encode and decode may be called from any thread.
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "worker/model/weights.h"
 
+#include <set>
+
 #include "worker/model/gguf_model.h"
 #include "worker/model/safetensors.h"
 
@@ -9,6 +11,10 @@ namespace {
 // Appends the tensor of a Hugging Face name to `out`, as float32.
 using Append = std::function<Status(const std::string& name, const std::vector<int64_t>& shape,
                                     std::vector<float>* out)>;
+using Contains = std::function<bool(const std::string& name)>;
+
+constexpr const char* kEmbeddings = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
 
 void shape(Matrix* matrix, int64_t outputs, int64_t inputs) {
   matrix->outputs = outputs;
@@ -56,8 +62,8 @@ Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, 
   return w;
 }
 
-Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfig& config,
-                        const std::function<void(LayerWeights)>& take) {
+Result<Weights> loadAll(const Append& from, const Contains& contains, std::string digest,
+                        const ModelConfig& config, const std::function<void(LayerWeights)>& take) {
   Weights weights;
   weights.digest = std::move(digest);
   const Append append = [&](const std::string& name, const std::vector<int64_t>& shape,
@@ -68,14 +74,19 @@ Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfi
     return {};
   };
   const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
-  ALLOT_TRY(append("model.embed_tokens.weight", table, &weights.embeddings));
+  const bool head_alone = config.tied_embeddings && !contains(kEmbeddings) && contains(kHead);
+  ALLOT_TRY(append(head_alone ? kHead : kEmbeddings, table, &weights.embeddings));
   for (int64_t l = 0; l < config.layers; ++l) {
     ALLOT_ASSIGN(LayerWeights layer, loadLayer(append, config, l));
     take(std::move(layer));
   }
   ALLOT_TRY(append("model.norm.weight", {config.hidden_size}, &weights.final_norm));
-  if (!config.tied_embeddings) {
-    ALLOT_TRY(append("lm_head.weight", table, &weights.head.rows));
+  if (!config.tied_embeddings || (!head_alone && contains(kHead))) {
+    ALLOT_TRY(append(kHead, table, &weights.head.rows));
+  }
+  if (config.tied_embeddings && weights.head.rows == weights.embeddings) {
+    weights.parameters -= weights.head.rows.size();
+    weights.head.rows = {};
   }
   shape(&weights.head, config.vocab_size, config.hidden_size);
   return weights;
@@ -113,7 +124,16 @@ Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig&
                             std::vector<float>* out) {
       return appendGgufTensor(gguf, config, name, shape, out);
     };
-    return loadAll(append, gguf.digest(), config, take);
+    const auto contains = [&](const std::string& name) { return hasGgufTensor(gguf, name); };
+    std::set<std::string> names;
+    const auto note = [&](const std::string& name, const std::vector<int64_t>& shape,
+                          std::vector<float>*) {
+      names.insert(name);
+      return checkGgufTensor(gguf, name, shape);
+    };
+    ALLOT_TRY(loadAll(note, contains, "", config, [](const LayerWeights&) {}));
+    ALLOT_TRY(checkNoOthers(gguf, names));
+    return loadAll(append, contains, gguf.digest(), config, take);
   }
   ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
   const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
@@ -124,7 +144,8 @@ Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig&
     toFloat(view, out->data() + start);
     return {};
   };
-  return loadAll(append, file.digest(), config, take);
+  const auto contains = [&](const std::string& name) { return file.contains(name); };
+  return loadAll(append, contains, file.digest(), config, take);
 }
 
 size_t Weights::bytes() const {

@@ -46,7 +46,9 @@ struct Weights {
   // Returns the digest alone; reads the files without keeping them.
   static Result<std::string> digestOf(const std::string& path);
   // Reads a Hugging Face folder or a GGUF file, into both layouts. Errors: those of Safetensors or
-  // Gguf.
+  // Gguf, and a GGUF file with other tensors beside. As in transformers 5, a head of other numbers
+  // than the embeddings counts even if config.json ties the two, and one of two tied matrices may
+  // be missing.
   static Result<Weights> load(const std::string& path, const ModelConfig& config);
   // Reads plain rows only. Each layer is passed to `take` as soon as it is read; the result has all
   // but the layers. A model on a GPU therefore need not fit the host's memory.
