@@ -22,7 +22,7 @@ using google::protobuf::Message;
 
 constexpr size_t kMaxText = 4096;  // bytes of a method or an entry of a list
 
-// Returns the line of the value at the path, or of the section that lacks it; 0 if unknown.
+// Returns the line of the value at the path; 0 if there is none.
 size_t lineOf(const YamlValue& root, std::string_view path) {
   const YamlValue* value = &root;
   for (bool found = true; found && !path.empty();) {
@@ -38,7 +38,7 @@ size_t lineOf(const YamlValue& root, std::string_view path) {
       path = rest.substr(rest.starts_with('.') ? 1 : 0);
     }
   }
-  return value->line;
+  return path.empty() ? value->line : 0;
 }
 
 // ---- single values ----
@@ -166,7 +166,9 @@ Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, 
   }
   uint64_t total = 0;
   for (size_t i = 0; i < value.items.size(); ++i) {
-    ALLOT_ASSIGN(const uint64_t samples, readInteger(value.items[i], 0, kMaxBudget, site.at(i)));
+    YamlValue entry = value.items[i];
+    entry.style = YamlValue::Style::kEither;  // a cluster leaves their type to this reader
+    ALLOT_ASSIGN(const uint64_t samples, readInteger(entry, 0, kMaxBudget, site.at(i)));
     schedule.add_samples(static_cast<uint32_t>(samples));
     total += samples;
   }

@@ -150,13 +150,13 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
   void add(YamlValue value, const YAML::Mark& mark) {
-    const bool has_key = !frames_.empty() && frames_.back().has_key;
-    if (other_ == OtherReader::kKubernetes) {
-      value.line = static_cast<size_t>((has_key ? frames_.back().key : mark).line) + 1;
-    }
     if (frames_.empty()) {
       root_ = std::move(value);
       return;
+    }
+    if (other_ == OtherReader::kKubernetes) {
+      value.line =
+          static_cast<size_t>((frames_.back().has_key ? frames_.back().key : mark).line) + 1;
     }
     frames_.back().value.items.push_back(std::move(value));
     frames_.back().has_key = false;
