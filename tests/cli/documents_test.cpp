@@ -1,4 +1,5 @@
 // What commands print for programs: the names of fields are an interface.
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "cli/wait.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
+#include "store/store_room.h"
 #include "tests/readme.h"
 #include "tests/results.h"
 
