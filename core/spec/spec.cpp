@@ -67,8 +67,7 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
   const YamlValue* metadata = root.find("metadata");
   const YamlValue* value = metadata == nullptr ? nullptr : metadata->find("name");
   if (value == nullptr) return name_site.refuse("required, but missing; give the run a name");
-  if (value->kind != YamlValue::Kind::kScalar) return wrongType(name_site, *value, "a string");
-  const std::string& name = value->text;
+  ALLOT_ASSIGN(const std::string name, readString(*value, name_site));
   const char* const letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
   if (name.empty() || name.size() > kMaxName || name.front() == '-' || name.back() == '-' ||
       name.find_first_not_of(letters) != std::string::npos) {

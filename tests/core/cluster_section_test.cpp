@@ -92,7 +92,7 @@ TEST(ClusterSection, WhatIsMissingIsTheTablesDefault) {
 }
 
 TEST(ClusterSection, IsReadWhole) {
-  const v1::Cluster cluster = parsed(file("{name: a, labels: {x: y}}", R"(  cluster:
+  const v1::Cluster cluster = parsed(file("{name: a, labels: {x: z}}", R"(  cluster:
     resources: {requests: {cpu: 4, memory: 24Gi}, limits: {nvidia.com/mig-1g.10gb: 1}}
     kvMemory: 40Gi
     nodeSelector: {nvidia.com/gpu.product: H100}

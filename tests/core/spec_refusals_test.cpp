@@ -339,7 +339,7 @@ spec:
     - {key: a, effect: NoSchedule, tolerationSeconds: 3}
 )",
                               "x.yaml", {"spec.seed=x"}, &all),
-              isError(StartsWith("--set spec.seed")));
+              isError(StartsWith("x.yaml:5: spec.model.dtyp")));
   const auto begins = [](const char* text) { return StartsWith(text); };
   EXPECT_THAT(all,
               ElementsAre(begins("x.yaml:5: spec.model.dtyp: unknown key"),
