@@ -1,6 +1,7 @@
 #include "cli/preflight.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
@@ -18,6 +19,8 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
+#include "core/spec/task_catalogue.h"
+#include "store/store_room.h"
 
 namespace allot {
 namespace {
@@ -27,6 +30,21 @@ constexpr uint64_t kLeastMib = 64;  // for keys and values, unless a person wish
 using nlohmann::json;
 
 constexpr uint64_t kPreflightKvMib = 64;
+
+// Prints the sentences of allot-worker that tell mistakes, except the last, which it returns; "" if
+// there is none.
+std::string lastMistake(const std::string& told) {
+  constexpr std::string_view kStart = "allot-worker: ";
+  std::string last;
+  std::stringstream lines(told);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(kStart)) continue;
+    if (!last.empty())
+      std::fprintf(stderr, "allot: %s\n", printable(last, kLongestMessage).c_str());
+    last = line.substr(kStart.size());
+  }
+  return last;
+}
 
 Result<json> factsOf(const RunOptions& options) {
   Command command{
@@ -43,8 +61,8 @@ Result<json> factsOf(const RunOptions& options) {
   if (options.allow_code_execution) command.arguments.emplace_back("--allow-code-execution");
   ALLOT_ASSIGN(const Output output, capture(command));
   if (output.status != 0) {
-    std::string line = lastLine(output.err);
-    if (line.starts_with("allot-worker: ")) line = line.substr(14);
+    std::string line = lastMistake(output.err);
+    if (line.empty()) line = lastLine(output.err);
     if (output.status == 127) line = command.program + " is missing: build it beside allot";
     if (line.empty()) line = "allot-worker ended with status " + std::to_string(output.status);
     return fail(output.status == 65 || output.status == 74 || output.status == 70
@@ -116,23 +134,81 @@ void addGroups(const CellGroups& groups, uint64_t times, json* cells) {
   }
 }
 
-// Returns what is measured once, at version 0, and what is measured after updates, by the plan for
-// the last one.
-json cellsJson(const v1::Experiment& experiment, const json& facts) {
+// The evaluation units of a run: those at version 0, and those of each later evaluation, by the
+// plan for the last one.
+struct Grid {
+  std::vector<v1::EvaluationUnit> first, later;
+  uint64_t times = 0;  // later evaluations
+
+  uint64_t units() const { return first.size() + times * later.size(); }
+};
+
+Grid gridOf(const v1::Experiment& experiment, const json& facts) {
   const ModelShape shape(facts.value("layers", 1U), facts.value("kv_heads", 1U),
                          facts.value("heads", 1U));
   v1::AggregatorState state = initialState(experiment, shape);
-  json cells = json::array();
-  addGroups(groupsOf(planEvaluation(experiment, state.policy())), 1, &cells);
+  Grid grid;
+  grid.first = planEvaluation(experiment, state.policy());
   const v1::Spec& spec = experiment.spec();
-  if (!spec.has_update()) return cells;
+  if (!spec.has_update()) return grid;
   const uint64_t most = spec.update().max_updates();
   const uint64_t every = spec.evaluation().every_updates();
   // An evaluation every everyUpdates updates, and one after the last update.
-  const uint64_t times = every == 0 ? 1 : most / every + (most % every > 0 ? 1 : 0);
+  grid.times = every == 0 ? 1 : most / every + (most % every > 0 ? 1 : 0);
   state.mutable_policy()->set_version(most);
-  addGroups(groupsOf(planEvaluation(experiment, state.policy())), times, &cells);
+  grid.later = planEvaluation(experiment, state.policy());
+  return grid;
+}
+
+json cellsJson(const Grid& grid) {
+  json cells = json::array();
+  addGroups(groupsOf(grid.first), 1, &cells);
+  if (grid.times > 0) addGroups(groupsOf(grid.later), grid.times, &cells);
   return cells;
+}
+
+// Returns a sentence for each value that is lawful and yet hardly meant.
+std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, const Grid& grid) {
+  std::vector<std::string> all;
+  const uint64_t layers = facts.value("layers", uint64_t{0});
+  uint32_t answer = 0;
+  for (const std::string& task : spec.task().tasks()) {
+    answer = std::max(answer, longestAnswer(spec.task(), task));
+  }
+  const uint64_t rows = facts.value("longest_prompt", uint64_t{0}) + answer;
+  std::map<uint64_t, std::string> keys;  // by budget: the first key that has it
+  const auto add = [&](const char* key, const auto& budgets) {
+    for (const uint32_t budget : budgets) keys.try_emplace(budget, key);
+  };
+  if (spec.has_update()) {
+    add(spec.policy().total_budgets().empty() ? "spec.policy.totalBudget"
+                                              : "spec.policy.totalBudgets",
+        totalBudgets(spec.policy()));
+  }
+  for (const v1::EvaluationUnit& unit : grid.first) {
+    if (unit.total_budget() > 0) keys.try_emplace(unit.total_budget(), "spec.evaluation.budgets");
+  }
+  for (const auto& [budget, key] : keys) {
+    const std::string reads =
+        key + ": " + counted(budget, "read") + " over " + counted(layers, "layer") + " ";
+    if (budget < layers) {
+      all.push_back(reads +
+                    "leave some layers without any, whatever the schedule; "
+                    "spec.policy.zeroReads says what these give");
+    } else if (rows > 0 && budget > rows * layers) {
+      all.push_back(reads + "are more than the " + std::to_string(rows) +
+                    " rows that the longest prompt with its answer has in each: dense attention "
+                    "reads less");
+    }
+  }
+  const uint64_t bytes = bytesOfUpdate(0, 0, static_cast<double>(grid.units()), 0);
+  if (bytes > kClusterStoreBytes) {
+    all.push_back("spec.evaluation: the grid's " + counted(grid.units(), "unit") + " take about " +
+                  std::to_string(bytes >> 20) + " MiB of the store, and that of a cluster has " +
+                  std::to_string(kClusterStoreBytes >> 20) +
+                  " MiB: raise spec.evaluation.everyUpdates, or measure fewer cells");
+  }
+  return all;
 }
 
 json learningJson(const v1::Spec& spec) {
@@ -242,6 +318,7 @@ Result<Preflight> checkBeforeRun(const RunOptions& options) {
 
 json preflightJson(const Preflight& preflight, const std::string& file) {
   const json& facts = preflight.facts;
+  const Grid grid = gridOf(preflight.experiment, facts);
   const v1::Spec& spec = preflight.experiment.spec();
   const v1::Task& task = spec.task();
   return {{"file", file},
@@ -261,7 +338,8 @@ json preflightJson(const Preflight& preflight, const std::string& file) {
             {"longest_prompt", facts.value("longest_prompt", uint64_t{0})},
             {"dataset_sha256", facts.value("dataset_sha256", "")}}},
           {"learning", learningJson(spec)},
-          {"evaluation", cellsJson(preflight.experiment, facts)},
+          {"evaluation", cellsJson(grid)},
+          {"warnings", warningsOf(spec, facts, grid)},
           {"device", facts.value("device", "cpu")},
           {"workers",
            {{"count", preflight.sizes.workers},
@@ -315,6 +393,9 @@ std::string preflightText(const json& check, bool colour) {
   }
   text += "evaluation: " + counted(answers, "answer") + " to held-out questions\n";
   if (!table.empty()) text += table.text(colour);
+  for (const std::string warning : check["warnings"]) {
+    text += toned("warning:   ", Tone::kAttention, colour) + printable(warning, 300) + "\n";
+  }
   return text;
 }
 

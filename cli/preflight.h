@@ -57,8 +57,8 @@ struct Preflight {
   bool onGpu() const { return facts.value("device", std::string("cpu")) != "cpu"; }
 };
 
-// Runs `allot-worker --check` on file, model and questions. Returns its first error as one
-// sentence.
+// Lets a worker check file, model and questions. Prints the mistakes that the file has, except the
+// last, which it returns as one sentence.
 Result<Preflight> checkBeforeRun(const RunOptions& options);
 
 // Reads the experiment file with the settings of options.set. `schema`: of the run that is resumed.
@@ -67,8 +67,8 @@ Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema
 // Returns the MiB that processes on this machine may still use; 2048 if unknown.
 uint64_t availableMib();
 
-// Describes the run: model, questions, learning, cells of the evaluation, memory, device, workers.
-// The document names `file`.
+// Describes the run: model, questions, learning, cells of the evaluation, memory, device, workers,
+// and warnings of values that are lawful and hardly meant. `file` is named in it.
 nlohmann::json preflightJson(const Preflight& preflight, const std::string& file);
 // Returns preflightJson()'s document as text for people.
 std::string preflightText(const nlohmann::json& check, bool colour);

@@ -230,8 +230,10 @@ void addCheckCommands(CLI::App* app, Action* action) {
   command->add_flag("--allow-code-execution", options->run.allow_code_execution, "As of allot run");
   addOutput(command, &options->format);
   command->footer(
-      "It looks at all that `allot run` looks at before it starts, and writes nothing. A mistake "
-      "is one sentence on stderr, and exit code 64.\n\n"
+      "It looks at all that `allot run` looks at before it starts, and writes nothing. Each "
+      "mistake "
+      "is one sentence on stderr, with exit code 64. Values that are lawful and hardly meant, as "
+      "fewer reads than layers, are warnings at the end.\n\n"
       "Examples:\n"
       "  allot check my.yaml\n"
       "  allot check my.yaml --set spec.policy.totalBudget=16 -o json");

@@ -8,6 +8,9 @@
 
 namespace allot {
 
+// Memory of a cluster's store: maxmemory in k8s/base/redis.yaml.
+inline constexpr uint64_t kClusterStoreBytes = uint64_t{384} << 20;
+
 // Returns the approximate bytes that an update takes for good: its record, the ids of its results,
 // and its share of the recorded evaluation units with their answers.
 uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units,

@@ -18,6 +18,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "core/spec/task_catalogue.h"
+#include "core/telemetry/log.h"
 #include "core/telemetry/process.h"
 #include "core/ulid.h"
 #include "store/store_probe.h"
@@ -119,6 +120,13 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .events = events});
 }
 
+// Logs the mistakes but the last, which it returns.
+Status lastOf(const std::vector<std::string>& mistakes) {
+  if (mistakes.empty()) return {};
+  for (size_t i = 0; i + 1 < mistakes.size(); ++i) logLastWords("allot-worker", mistakes[i]);
+  return badInput(mistakes.back());
+}
+
 // --check: checks an experiment file, its model and its questions, and prints what was found.
 // Checks without the weights come first.
 Status check(const Options& options) {
@@ -128,18 +136,23 @@ Status check(const Options& options) {
   }
   const auto text = readBeginning(options.check, kMostYamlBytes + 1);
   if (!text) return badInput(options.check + ": cannot be read: is the path right?");
-  ALLOT_ASSIGN(auto experiment, options.stored
-                                    ? parseStoredExperiment(*text, options.check, options.set)
-                                    : parseExperiment(*text, options.check, options.set));
+  std::vector<std::string> mistakes;
+  auto read = options.stored ? parseStoredExperiment(*text, options.check, options.set)
+                             : parseExperiment(*text, options.check, options.set, &mistakes);
+  ALLOT_TRY(lastOf(mistakes));
+  ALLOT_ASSIGN(v1::Experiment experiment, std::move(read));
   ALLOT_TRY(embedProfile(&experiment, options.check));
   ALLOT_ASSIGN(const std::string folder,
                findModelFolder(modelPath(experiment, options), options.check));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
   if (const auto shape = ModelConfig::load(folder)) {  // loadEngine reports an error of it
     const auto layers = static_cast<uint32_t>(shape->layers);
-    ALLOT_TRY(checkAgainstModel(experiment, shapeOf(*shape)));
-    ALLOT_TRY(checkGrid(experiment, layers));
-    if (!options.stored) ALLOT_TRY(checkEffects(experiment, layers));
+    for (const Status& fits :
+         {checkAgainstModel(experiment, shapeOf(*shape)), checkGrid(experiment, layers),
+          options.stored ? Status() : checkEffects(experiment, layers)}) {
+      if (!fits) mistakes.push_back(fits.error().message);
+    }
+    ALLOT_TRY(lastOf(mistakes));
   }
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
   const v1::ModelFacts& facts = engine->facts();

@@ -4,6 +4,8 @@
 #include <google/protobuf/message.h>
 
 #include <charconv>
+#include <cmath>
+#include <map>
 #include <regex>
 
 #include "core/spec/spec_values.h"
@@ -12,9 +14,10 @@ namespace allot {
 namespace {
 
 constexpr char kName[] = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
-constexpr char kObjectName[] = "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$";
+constexpr char kObjectName[] = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 constexpr char kNameIsOf[] = "a name of lower-case letters, digits and inner hyphens";
 constexpr uint64_t kMostWorkers = 10000;
+constexpr double kMebibyte = 1 << 20;
 constexpr size_t kLongestObjectName = 253;
 
 SpecRule row(const char* path, SpecType type, const char* default_value, const char* meaning) {
@@ -108,20 +111,69 @@ std::vector<SpecRule> makeRules() {
   };
 }
 
+// ---- Rules of Kubernetes for the objects that the section becomes ----
+
+// Returns what an API server has against a worker with this much of a resource; "" if nothing.
+std::string resourceProblem(const std::string& name, double value) {
+  if (name.find('/') == name.npos && name != "cpu" && name != "memory" &&
+      name != "ephemeral-storage") {
+    return "is no resource of a container; write cpu, memory, ephemeral-storage, or a name with a "
+           "domain, as in nvidia.com/gpu";
+  }
+  if (name.starts_with("requests.")) return "begins with requests., as no resource may";
+  if (isExtendedResource(name) && value != std::floor(value)) return "is not a whole number";
+  return name == "memory" && value < kMebibyte ? "is less than 1Mi" : "";
+}
+
+void checkResources(const v1::Cluster& cluster, const Site& site, Mistakes* mistakes) {
+  std::map<std::string, std::string> limits;
+  if (cluster.gpus() > 0) limits[kGpuResource] = std::to_string(cluster.gpus());
+  const auto check = [&](const Site& list, const v1::KeyValue& entry, bool request) {
+    const Site here = list.under(escaped(entry.key()));
+    const double value = *quantityOf(entry.value());
+    const std::string problem = resourceProblem(entry.key(), value);
+    if (!problem.empty()) mistakes->pass(here.refuse(entry.value() + " " + problem));
+    const auto limit = limits.find(entry.key());
+    if (limit == limits.end()) return;
+    const double most = *quantityOf(limit->second);
+    if (isExtendedResource(entry.key()) && value != most) {
+      mistakes->pass(here.refuse(entry.value() + " is not the limit, which is " + limit->second +
+                                 ": a worker gets all that it asks for; remove one"));
+    } else if (request && value > most) {
+      mistakes->pass(
+          here.refuse(entry.value() + " is more than the limit, which is " + limit->second));
+    }
+  };
+  for (const v1::KeyValue& entry : cluster.resources().limits()) {
+    check(site.under("limits"), entry, false);
+    limits[entry.key()] = entry.value();
+  }
+  for (const v1::KeyValue& entry : cluster.resources().requests()) {
+    check(site.under("requests"), entry, true);
+  }
+}
+
 bool matches(const std::string& text, const char* pattern) {
   return text.size() <= kLongestObjectName && std::regex_match(text, std::regex(pattern));
 }
 
-Status checkTextMap(const YamlValue& value, const Site& site) {
-  if (value.kind == YamlValue::Kind::kNull) return {};
-  if (value.kind != YamlValue::Kind::kMap) {
-    return wrongType(site, value, "a section (keys with values)");
+// Checks labels or annotations; labels by their patterns, too.
+void checkTextMap(const YamlValue& map, const Site& site, bool labels, Mistakes* mistakes) {
+  if (map.kind == YamlValue::Kind::kNull) return;
+  if (map.kind != YamlValue::Kind::kMap) {
+    mistakes->pass(wrongType(site, map, "a section (keys with values)"));
+    return;
   }
-  for (size_t i = 0; i < value.items.size(); ++i) {
-    if (value.items[i].kind == YamlValue::Kind::kScalar) continue;
-    return wrongType(site.under(escaped(value.keys[i])), value.items[i], "a string");
+  for (size_t i = 0; i < map.items.size() && !mistakes->full(); ++i) {
+    const Site here = site.under(escaped(map.keys[i]));
+    std::string text;
+    if (!mistakes->pass(readString(map.items[i], here), &text) || !labels) continue;
+    if (!matches(map.keys[i], kLabelKeyPattern) || !matches(text, kLabelValuePattern)) {
+      mistakes->pass(here.refuse(doubleQuoted(text) +
+                                 " makes no label; write 0..63 letters, digits and inner - _ ., "
+                                 "and a key of them, with or without DOMAIN/"));
+    }
   }
-  return {};
 }
 
 }  // namespace
@@ -135,29 +187,32 @@ SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster) {
   return fieldAt(&cluster, rule.path.substr(sizeof("spec.cluster.") - 1));
 }
 
-Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place) {
+v1::Cluster readCluster(const YamlValue& root, const std::string& place, Mistakes* mistakes) {
   v1::Cluster cluster;
+  const size_t before = mistakes->count();
   for (const SpecRule& rule : clusterRules()) {
     const SpecField target = fieldOf(rule, cluster);
     if (const YamlValue* given = findPath(root, rule.path)) {
-      ALLOT_TRY(readField(rule, *given, Site{place, rule.path}, target));
+      readField(rule, *given, Site{place, rule.path}, target, mistakes);
     } else if (rule.when_missing == SpecDefault::kValue && rule.path != "spec.cluster.workers") {
-      ALLOT_TRY(readRule(rule, rule.default_value, target));
+      mistakes->pass(readRule(rule, rule.default_value, target));
     }
   }
-  if (!cluster.kv_memory().empty() && *quantityOf(cluster.kv_memory()) < 1 << 20) {
-    return Site{place, "spec.cluster.kvMemory"}.refuse(cluster.kv_memory() + " is less than 1Mi");
+  if (mistakes->count() > before) return cluster;
+  const Site site{place, "spec.cluster"};
+  const auto checkSize = [&](const char* key, const std::string& size) {
+    if (size.empty() || *quantityOf(size) >= kMebibyte) return;
+    mistakes->pass(site.under(key).refuse(size + " is less than 1Mi"));
+  };
+  checkSize("kvMemory", cluster.kv_memory());
+  checkSize("storage", cluster.storage());
+  const std::string& mount = cluster.models().mount_path();
+  if (mount == "/tmp" || mount == "/run/secrets/allot") {
+    mistakes->pass(site.under("models")
+                       .under("mountPath")
+                       .refuse(mount + " is a worker's already; choose another path"));
   }
-  for (const v1::KeyValue& least : cluster.resources().requests()) {
-    for (const v1::KeyValue& most : cluster.resources().limits()) {
-      if (least.key() != most.key() || *quantityOf(least.value()) <= *quantityOf(most.value())) {
-        continue;
-      }
-      return Site{place, "spec.cluster.resources.requests"}
-          .under(escaped(least.key()))
-          .refuse(least.value() + " is more than the limit, which is " + most.value());
-    }
-  }
+  checkResources(cluster, site.under("resources"), mistakes);
   return cluster;
 }
 
@@ -180,32 +235,36 @@ const std::vector<std::string>& metadataKeys() {
   return keys;
 }
 
-Status checkMetadata(const YamlValue& root, const std::string& place) {
+void checkMetadata(const YamlValue& root, const std::string& place, Mistakes* mistakes) {
   const Site site{place, "metadata"};
-  if (const YamlValue* labels = findPath(root, "metadata.labels")) {
-    ALLOT_TRY(checkTextMap(*labels, site.under("labels")));
-  }
-  if (const YamlValue* annotations = findPath(root, "metadata.annotations")) {
-    ALLOT_TRY(checkTextMap(*annotations, site.under("annotations")));
+  for (const char* const key : {"labels", "annotations"}) {
+    if (const YamlValue* map = findPath(root, "metadata." + std::string(key))) {
+      checkTextMap(*map, site.under(key), std::string_view(key) == "labels", mistakes);
+    }
   }
   const YamlValue* name_space = findPath(root, "metadata.namespace");
-  if (name_space == nullptr) return {};
+  std::string text;
+  if (name_space == nullptr) return;
   const Site here = site.under("namespace");
-  if (name_space->kind != YamlValue::Kind::kScalar) return wrongType(here, *name_space, "a string");
-  if (!matches(name_space->text, kName)) {
-    return here.refuse(doubleQuoted(name_space->text) + " is not " + kNameIsOf);
-  }
-  return {};
+  if (!mistakes->pass(readString(*name_space, here), &text) || matches(text, kName)) return;
+  mistakes->pass(here.refuse(doubleQuoted(text) + " is not " + kNameIsOf));
+}
+
+bool isExtendedResource(const std::string& name) {
+  return name.find('/') != name.npos && name.find("kubernetes.io/") == name.npos;
 }
 
 std::optional<double> quantityOf(std::string_view text) {
   double number = 0;
-  const auto parsed =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (parsed.ec != std::errc() || !(number >= 0)) return std::nullopt;
-  const std::string_view unit(parsed.ptr, text.data() + text.size() - parsed.ptr);
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  const size_t digits = static_cast<size_t>(parsed.ptr - text.data());
+  const std::string_view unit = text.substr(digits);
   if (unit.empty()) return number;
-  if (unit == "m") return number / 1000;
+  if (text.substr(0, digits).find_first_not_of("0123456789.") != text.npos) return std::nullopt;
+  if (unit == "n") return number / 1e9;
+  if (unit == "u") return number / 1e6;
+  if (unit == "m") return number / 1e3;
   const std::string_view letters = "kMGTPE";
   const size_t power = unit[0] == 'K' ? 0 : letters.find(unit[0]);
   const bool binary = unit.size() == 2 && unit[1] == 'i' && unit[0] != 'k';

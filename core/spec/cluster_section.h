@@ -13,6 +13,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
 #include "core/spec/spec_rules.h"
+#include "core/spec/spec_values.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
@@ -21,10 +22,10 @@ namespace allot {
 const std::vector<SpecRule>& clusterRules();
 SpecField fieldOf(const SpecRule& rule, v1::Cluster& cluster);
 
-// Reads the section. A key that is not given has its default, except `workers` and keys whose
-// default follows from other keys: they stay unset.
-// Requires: the file's keys were checked (checkKeys).
-Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place);
+// Reads the section, by the rules of keys and by those of Kubernetes' pods. A key that is not given
+// has its default, except `workers` and the keys whose default follows from others: these stay
+// unset.
+v1::Cluster readCluster(const YamlValue& root, const std::string& place, Mistakes* mistakes);
 
 // The content of an experiment file, or of an object of kind Experiment in a cluster.
 struct ExperimentObject {
@@ -35,22 +36,28 @@ struct ExperimentObject {
 
 // Parses as parseExperiment (core/spec/spec.h), with spec.cluster and the namespace.
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
-                                               const std::vector<std::string>& overrides = {});
+                                               const std::vector<std::string>& overrides = {},
+                                               std::vector<std::string>* mistakes = nullptr);
 
 // Returns the fields of metadata that an experiment file may have.
 const std::vector<std::string>& metadataKeys();
 // Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
-Status checkMetadata(const YamlValue& root, const std::string& place);
+void checkMetadata(const YamlValue& root, const std::string& place, Mistakes* mistakes);
 
-// Returns the value of a quantity, as 536870912 of "512Mi"; nothing if the unit or the number is
-// malformed.
+// Returns true for a resource of a vendor, as nvidia.com/gpu: a pod gets a whole number of it, and
+// its limit is its request.
+bool isExtendedResource(const std::string& name);
+// Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
 std::optional<double> quantityOf(std::string_view text);
 
 inline constexpr char kQuantityPattern[] =
-    "^[0-9]+(\\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$";
+    "^([0-9]+(\\.[0-9]{0,9})?|\\.[0-9]{1,9})([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,2})?$";
+// A domain in front of a slash, which may be missing, and a name.
 inline constexpr char kLabelKeyPattern[] =
-    "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+    "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 inline constexpr char kLabelValuePattern[] = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+inline constexpr char kGpuResource[] = "nvidia.com/gpu";
 inline constexpr uint32_t kMostSeconds = 1000000000;
 // Return the values that a toleration's `operator` and `effect` may have.
 const std::vector<std::string>& tolerationOperators();

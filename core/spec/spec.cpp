@@ -36,18 +36,22 @@ tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
 }
 
 // Checks that the rules know the keys in `section`, and in sections below that have rules.
-Status checkKeys(const YamlValue& section, const Site& site) {
+void checkKeys(const YamlValue& section, const Site& site, Mistakes* mistakes) {
   if (section.kind != YamlValue::Kind::kMap) {
-    return wrongType(site, section, "a section (keys with values)");
+    mistakes->pass(wrongType(site, section, "a section (keys with values)"));
+    return;
   }
   const std::vector<std::string> known = knownKeys(site.path);
-  for (size_t i = 0; i < section.keys.size(); ++i) {
+  for (size_t i = 0; i < section.keys.size() && !mistakes->full(); ++i) {
     const std::string& key = section.keys[i];
-    if (std::find(known.begin(), known.end(), key) == known.end()) return unknownKey(site, key);
     const Site child = site.under(key);
-    if (!knownKeys(child.path).empty()) ALLOT_TRY(checkKeys(section.items[i], child));
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      // The key that was meant is missing.
+      mistakes->pass(unknownKey(site, key), site.path.empty() ? "spec" : site.path);
+    } else if (!knownKeys(child.path).empty()) {
+      checkKeys(section.items[i], child, mistakes);
+    }
   }
-  return {};
 }
 
 Status checkConstant(const YamlValue& root, const char* key, const std::string& wanted,
@@ -63,8 +67,7 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
   const YamlValue* metadata = root.find("metadata");
   const YamlValue* value = metadata == nullptr ? nullptr : metadata->find("name");
   if (value == nullptr) return name_site.refuse("required, but missing; give the run a name");
-  if (value->kind != YamlValue::Kind::kScalar) return wrongType(name_site, *value, "a string");
-  const std::string& name = value->text;
+  ALLOT_ASSIGN(const std::string name, readString(*value, name_site));
   const char* const letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
   if (name.empty() || name.size() > kMaxName || name.front() == '-' || name.back() == '-' ||
       name.find_first_not_of(letters) != std::string::npos) {
@@ -74,26 +77,25 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
   return name;
 }
 
-Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema,
-                const std::vector<SpecRule>& rules, v1::Spec& spec) {
+void readSpec(const YamlValue& root, const std::string& place, uint32_t schema,
+              const std::vector<SpecRule>& rules, v1::Spec& spec, Mistakes* mistakes) {
   const bool updates = findPath(root, "spec.update") != nullptr;
   for (const SpecRule& rule : rules) {
     const bool of_update = rule.path.compare(0, 12, "spec.update.") == 0;
     if (of_update && !updates) continue;
     const SpecField target = fieldOf(rule, spec);
     const Site site{place, rule.path};
-    if (const YamlValue* given = findPath(root, rule.path)) {
-      ALLOT_TRY(readField(rule, *given, site, target));
-    } else if (rule.since > schema) {
-      ALLOT_TRY(readRule(rule, rule.before, target));
+    const YamlValue* given = findPath(root, rule.path);
+    if (given != nullptr && readField(rule, *given, site, target, mistakes)) continue;
+    // A default in place of a mistake keeps what follows from true sentences.
+    if (rule.since > schema) {
+      mistakes->pass(readRule(rule, rule.before, target));
     } else if (rule.when_missing == SpecDefault::kRequired) {
-      const std::string allowed = rangeText(rule);
-      return site.refuse("required, but missing; allowed: " + allowed);
+      mistakes->passJoined(site.refuse("required, but missing; allowed: " + rangeText(rule)));
     } else if (rule.when_missing == SpecDefault::kValue) {
-      ALLOT_TRY(readRule(rule, rule.default_value, target));
+      mistakes->pass(readRule(rule, rule.default_value, target));
     }
   }
-  return {};
 }
 
 // Sets the keys of learning that the file leaves out.
@@ -224,25 +226,32 @@ Status checkLearning(const v1::Spec& spec, const std::string& place) {
       std::to_string(least));
 }
 
-// Checks rules that join keys.
-Status checkTogether(const v1::Spec& spec, const std::string& place) {
+Status checkTask(const v1::Spec& spec, const std::string& place) {
   if (const auto problem = taskProblem(spec.task())) {
     return Site{place, problem->path}.refuse(problem->what);
   }
+  return {};
+}
+
+Status checkQuestions(const v1::Spec& spec, const std::string& place) {
   if (spec.has_update() && spec.rollout().questions_per_episode() > spec.task().train_questions()) {
     return Site{place, "spec.rollout.questionsPerEpisode"}.refuse(
         std::to_string(spec.rollout().questions_per_episode()) +
         " is more than spec.task.trainQuestions, which is " +
         std::to_string(spec.task().train_questions()));
   }
-  ALLOT_TRY(checkLearning(spec, place));
+  return {};
+}
+
+// Checks that there is something learned where it is measured.
+Status checkLearned(const v1::Spec& spec, const std::string& place) {
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
     const bool learned = kindOf(spec.evaluation().schedules(i)) == ScheduleKind::kLearned;
     if (!learned || spec.has_update()) continue;
     return Site{place, "spec.evaluation.schedules"}.at(i).refuse(
         "learned needs the section spec.update, which is missing; add it or remove learned");
   }
-  return checkMethods(spec, place);
+  return {};
 }
 
 // Sets the key of one "spec.a.b=value" in the tree.
@@ -288,60 +297,93 @@ Status applyOverride(const std::string& text, YamlValue& root) {
 
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target) {
   ALLOT_ASSIGN(const YamlValue value, parseYaml(yaml, rule.path));
-  return readField(rule, value, Site{"the table of keys", rule.path}, target);
+  Mistakes mistakes("the table of keys");
+  if (readField(rule, value, Site{"the table of keys", rule.path}, target, &mistakes)) return {};
+  return badInput(mistakes.sentences(value).front());
 }
 
 namespace {
 
-// Parses and checks the whole file, without checkEffects.
-Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& place,
-                                   const std::vector<std::string>& overrides, uint32_t schema,
-                                   const std::vector<SpecRule>& rules) {
-  ALLOT_ASSIGN(YamlValue root, parseYaml(yaml, place));
+// Why a file is read.
+enum class FileUse { kApplied, kStored };
+
+// Reads the file, by `rules` and by those that join keys.
+ExperimentObject readFile(const YamlValue& root, const std::string& place, uint32_t schema,
+                          const std::vector<SpecRule>& rules, FileUse use, Mistakes* mistakes) {
   const Site site{place, ""};
-  if (root.kind != YamlValue::Kind::kMap) {
-    return badInput(place + ": is not an experiment file; it must start with apiVersion and kind");
-  }
-  for (const std::string& text : overrides) ALLOT_TRY(applyOverride(text, root));
-  ALLOT_TRY(checkConstant(root, "apiVersion", "allot.dev/v1alpha1", site));
-  ALLOT_TRY(checkConstant(root, "kind", "Experiment", site));
-  ALLOT_TRY(checkKeys(root, site));
   ExperimentObject object;
   v1::Experiment& experiment = object.experiment;
-  ALLOT_ASSIGN(*experiment.mutable_name(), readName(root, site));
-  ALLOT_TRY(checkMetadata(root, place));
+  v1::Spec& spec = *experiment.mutable_spec();
+  const bool is_experiment =
+      mistakes->pass(checkConstant(root, "apiVersion", "allot.dev/v1alpha1", site)) &
+      mistakes->pass(checkConstant(root, "kind", "Experiment", site));
+  if (!is_experiment) return object;  // a file of something else has no keys to check
+  checkKeys(root, site, mistakes);
+  mistakes->pass(readName(root, site), experiment.mutable_name());
+  checkMetadata(root, place, mistakes);
   if (const YamlValue* name_space = findPath(root, "metadata.namespace")) {
     object.name_space = name_space->text;
   }
-  if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
-  ALLOT_TRY(readSpec(root, place, schema, rules, *experiment.mutable_spec()));
-  ALLOT_TRY(deriveLearning(root, place, *experiment.mutable_spec()));
-  deriveDefaults(*experiment.mutable_spec());
-  ALLOT_TRY(readOwnProfile(*experiment.mutable_spec(), place));
-  ALLOT_TRY(checkTogether(experiment.spec(), place));
-  ALLOT_ASSIGN(object.cluster, readCluster(root, place));
+  if (root.find("spec") == nullptr) {
+    mistakes->passJoined(site.under("spec").refuse("required, but missing"));
+    return object;
+  }
+  readSpec(root, place, schema, rules, spec, mistakes);
+  mistakes->passJoined(deriveLearning(root, place, spec));
+  deriveDefaults(spec);
+  mistakes->passJoined(readOwnProfile(spec, place));
+  for (const auto& check : {checkTask, checkQuestions, checkLearning, checkLearned, checkMethods}) {
+    mistakes->passJoined(check(spec, place));
+  }
+  object.cluster = readCluster(root, place, mistakes);
+  if (use == FileUse::kApplied) {
+    for (const Status& effect : effectsOf(experiment, place)) mistakes->passJoined(effect);
+  }
   return object;
+}
+
+Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& place,
+                                   const std::vector<std::string>& overrides, uint32_t schema,
+                                   const std::vector<SpecRule>& rules, FileUse use,
+                                   std::vector<std::string>* sentences) {
+  const bool applied = use == FileUse::kApplied;
+  auto root = parseYaml(yaml, place, applied ? OtherReader::kKubernetes : OtherReader::kNone);
+  if (root && root->kind != YamlValue::Kind::kMap) {
+    root = badInput(place + ": is not an experiment file; it must start with apiVersion and kind");
+  }
+  if (!root) {
+    if (sentences != nullptr) *sentences = {root.error().message};
+    return tl::unexpected<Error>(root.error());
+  }
+  Mistakes mistakes(place);
+  for (const std::string& text : overrides) mistakes.pass(applyOverride(text, *root));
+  ExperimentObject object = readFile(*root, place, schema, rules, use, &mistakes);
+  if (mistakes.count() == 0) return object;
+  std::vector<std::string> all = mistakes.sentences(*root);
+  if (sentences != nullptr) *sentences = all;
+  return badInput(all.front());
 }
 
 }  // namespace
 
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
-                                       const std::vector<std::string>& overrides) {
-  ALLOT_ASSIGN(auto object, parseExperimentObject(yaml, place, overrides));
+                                       const std::vector<std::string>& overrides,
+                                       std::vector<std::string>* mistakes) {
+  ALLOT_ASSIGN(auto object, parseExperimentObject(yaml, place, overrides, mistakes));
   return std::move(object.experiment);
 }
 
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
-                                               const std::vector<std::string>& overrides) {
-  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, kSpecSchema, specRules()));
-  ALLOT_TRY(checkEffects(object.experiment, place));
-  return object;
+                                               const std::vector<std::string>& overrides,
+                                               std::vector<std::string>* mistakes) {
+  return parseFile(yaml, place, overrides, kSpecSchema, specRules(), FileUse::kApplied, mistakes);
 }
 
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides,
                                              uint32_t schema, const std::vector<SpecRule>& rules) {
-  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, schema, rules));
+  ALLOT_ASSIGN(auto object,
+               parseFile(yaml, place, overrides, schema, rules, FileUse::kStored, nullptr));
   return std::move(object.experiment);
 }
 

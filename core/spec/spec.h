@@ -30,13 +30,18 @@ std::string specKeysMarkdown();
 
 // Parses and checks a file that a person applies (checkEffects included). `place` names the file in
 // errors. `overrides` are "spec.a.b=value" (value is YAML); they replace or add keys before the
-// check. Errors are kUsage, as in "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
+// check. A value that Kubernetes reads as something else is refused. Errors are kUsage, as in
+// "x.yaml:8: spec.policy.totalBudget: 0 is out of range 1..1000000". The error is the first
+// mistake; `mistakes` gets all sentences. A rule that joins keys is checked once their sections
+// have none.
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
-                                       const std::vector<std::string>& overrides = {});
+                                       const std::vector<std::string>& overrides = {},
+                                       std::vector<std::string>* mistakes = nullptr);
 
-// Parses the file of a run that exists. As parseExperiment, but without checkEffects: an older
-// build may have stored what is refused today. A key that `schema` (the run's) does not know, and
-// that the file leaves out, has SpecRule::before instead of today's default.
+// Parses the file of a run that exists. As parseExperiment, but without checkEffects and without
+// Kubernetes' reading: an older build may have stored what is refused today. A key that the run's
+// `schema` does not know, and that the file leaves out, has SpecRule::before instead of today's
+// default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
                                              uint32_t schema = kSpecSchema,
@@ -55,8 +60,9 @@ Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& pla
 
 // Returns kUsage for some keys without effect (a goal that no evaluation can reach, a chat template
 // that no question is asked in, ...), and if the name begins with a digit. A stored experiment need
-// not pass. `place` is as in parseExperiment.
+// not pass. `place` as in parseExperiment. effectsOf() returns what each check says.
 Status checkEffects(const v1::Experiment& experiment, const std::string& place);
+std::vector<Status> effectsOf(const v1::Experiment& experiment, const std::string& place);
 
 // Returns kUsage if the experiment learns and minPerLayer in each of `layers` takes all of
 // spec.policy.totalBudget, or more than a budget at which the learned schedule is measured.

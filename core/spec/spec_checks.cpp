@@ -210,18 +210,23 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
   return {};
 }
 
+std::vector<Status> effectsOf(const v1::Experiment& experiment, const std::string& place) {
+  const v1::Spec& spec = experiment.spec();
+  const auto problem = idleStepProblem(spec);
+  return {checkName(experiment, place),
+          checkGoal(experiment, place),
+          checkChatTemplate(spec, place),
+          checkAnswers(spec.evaluation(), place),
+          checkRepeats(spec, place),
+          checkProfileIsUsed(spec, place),
+          checkGranularity(spec, place),
+          problem ? badInput(place + ": " + problem->path + ": " + problem->what) : Status(),
+          checkExplicit(spec.evaluation(), place)};
+}
+
 Status checkEffects(const v1::Experiment& experiment, const std::string& place) {
-  ALLOT_TRY(checkName(experiment, place));
-  ALLOT_TRY(checkGoal(experiment, place));
-  ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
-  ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
-  ALLOT_TRY(checkRepeats(experiment.spec(), place));
-  ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
-  ALLOT_TRY(checkGranularity(experiment.spec(), place));
-  if (const auto problem = idleStepProblem(experiment.spec())) {
-    return badInput(place + ": " + problem->path + ": " + problem->what);
-  }
-  return checkExplicit(experiment.spec().evaluation(), place);
+  for (const Status& effect : effectsOf(experiment, place)) ALLOT_TRY(effect);
+  return {};
 }
 
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers) {

@@ -22,7 +22,41 @@ using google::protobuf::Message;
 
 constexpr size_t kMaxText = 4096;  // bytes of a method or an entry of a list
 
+// Returns the line of the value at the path; 0 if there is none.
+size_t lineOf(const YamlValue& root, std::string_view path) {
+  const YamlValue* value = &root;
+  for (bool found = true; found && !path.empty();) {
+    found = false;
+    for (size_t i = 0; !found && i < value->items.size(); ++i) {
+      const bool list = value->kind == YamlValue::Kind::kList;
+      const std::string step = list ? "[" + std::to_string(i) + "]" : escaped(value->keys[i]);
+      if (!path.starts_with(step)) continue;
+      const std::string_view rest = path.substr(step.size());
+      if (!rest.empty() && rest[0] != '.' && rest[0] != '[') continue;  // a longer key
+      found = true;
+      value = &value->items[i];
+      path = rest.substr(rest.starts_with('.') ? 1 : 0);
+    }
+  }
+  return path.empty() ? value->line : 0;
+}
+
 // ---- single values ----
+
+// Checks that a number has no leading zeros, which make it octal for YAML 1.1.
+Status checkZeros(const std::string& text, const Site& site) {
+  const std::string digits = text.substr(text.starts_with('-') ? 1 : 0);
+  if (digits.size() < 2 || digits[0] != '0' || digits[1] < '0' || digits[1] > '9') return {};
+  const std::string decimal =
+      digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  uint64_t octal = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, octal, 8);
+  const bool both = parsed.ec == std::errc() && parsed.ptr == end;
+  const std::string other = both ? std::to_string(octal) : decimal;
+  return site.refuse(escaped(text) + " begins with 0, which Kubernetes reads as octal; write " +
+                     escaped(other == decimal ? decimal : other + " or " + decimal));
+}
 
 Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high,
                              const Site& site) {
@@ -32,6 +66,11 @@ Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high
       text.find_first_not_of("0123456789", sign) != std::string::npos) {
     return wrongType(site, value, "an integer");
   }
+  if (value.style == YamlValue::Style::kQuoted) {
+    return site.refuse(described(value) + " is a text to Kubernetes; write " + escaped(text) +
+                       " without quotes");
+  }
+  ALLOT_TRY(checkZeros(text, site));
   uint64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data() + sign, end, number);
@@ -54,6 +93,7 @@ Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Si
       !std::isfinite(number)) {
     return wrongType(site, value, "a finite number");
   }
+  ALLOT_TRY(checkZeros(text, site));
   const NumberRange& range = rule.number;
   const bool below = range.above_low ? number <= range.low : number < range.low;
   if (parsed.ec != std::errc() || below || (range.high && number > *range.high)) {
@@ -63,7 +103,7 @@ Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Si
 }
 
 Result<std::string> readText(const YamlValue& value, const Site& site, size_t most = kMaxText) {
-  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
+  ALLOT_TRY(readString(value, site));
   if (value.text.empty()) return site.refuse("\"\" is empty; write a value");
   if (value.text.size() > most) {
     return site.refuse("has more than " + std::to_string(most) + " bytes");
@@ -78,7 +118,7 @@ Result<std::string> readText(const YamlValue& value, const Site& site, size_t mo
 
 Result<std::string> readChoice(const YamlValue& value, const std::vector<std::string>& choices,
                                const Site& site) {
-  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
+  ALLOT_TRY(readString(value, site));
   for (const std::string& choice : choices) {
     if (value.text == choice) return choice;
   }
@@ -126,7 +166,9 @@ Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, 
   }
   uint64_t total = 0;
   for (size_t i = 0; i < value.items.size(); ++i) {
-    ALLOT_ASSIGN(const uint64_t samples, readInteger(value.items[i], 0, kMaxBudget, site.at(i)));
+    YamlValue entry = value.items[i];
+    entry.style = YamlValue::Style::kEither;  // a cluster leaves their type to this reader
+    ALLOT_ASSIGN(const uint64_t samples, readInteger(entry, 0, kMaxBudget, site.at(i)));
     schedule.add_samples(static_cast<uint32_t>(samples));
     total += samples;
   }
@@ -148,6 +190,10 @@ Result<bool> readBoolean(const YamlValue& value, const Site& site) {
   if (value.kind != YamlValue::Kind::kScalar || !(yes || value.text == "false")) {
     return wrongType(site, value, "true or false");
   }
+  if (value.style == YamlValue::Style::kQuoted) {
+    return site.refuse(described(value) + " is a text to Kubernetes; write " + value.text +
+                       " without quotes");
+  }
   return yes;
 }
 
@@ -156,6 +202,14 @@ Result<std::string> readQuantity(const YamlValue& value, const Site& site) {
   if (value.kind != YamlValue::Kind::kScalar || value.text.size() > kLongest ||
       !isShaped(value.text, kQuantityPattern)) {
     return wrongType(site, value, "a quantity, as in 40Gi or 500m");
+  }
+  const bool digits = value.text.find_first_not_of("0123456789") == std::string::npos;
+  if (digits && value.style != YamlValue::Style::kQuoted) ALLOT_TRY(checkZeros(value.text, site));
+  if (!digits && !notTextToKubernetes(value).empty()) {
+    return site.refuse(value.text +
+                       " is a number to Kubernetes, which takes whole ones here; "
+                       "write \"" +
+                       value.text + "\"");
   }
   return value.text;
 }
@@ -177,12 +231,12 @@ Result<v1::KeyValue> readEntry(const SpecRule& rule, const std::string& key, con
       !isShaped(value.text, kLabelValuePattern)) {
     return wrongType(here, value, "a label's value: 0..63 letters, digits and inner - _ .");
   }
-  entry.set_value(value.text);
+  ALLOT_ASSIGN(*entry.mutable_value(), readString(value, here));
   return entry;
 }
 
 Status readEntries(const SpecRule& rule, const YamlValue& value, const Site& site,
-                   const SpecField& target) {
+                   const SpecField& target, Mistakes* mistakes) {
   if (value.kind != YamlValue::Kind::kMap) {
     return wrongType(site, value, "a section (keys with values)");
   }
@@ -191,7 +245,8 @@ Status readEntries(const SpecRule& rule, const YamlValue& value, const Site& sit
                        std::to_string(kMaxListEntries));
   }
   for (size_t i = 0; i < value.items.size(); ++i) {
-    ALLOT_ASSIGN(const auto entry, readEntry(rule, value.keys[i], value.items[i], site));
+    v1::KeyValue entry;
+    if (!mistakes->pass(readEntry(rule, value.keys[i], value.items[i], site), &entry)) continue;
     target.message->GetReflection()->AddMessage(target.message, target.field)->CopyFrom(entry);
   }
   return {};
@@ -225,8 +280,16 @@ Result<v1::Toleration> readToleration(const YamlValue& value, const Site& site) 
       return here.refuse("unknown key; known here: " + joined(keys));
     }
   }
-  if (toleration.key().empty() && toleration.operator_() != "Exists") {
+  // As an API server has it of a pod.
+  const bool exists = toleration.operator_() == "Exists";
+  if (toleration.key().empty() && !exists) {
     return site.refuse("has no key; name the taint's, or write operator: Exists for every taint");
+  }
+  if (exists && !toleration.value().empty()) {
+    return site.refuse("operator Exists takes no value; remove it, or write operator: Equal");
+  }
+  if (toleration.has_toleration_seconds() && toleration.effect() != "NoExecute") {
+    return site.refuse("tolerationSeconds are for effect NoExecute; write that, or remove them");
   }
   return toleration;
 }
@@ -268,7 +331,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
 }
 
 Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
-                const SpecField& target) {
+                const SpecField& target, Mistakes* mistakes) {
   if (value.kind != YamlValue::Kind::kList) return wrongType(site, value, "a list, as in [a, b]");
   if (value.items.empty() && rule.may_be_empty) return {};
   if (value.items.empty()) return site.refuse("the list is empty; write at least one entry");
@@ -279,43 +342,17 @@ Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
   std::unordered_set<std::string> seen;
   for (size_t i = 0; i < value.items.size(); ++i) {
     const Site entry = site.at(i);
-    ALLOT_ASSIGN(std::string text, addEntry(rule, value.items[i], entry, target));
+    std::string text;
+    if (!mistakes->pass(addEntry(rule, value.items[i], entry, target), &text)) continue;
     if (!seen.insert(std::move(text)).second) {
-      return entry.refuse("the list has this entry already; remove one");
+      mistakes->pass(entry.refuse("the list has this entry already; remove one"));
     }
   }
   return {};
 }
 
-}  // namespace
-
-std::string didYouMean(const std::string& candidate) {
-  return candidate.empty() ? "" : " (did you mean " + candidate + "?)";
-}
-
-std::string described(const YamlValue& value) {
-  switch (value.kind) {
-    case YamlValue::Kind::kNull:
-      return "nothing";
-    case YamlValue::Kind::kScalar:
-      return doubleQuoted(value.text);
-    case YamlValue::Kind::kList:
-      return "a list";
-    case YamlValue::Kind::kMap:
-      return "a section";
-  }
-  return "";
-}
-
-tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted) {
-  if (value.kind == YamlValue::Kind::kNull) {
-    return site.refuse(std::string("has no value; write ") + wanted + " or remove the key");
-  }
-  return site.refuse(described(value) + " is not " + wanted);
-}
-
-Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
-                 const SpecField& target) {
+Status readScalar(const SpecRule& rule, const YamlValue& value, const Site& site,
+                  const SpecField& target) {
   Message* message = target.message;
   const auto* reflection = message->GetReflection();
   switch (rule.type) {
@@ -354,17 +391,100 @@ Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
       reflection->SetBool(message, target.field, yes);
       return {};
     }
-    case SpecType::kQuantity: {
+    default: {
       ALLOT_ASSIGN(const std::string text, readQuantity(value, site));
       reflection->SetString(message, target.field, text);
       return {};
     }
-    case SpecType::kQuantities:
-    case SpecType::kLabels:
-      return readEntries(rule, value, site, target);
-    default:
-      return readList(rule, value, site, target);
   }
+}
+
+}  // namespace
+
+std::string didYouMean(const std::string& candidate) {
+  return candidate.empty() ? "" : " (did you mean " + candidate + "?)";
+}
+
+std::string described(const YamlValue& value) {
+  switch (value.kind) {
+    case YamlValue::Kind::kNull:
+      return "nothing";
+    case YamlValue::Kind::kScalar:
+      return doubleQuoted(value.text);
+    case YamlValue::Kind::kList:
+      return "a list";
+    case YamlValue::Kind::kMap:
+      return "a section";
+  }
+  return "";
+}
+
+tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted) {
+  if (value.kind == YamlValue::Kind::kNull) {
+    return site.refuse(std::string("has no value; write ") + wanted + " or remove the key");
+  }
+  return site.refuse(described(value) + " is not " + wanted);
+}
+
+Result<std::string> readString(const YamlValue& value, const Site& site) {
+  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
+  const std::string type = notTextToKubernetes(value);
+  if (type.empty()) return value.text;
+  return site.refuse(value.text + " is " + type + " to Kubernetes; write \"" + value.text + "\"");
+}
+
+bool readField(const SpecRule& rule, const YamlValue& value, const Site& site,
+               const SpecField& target, Mistakes* mistakes) {
+  const size_t before = mistakes->count();
+  if (rule.type == SpecType::kQuantities || rule.type == SpecType::kLabels) {
+    mistakes->pass(readEntries(rule, value, site, target, mistakes));
+  } else if (target.field->is_repeated()) {
+    mistakes->pass(readList(rule, value, site, target, mistakes));
+  } else {
+    mistakes->pass(readScalar(rule, value, site, target));
+  }
+  if (mistakes->count() == before) return true;
+  target.message->GetReflection()->ClearField(target.message, target.field);
+  return false;
+}
+
+bool Mistakes::pass(const Status& done, std::string doubtful) {
+  if (done) return true;
+  const std::string& sentence = done.error().message;
+  if (doubtful.empty()) {
+    doubtful = "spec";  // of an error of --set
+    if (sentence.starts_with(place_ + ": ")) {
+      doubtful = sentence.substr(place_.size() + 2);
+      const size_t dot = doubtful.find('.');
+      doubtful.resize(std::min(doubtful.find_first_of(".:", dot + 1), doubtful.size()));
+    }
+  }
+  doubtful_.push_back(std::move(doubtful));
+  sentences_.push_back(sentence);
+  return false;
+}
+
+void Mistakes::passJoined(const Status& done) {
+  if (done) return;
+  for (const std::string& section : doubtful_) {
+    if (done.error().message.find(section) != std::string::npos) return;
+  }
+  pass(done);
+}
+
+std::vector<std::string> Mistakes::sentences(const YamlValue& root) const {
+  std::vector<std::string> all = sentences_;
+  all.resize(std::min(all.size(), kMost));
+  for (std::string& sentence : all) {
+    const std::string start = place_ + ": ";
+    if (!sentence.starts_with(start)) continue;
+    const size_t end = std::min(sentence.find(": ", start.size()), sentence.size());
+    const size_t line =
+        lineOf(root, std::string_view(sentence).substr(start.size(), end - start.size()));
+    if (line > 0) sentence.insert(place_.size(), ":" + std::to_string(line));
+  }
+  if (sentences_.size() > kMost) all.push_back(place_ + ": has more mistakes; mend these first");
+  return all;
 }
 
 const YamlValue* findPath(const YamlValue& root, const std::string& path) {

@@ -6,6 +6,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <exception>
+#include <regex>
 #include <sstream>
 #include <unordered_set>
 #include <utility>
@@ -43,6 +44,7 @@ size_t firstOddByte(std::string_view text) {
 // exception, which is the only way to stop yaml-cpp's parser.
 class TreeBuilder final : public YAML::EventHandler {
  public:
+  explicit TreeBuilder(OtherReader other) : other_(other) {}
   YamlValue takeRoot() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -55,7 +57,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     check(mark, "", anchor);
     if (expectsKey()) refuse(mark, "a key is missing here");
-    add(YamlValue{});
+    add(YamlValue{}, mark);
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -64,13 +66,16 @@ class TreeBuilder final : public YAML::EventHandler {
     if (firstOddByte(value) != std::string_view::npos) {
       refuse(mark, doubleQuoted(value) + " has characters that are not text");
     }
+    YamlValue scalar;
+    scalar.kind = YamlValue::Kind::kScalar;
+    scalar.text = value;
+    if (other_ == OtherReader::kKubernetes) {
+      scalar.style = tag == "?" ? YamlValue::Style::kPlain : YamlValue::Style::kQuoted;
+    }
     if (expectsKey()) {
-      setKey(mark, value);
+      setKey(mark, scalar);
     } else {
-      YamlValue scalar;
-      scalar.kind = YamlValue::Kind::kScalar;
-      scalar.text = value;
-      add(std::move(scalar));
+      add(std::move(scalar), mark);
     }
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -90,6 +95,7 @@ class TreeBuilder final : public YAML::EventHandler {
     YamlValue value;
     YAML::Mark start;
     bool has_key = false;  // the last of value.keys waits for its value
+    YAML::Mark key;        // of that key
     std::unordered_set<std::string> seen;
   };
 
@@ -126,22 +132,31 @@ class TreeBuilder final : public YAML::EventHandler {
     frames_.pop_back();
     // Not in open(): yaml-cpp reports a list that is never closed as a key, with a better message.
     if (expectsKey()) refuse(start, "a list or section cannot be a key; write a name");
-    add(std::move(done));
+    add(std::move(done), start);
   }
   bool expectsKey() const {
     return !frames_.empty() && frames_.back().value.kind == YamlValue::Kind::kMap &&
            !frames_.back().has_key;
   }
-  void setKey(const YAML::Mark& mark, const std::string& key) {
+  void setKey(const YAML::Mark& mark, const YamlValue& key) {
     Frame& frame = frames_.back();
-    frame.value.keys.push_back(key);
+    frame.value.keys.push_back(key.text);
     frame.has_key = true;
-    if (!frame.seen.insert(key).second) refuse(mark, path() + " is given twice; remove one");
+    frame.key = mark;
+    if (!frame.seen.insert(key.text).second) refuse(mark, path() + " is given twice; remove one");
+    if (const std::string type = notTextToKubernetes(key); !type.empty()) {
+      refuse(mark, path() + ": to Kubernetes the key " + escaped(key.text) + " is " + type +
+                       "; write " + doubleQuoted(key.text));
+    }
   }
-  void add(YamlValue value) {
+  void add(YamlValue value, const YAML::Mark& mark) {
     if (frames_.empty()) {
       root_ = std::move(value);
       return;
+    }
+    if (other_ == OtherReader::kKubernetes) {
+      value.line =
+          static_cast<size_t>((frames_.back().has_key ? frames_.back().key : mark).line) + 1;
     }
     frames_.back().value.items.push_back(std::move(value));
     frames_.back().has_key = false;
@@ -161,6 +176,7 @@ class TreeBuilder final : public YAML::EventHandler {
     return path;
   }
 
+  const OtherReader other_;
   YamlValue root_;
   std::vector<Frame> frames_;
   size_t documents_ = 0;
@@ -246,12 +262,12 @@ void YamlValue::put(const std::string& key, YamlValue value) {
   items.push_back(std::move(value));
 }
 
-Result<YamlValue> parseYaml(const std::string& text, const std::string& place) {
+Result<YamlValue> parseYaml(const std::string& text, const std::string& place, OtherReader other) {
   ALLOT_TRY(checkText(text, place));
   try {
     std::istringstream in(text);
     YAML::Parser parser(in);
-    TreeBuilder builder;
+    TreeBuilder builder(other);
     while (parser.HandleNextDocument(builder)) {
     }
     return builder.takeRoot();
@@ -264,6 +280,19 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place) {
   } catch (const std::exception& error) {
     return badInput(place + ": cannot be read as YAML: " + escaped(error.what(), 300));
   }
+}
+
+std::string notTextToKubernetes(const YamlValue& scalar) {
+  constexpr size_t kLongestNumber = 400;  // a longer one is beyond a double, and so a text
+  static const std::regex booleans(
+      "y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE");
+  static const std::regex numbers(
+      "[-+]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|"
+      "(\\.[0-9]+|[0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?|\\.(inf|Inf|INF))|"
+      "\\.(nan|NaN|NAN)");
+  if (scalar.style != YamlValue::Style::kPlain || scalar.text.size() > kLongestNumber) return "";
+  if (std::regex_match(scalar.text, booleans)) return "a boolean";
+  return std::regex_match(scalar.text, numbers) ? "a number" : "";
 }
 
 std::string escaped(std::string_view text, size_t limit) {

@@ -17,8 +17,11 @@ namespace allot {
 
 struct YamlValue {
   enum class Kind { kNull, kScalar, kList, kMap };
+  enum class Style { kEither, kPlain, kQuoted };
 
   Kind kind = Kind::kNull;
+  Style style = Style::kEither;   // kScalar; kEither: quotes make no difference
+  size_t line = 0;                // of its key, or of an entry; 0: unknown
   std::string text;               // kScalar, without its quotes
   std::vector<std::string> keys;  // kMap: keys[i] names items[i]
   std::vector<YamlValue> items;   // kMap and kList
@@ -33,9 +36,18 @@ struct YamlValue {
 // Bytes of the longest text that parseYaml accepts.
 constexpr size_t kMostYamlBytes = size_t{1} << 20;
 
-// Parses one document; an empty one is kNull. Errors are kUsage, "place:line:column: what is
-// wrong"; without line and column if the whole text is refused.
-Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
+// Who else reads a text. Kubernetes gives a plain scalar a type by YAML 1.1, whatever its key
+// wants: with kKubernetes values have their style and line, and a plain key that is no text is
+// refused.
+enum class OtherReader { kNone, kKubernetes };
+
+// Parses one document; an empty one is kNull. kUsage, "place:line:column: what is wrong"; without a
+// line if the whole text is refused.
+Result<YamlValue> parseYaml(const std::string& text, const std::string& place,
+                            OtherReader other = OtherReader::kNone);
+
+// Returns what Kubernetes takes the scalar for, "a number" or "a boolean"; "" for a text.
+std::string notTextToKubernetes(const YamlValue& scalar);
 
 // Returns `text` for one line of an error message: control characters and bytes that are not UTF-8
 // as \xNN, and "..." after about `limit` bytes.

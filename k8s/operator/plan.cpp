@@ -33,14 +33,11 @@ json ownerOf(const json& object) {
           {"blockOwnerDeletion", true}};
 }
 
-// Turns "x:1:187: ..." of the reader of files into "x: ...": an object has no lines.
-void withoutColumn(const std::string& place, std::string* sentence) {
-  const std::string start = place + ":1:";
-  if (!sentence->starts_with(start)) return;
-  const size_t end = sentence->find_first_not_of("0123456789", start.size());
-  if (end != start.size() && end != std::string::npos) {
-    sentence->erase(place.size(), end - place.size());
-  }
+// Turns "x:1: ..." and "x:1:187: ..." of the reader of files into "x: ...": an object has no lines.
+void withoutLine(const std::string& place, std::string* sentence) {
+  if (!sentence->starts_with(place + ":1:")) return;
+  const size_t end = sentence->find_first_not_of("0123456789:", place.size());
+  if (end != std::string::npos) sentence->replace(place.size(), end - place.size(), ":");
 }
 
 bool names(const json& object, const char* key) {
@@ -143,7 +140,7 @@ Result<ExperimentObject> readExperimentObject(const json& object) {
                       {"namespace", object.at("metadata").value("namespace", "")}};
   const std::string name = object.at("metadata").at("name");
   auto read = parseExperimentObject(file.dump(), name);
-  if (!read) withoutColumn(name, &read.error().message);
+  if (!read) withoutLine(name, &read.error().message);
   return read;
 }
 

@@ -17,7 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr char kComponent[] = "app.kubernetes.io/component";
-constexpr char kGpu[] = "nvidia.com/gpu";
 constexpr char kKvMemory[] = "KV_MEMORY_MIB";
 constexpr char kQueue[] = "kueue.x-k8s.io/queue-name";
 constexpr double kMebibyte = 1 << 20;
@@ -27,13 +26,15 @@ bool has(const google::protobuf::RepeatedPtrField<v1::KeyValue>& entries, const 
                      [&](const v1::KeyValue& entry) { return entry.key() == key; });
 }
 
-// A given request raises a lower limit; without one, a given limit lowers a higher request.
+// A given request raises a lower limit; without one, a given limit lowers a higher request. A pod
+// with an extended resource has a limit of it.
 void applyResources(const v1::Resources& given, json* resources) {
   json& requests = (*resources)["requests"];
   json& limits = (*resources)["limits"];
   for (const v1::KeyValue& entry : given.requests()) requests[entry.key()] = entry.value();
   for (const v1::KeyValue& entry : given.limits()) limits[entry.key()] = entry.value();
   for (const auto& [key, request] : requests.items()) {
+    if (!limits.contains(key) && isExtendedResource(key)) limits[key] = request;
     if (!limits.contains(key)) continue;
     const std::string least = request, most = limits[key];
     if (!(quantityOf(least).value_or(0) > quantityOf(most).value_or(0))) continue;
@@ -62,10 +63,11 @@ void applyGpus(uint32_t gpus, json* worker) {
   json& spec = (*worker)["spec"];
   spec["strategy"]["rollingUpdate"]["maxSurge"] = 0;  // an update needs no GPU beside those in use
   json& pod = spec["template"]["spec"];
-  pod["tolerations"].push_back({{"key", kGpu}, {"operator", "Exists"}, {"effect", "NoSchedule"}});
+  pod["tolerations"].push_back(
+      {{"key", kGpuResource}, {"operator", "Exists"}, {"effect", "NoSchedule"}});
   json& container = pod["containers"][0];
   container["image"] = "allot-worker-cuda";
-  container["resources"]["limits"][kGpu] = std::to_string(gpus);
+  container["resources"]["limits"][kGpuResource] = std::to_string(gpus);
 }
 
 void mountClaim(const std::string& volume, const std::string& claim, const std::string& path,

@@ -1,4 +1,5 @@
 // What commands print for programs: the names of fields are an interface.
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "cli/wait.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
+#include "store/store_room.h"
 #include "tests/readme.h"
 #include "tests/results.h"
 
@@ -279,6 +281,37 @@ TEST(Check, SaysWhatWillRun) {
   EXPECT_THAT(text,
               HasSubstr("accuracy  s2anta-sys  learned   8, 16          2      80       3\n"));
   EXPECT_THAT(text, HasSubstr("evaluation: 680 answers"));
+  EXPECT_THAT(text, Not(HasSubstr("warning")));
+}
+
+TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
+  const auto warnings = [](const std::function<void(v1::Spec*)>& change) {
+    Preflight preflight = plantedPreflight();
+    change(preflight.experiment.mutable_spec());
+    return preflightJson(preflight, "sums.yaml").at("warnings").get<std::vector<std::string>>();
+  };
+  EXPECT_THAT(warnings([](v1::Spec*) {}), IsEmpty());
+  // 4 layers; 128 tokens of prompt and 24 of answer, in 4 layers 608 rows.
+  const uint32_t rows = 4 * (128 + plantedExperiment().spec().task().max_new_tokens());
+  const auto measured = [&](uint32_t budget) {
+    return warnings([&](v1::Spec* spec) { spec->mutable_evaluation()->set_budgets(1, budget); });
+  };
+  EXPECT_THAT(measured(4), IsEmpty());
+  EXPECT_THAT(measured(rows), IsEmpty());
+  EXPECT_THAT(measured(rows + 1),
+              ElementsAre(StartsWith("spec.evaluation.budgets: " + std::to_string(rows + 1) +
+                                     " reads over 4 layers are more than the ")));
+  EXPECT_THAT(warnings([](v1::Spec* spec) { spec->mutable_policy()->set_total_budget(3); }),
+              ElementsAre(StartsWith("spec.policy.totalBudget: 3 reads over 4 layers leave some")));
+  // Every update is followed by 2 units: 200,000 updates are 391 MiB.
+  EXPECT_THAT(warnings([](v1::Spec* spec) {
+                spec->mutable_evaluation()->set_every_updates(1);
+                spec->mutable_update()->set_max_updates(300'000);
+              }),
+              ElementsAre(AllOf(StartsWith("spec.evaluation: the grid's "),
+                                HasSubstr("that of a cluster has 384 MiB"))));
+  EXPECT_THAT(readSource("k8s/base/redis.yaml"),
+              HasSubstr("maxmemory " + std::to_string(kClusterStoreBytes >> 20) + "mb"));
 }
 
 TEST(RunList, ShowsTheNewestFirst) {

@@ -92,7 +92,7 @@ TEST(ClusterSection, WhatIsMissingIsTheTablesDefault) {
 }
 
 TEST(ClusterSection, IsReadWhole) {
-  const v1::Cluster cluster = parsed(file("{name: a, labels: {x: y}}", R"(  cluster:
+  const v1::Cluster cluster = parsed(file("{name: a, labels: {x: z}}", R"(  cluster:
     resources: {requests: {cpu: 4, memory: 24Gi}, limits: {nvidia.com/mig-1g.10gb: 1}}
     kvMemory: 40Gi
     nodeSelector: {nvidia.com/gpu.product: H100}
@@ -165,7 +165,54 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
        "tolerationSeconds"},
   };
   for (const auto& [cluster, message] : cases) {
-    EXPECT_EQ(refusal(cluster), "x: " + std::string(message)) << cluster;
+    EXPECT_EQ(refusal(cluster), "x:8: " + std::string(message)) << cluster;
+  }
+}
+
+// What an API server refuses of the pods that the section becomes, by its own validation.
+TEST(ClusterSection, PodsFollowKubernetesRules) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 30}]}",
+       "tolerations[0]: tolerationSeconds are for effect NoExecute; write that, or remove them"},
+      {"{tolerations: [{key: a, tolerationSeconds: 30}]}",
+       "tolerations[0]: tolerationSeconds are for effect NoExecute; write that, or remove them"},
+      {"{tolerations: [{key: a, operator: Exists, value: b}]}",
+       "tolerations[0]: operator Exists takes no value; remove it, or write operator: Equal"},
+      {"{tolerations: [{key: a..b/c}]}", "tolerations[0].key: \"a..b/c\" is no key of a taint"},
+      {"{nodeSelector: {a.-b/c: d}}", "nodeSelector: \"a.-b/c\" is no name of a label or resource"},
+      {"{resources: {limits: {gpu: 1}}}",
+       "resources.limits.gpu: 1 is no resource of a container; write cpu, memory, "
+       "ephemeral-storage, or a name with a domain, as in nvidia.com/gpu"},
+      {"{resources: {limits: {requests.a.com/gpu: 1}}}",
+       "resources.limits.requests.a.com/gpu: 1 begins with requests., as no resource may"},
+      {"{resources: {limits: {nvidia.com/gpu: \"0.5\"}}}",
+       "resources.limits.nvidia.com/gpu: 0.5 is not a whole number"},
+      {"{resources: {requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 2}}}",
+       "resources.requests.nvidia.com/gpu: 1 is not the limit, which is 2: a worker gets all that "
+       "it asks for; remove one"},
+      {"{gpus: 2, resources: {requests: {nvidia.com/gpu: 1}}}",
+       "resources.requests.nvidia.com/gpu: 1 is not the limit, which is 2: a worker gets all that "
+       "it asks for; remove one"},
+      {"{gpus: 2, resources: {limits: {nvidia.com/gpu: 1}}}",
+       "resources.limits.nvidia.com/gpu: 1 is not the limit, which is 2: a worker gets all that "
+       "it asks for; remove one"},
+      {"{resources: {limits: {memory: 400m}}}", "resources.limits.memory: 400m is less than 1Mi"},
+      {"{storage: 0}", "storage: 0 is less than 1Mi"},
+      {"{models: {claim: m, mountPath: /tmp}}",
+       "models.mountPath: /tmp is a worker's already; choose another path"},
+      {"{models: {claim: a..b}}",
+       "models.claim: \"a..b\" is not a name of lower-case letters, digits and inner hyphens"},
+  };
+  for (const auto& [cluster, message] : cases) {
+    EXPECT_EQ(refusal(cluster), "x:8: spec.cluster." + std::string(message)) << cluster;
+  }
+  for (const char* cluster :
+       {"{tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 30}]}",
+        "{tolerations: [{operator: Exists}]}", "{nodeSelector: {a.b-c/d: \"true\"}}",
+        "{gpus: 2, resources: {requests: {nvidia.com/gpu: 2}}}",
+        "{resources: {requests: {nvidia.com/gpu: 1}, limits: {ephemeral-storage: 1Gi}}}",
+        "{resources: {requests: {cpu: \".5\", memory: \"1e9\"}, limits: {memory: 1.5Gi}}}"}) {
+    parsed(file("{name: a}", "  cluster: " + std::string(cluster) + "\n"));
   }
 }
 
@@ -175,12 +222,18 @@ TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
   };
   EXPECT_EQ(refused("{name: a, labels: {}, annotations: {b: c}, namespace: d}"), "");
   EXPECT_EQ(refused("{name: a, lables: {}}"),
-            "x: metadata.lables: unknown key (did you mean labels?)");
+            "x:3: metadata.lables: unknown key (did you mean labels?)");
   EXPECT_EQ(refused("{name: a, labels: [b]}"),
-            "x: metadata.labels: a list is not a section (keys with values)");
+            "x:3: metadata.labels: a list is not a section (keys with values)");
+  EXPECT_EQ(refused("{name: a, labels: {b: c d}}"),
+            "x:3: metadata.labels.b: \"c d\" makes no label; write 0..63 letters, digits and inner "
+            "- _ ., and a key of them, with or without DOMAIN/");
+  EXPECT_EQ(refused("{name: a, annotations: {b: 1}}"),
+            "x:3: metadata.annotations.b: 1 is a number to Kubernetes; write \"1\"");
   EXPECT_EQ(refused("{name: a, annotations: {b: {}}}"),
-            "x: metadata.annotations.b: a section is not a string");
-  EXPECT_EQ(refused("{name: a, namespace: [b]}"), "x: metadata.namespace: a list is not a string");
+            "x:3: metadata.annotations.b: a section is not a string");
+  EXPECT_EQ(refused("{name: a, namespace: [b]}"),
+            "x:3: metadata.namespace: a list is not a string");
 }
 
 TEST(ClusterSection, IsNothingThatARunCouldBeToldToChange) {
@@ -195,7 +248,12 @@ TEST(ClusterSection, QuantitiesAreKubernetes) {
   EXPECT_EQ(quantityOf("250m"), 0.25);
   EXPECT_EQ(quantityOf("2"), 2.0);
   EXPECT_EQ(quantityOf("1Ki"), 1024.0);
-  for (const char* bad : {"", "Gi", "-1", "1K", "1ki", "1Gib", "1 Gi", "1mi", "0x1"}) {
+  EXPECT_EQ(quantityOf("1e3"), 1000.0);
+  EXPECT_EQ(quantityOf("5E"), 5e18);
+  EXPECT_EQ(quantityOf(".5"), 0.5);
+  EXPECT_EQ(quantityOf("2u"), 2e-6);
+  for (const char* bad :
+       {"", "Gi", "-1", "1K", "1ki", "1Gib", "1 Gi", "1mi", "0x1", "inf", "1e3Mi"}) {
     EXPECT_EQ(quantityOf(bad), std::nullopt) << bad;
   }
 }

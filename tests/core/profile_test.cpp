@@ -119,11 +119,11 @@ TEST(Profile, WhoWantsNoneAndWhoHasNone) {
   EXPECT_THAT(
       parseExperiment(withProfile(""), "x.yaml"),
       isError(
-          "x.yaml: spec.evaluation.prefills[2]: tau=profile needs spec.attention.prefillProfile, "
+          "x.yaml:8: spec.evaluation.prefills[2]: tau=profile needs spec.attention.prefillProfile, "
           "which names no profile; make one with `allot calibrate sale`"));
   EXPECT_THAT(
       parseExperiment(withProfile("p.json", "skip-softmax"), "x.yaml"),
-      isError("x.yaml: spec.attention.prefillProfile: has no effect: no prompt is read by sale "
+      isError("x.yaml:9: spec.attention.prefillProfile: has no effect: no prompt is read by sale "
               "tau=profile; name that in spec.attention.prefill or spec.evaluation.prefills, or "
               "remove the key"));
   // A run that was stored so goes on.
@@ -132,7 +132,7 @@ TEST(Profile, WhoWantsNoneAndWhoHasNone) {
   const auto named = valueOf(parseExperiment(withProfile("p.json"), "x.yaml"));
   EXPECT_THAT(profileOf(named.spec()), isError(HasSubstr("p.json was not read")));
   EXPECT_THAT(parseExperiment(withProfile("{}"), "x.yaml"),
-              isError(StartsWith("x.yaml: spec.attention.prefillProfile: ")));
+              isError(StartsWith("x.yaml:9: spec.attention.prefillProfile: ")));
   const auto decode = parseExperiment(withProfile(profileText(profile())), "x.yaml",
                                       {"spec.attention.decode=sale tau=profile"});
   EXPECT_FALSE(decode);

@@ -101,7 +101,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "infinitebench-number, infinitebench-word, infinitebench-name, infinitebench-choice, "
        "infinitebench-debug, infinitebench-run, infinitebench-find, contains-all, contains-"
        "any, python-tests, santa (did you mean exact?)"},
-      {"spec.evaluation.budgets=[8, 08]",
+      {"spec.evaluation.budgets=[8, 8]",
        "spec.evaluation.budgets[1]: the list has this entry already; remove one"},
       {"spec.evaluation.budgets=[8, 0]",
        "spec.evaluation.budgets[1]: 0 is out of range 1..1000000"},
@@ -253,9 +253,131 @@ TEST(Spec, EnvelopeAndRequiredKeys) {
   EXPECT_EQ(refusal(std::string(kHead) + "  model: {path: m}\n  task: {tasks: [qa]}\n"),
             "x.yaml: spec.policy.totalBudget: required, but missing; allowed: 1..1000000");
   EXPECT_EQ(refusal(tiny() + "colour: {}\n"),
-            "x.yaml: colour: unknown key; known here: apiVersion, kind, metadata, spec, status");
+            "x.yaml:8: colour: unknown key; known here: apiVersion, kind, metadata, spec, status");
   EXPECT_EQ(refusal(tiny("  polcy: {}\n")),
-            "x.yaml: spec.polcy: unknown key (did you mean policy?)");
+            "x.yaml:8: spec.polcy: unknown key (did you mean policy?)");
+}
+
+// One key with this text, which Kubernetes' reader takes for something else than its rule wants.
+TEST(Spec, WhatTwoReadersReadDifferentlyIsRefused) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"policy: {totalBudget: 016}",
+       "spec.policy.totalBudget: 016 begins with 0, which Kubernetes reads as octal; write 14 or "
+       "16"},
+      {"policy: {totalBudget: 08}",
+       "spec.policy.totalBudget: 08 begins with 0, which Kubernetes reads as octal; write 8"},
+      {"policy: {totalBudget: \"8\"}",
+       "spec.policy.totalBudget: \"8\" is a text to Kubernetes; write 8 without quotes"},
+      {"evaluation: {budgets: [8, '16']}",
+       "spec.evaluation.budgets[1]: \"16\" is a text to Kubernetes; write 16 without quotes"},
+      {"evaluation: {schedules: [[010, 0]]}",
+       "spec.evaluation.schedules[0][0]: 010 begins with 0, which Kubernetes reads as octal; write "
+       "8 or 10"},
+      {"update: {learningRate: 010}",
+       "spec.update.learningRate: 010 begins with 0, which Kubernetes reads as octal; write 8 or "
+       "10"},
+      {"policy: {zeroReads: off}",
+       "spec.policy.zeroReads: off is a boolean to Kubernetes; write \"off\""},
+      {"task: {tasks: [niah, y]}", "spec.task.tasks[1]: y is a boolean to Kubernetes; write \"y\""},
+      {"model: {path: 1.10}", "spec.model.path: 1.10 is a number to Kubernetes; write \"1.10\""},
+      {"model: {path: 0o10}", "spec.model.path: 0o10 is a number to Kubernetes; write \"0o10\""},
+      {"model: {path: 1_000}", "spec.model.path: 1_000 is a number to Kubernetes; write \"1_000\""},
+      {"cluster: {image: {tag: 1e3}}",
+       "spec.cluster.image.tag: 1e3 is a number to Kubernetes; write \"1e3\""},
+      {"cluster: {suspend: 'true'}",
+       "spec.cluster.suspend: \"true\" is a text to Kubernetes; write true without quotes"},
+      {"cluster: {nodeSelector: {gpu: true}}",
+       "spec.cluster.nodeSelector.gpu: true is a boolean to Kubernetes; write \"true\""},
+      {"cluster: {tolerations: [{key: gpu, value: yes}]}",
+       "spec.cluster.tolerations[0].value: yes is a boolean to Kubernetes; write \"yes\""},
+      {"cluster: {resources: {limits: {cpu: 010}}}",
+       "spec.cluster.resources.limits.cpu: 010 begins with 0, which Kubernetes reads as octal; "
+       "write 8 or 10"},
+      {"cluster: {resources: {limits: {cpu: .5}}}",
+       "spec.cluster.resources.limits.cpu: .5 is a number to Kubernetes, which takes whole ones "
+       "here; write \".5\""},
+  };
+  for (const auto& [line, message] : cases) {
+    const std::string head = std::string(kHead) + "  " + line + "\n";
+    std::vector<std::string> all;
+    EXPECT_FALSE(parseExperiment(head, "x.yaml", {}, &all)) << line;
+    EXPECT_THAT(all, Contains("x.yaml:5: " + message)) << line;
+  }
+  EXPECT_EQ(refusal(tiny("  cluster: {nodeSelector: {on: a}}\n")),
+            "x.yaml:8:28: spec.cluster.nodeSelector.on: to Kubernetes the key on is a boolean; "
+            "write \"on\"");
+  EXPECT_THAT(refusal("kind: Experiment\napiVersion: allot.dev/v1alpha1\nmetadata: {name: no}\n"),
+              StartsWith("x.yaml:3: metadata.name: no is a boolean to Kubernetes"));
+  // What both read as the same, and what only this program reads: settings, and stored files.
+  for (const char* path : {"\"1.10\"", "0.2.0", "1:30", "2001-01-01", "tRue", "5Ei", "0b", "_1"}) {
+    parsed(std::string(kHead) + "  model: {path: " + path + "}\n",
+           {"spec.task.tasks=[niah]", "spec.policy={totalBudget: '8', zeroReads: off}"});
+  }
+  EXPECT_TRUE(parseStoredExperiment(tiny("  attention: {decode: s2anta-sys}\n  seed: '3'\n"), "x"));
+}
+
+TEST(Spec, AllMistakesAreToldAtOnceWithTheirLines) {
+  std::vector<std::string> all;
+  EXPECT_THAT(parseExperiment(R"(apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: Tiny, labels: {a: 1}}
+spec:
+  model: {path: m, dtyp: float32}
+  task:
+    tasks: [niah]
+    trainQuestions: -1
+  policy: {totalBudget: 016}
+  attention: {decode: s2anta-sy}
+  evaluation:
+    budgets: [8, x, 0]
+    methods:
+    - dense
+    - top-q
+  stop: {goal: 0.9}
+  cluster:
+    workers: -1
+    tolerations:
+    - {key: a, effect: NoSchedule, tolerationSeconds: 3}
+)",
+                              "x.yaml", {"spec.seed=x"}, &all),
+              isError(StartsWith("x.yaml:5: spec.model.dtyp")));
+  const auto begins = [](const char* text) { return StartsWith(text); };
+  EXPECT_THAT(all,
+              ElementsAre(begins("x.yaml:5: spec.model.dtyp: unknown key"),
+                          begins("x.yaml:3: metadata.name: \"Tiny\""),
+                          begins("x.yaml:3: metadata.labels.a: 1 is a number"),
+                          begins("x.yaml: spec.seed: \"x\" is not an integer"),
+                          begins("x.yaml:8: spec.task.trainQuestions: -1"),
+                          begins("x.yaml:10: spec.attention.decode: "),
+                          begins("x.yaml:9: spec.policy.totalBudget: 016"),
+                          begins("x.yaml:12: spec.evaluation.budgets[1]: \"x\""),
+                          begins("x.yaml:12: spec.evaluation.budgets[2]: 0 is out"),
+                          begins("x.yaml:15: spec.evaluation.methods[1]: "),
+                          begins("x.yaml:18: spec.cluster.workers: -1"),
+                          begins("x.yaml:20: spec.cluster.tolerations[0]: tolerationSeconds")));
+}
+
+TEST(Spec, RulesThatJoinKeysAreToldWhereTheirSectionsAreRight) {
+  const auto told = [](const std::string& more) {
+    std::vector<std::string> all;
+    EXPECT_FALSE(parseExperiment(tiny(more), "x.yaml", {}, &all));
+    return all;
+  };
+  // A goal that cannot be reached, a schedule that nothing learns, and a mistake elsewhere.
+  EXPECT_THAT(told("  evaluation: {schedules: [learned]}\n  stop: {goal: 0.5}\n  seed: -1\n"),
+              ElementsAre(StartsWith("x.yaml:10: spec.seed: -1"),
+                          StartsWith("x.yaml:8: spec.evaluation.schedules[0]: learned needs"),
+                          StartsWith("x.yaml:9: spec.stop.goal: it cannot be reached")));
+  // What is missing may be what an unknown key meant.
+  EXPECT_THAT(told("  evaluation: {shedules: [learned]}\n  update: {updates: 3}\n"),
+              ElementsAre(StartsWith("x.yaml:8: spec.evaluation.shedules: unknown key"),
+                          StartsWith("x.yaml:9: spec.update.updates: unknown key")));
+  std::string many;
+  for (int i = 0; i < 30; ++i) many += "  key" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(told(many).size(), 20u);
+  std::string budgets = "  evaluation: {budgets: [";
+  for (int i = 0; i < 30; ++i) budgets += "x" + std::to_string(i) + ", ";
+  EXPECT_EQ(told(budgets + "1]}\n").back(), "x.yaml: has more mistakes; mend these first");
 }
 
 TEST(Spec, SyntaxErrorsNameLineAndColumn) {
@@ -283,7 +405,7 @@ TEST(Spec, RefusesBombs) {
     return tiny("  seed: " + std::string(depth, '[') + std::string(depth, ']') + "\n");
   };
   // The file and spec are two levels themselves.
-  EXPECT_EQ(refusal(nested(30)), "x.yaml: spec.seed: a list is not an integer");
+  EXPECT_EQ(refusal(nested(30)), "x.yaml:8: spec.seed: a list is not an integer");
   EXPECT_EQ(refusal(nested(31)), "x.yaml:8:39: nested deeper than 32 levels");
   const std::string full = tiny("#" + std::string((1 << 20) - tiny().size() - 1, 'x'));
   EXPECT_EQ(parsed(full).name(), "tiny");

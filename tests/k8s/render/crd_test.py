@@ -75,6 +75,7 @@ class Crd(unittest.TestCase):
     def test_what_only_a_cluster_knows_is_valid(self):
         for value in ({}, {"workers": 0}, {"gpus": 8, "kvMemory": "40Gi", "suspend": True},
                       {"resources": {"limits": {"cpu": 4, "nvidia.com/mig-1g.10gb": "1"}}},
+                      {"resources": {"requests": {"cpu": ".5", "memory": "1e9"}}},
                       {"models": {"claim": "models", "mountPath": "/models"}, "queue": "gpus"},
                       {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]},
                       {"nodeSelector": {"a/b": "c"}, "image": {"registry": "localhost", "tag": ""}},
@@ -105,6 +106,11 @@ class Crd(unittest.TestCase):
                 ("spec.cluster.kvMemory", "40 GiB"), ("spec.cluster.whenFinished", "stay"),
                 ("spec.cluster.models", {"claim": "A"}), ("spec.cluster.suspend", "yes"),
                 ("spec.cluster.tolerations", [{"key": "a", "operator": "In"}]),
+                # What YAML 1.1 makes of a plain value, and quotes of a number: allot refuses these
+                # texts by name (Spec.WhatTwoReadersReadDifferentlyIsRefused).
+                ("spec.policy.totalBudget", "8"), ("spec.model.path", 1.1),
+                ("spec.cluster.suspend", "true"), ("spec.cluster.nodeSelector", {"gpu": True}),
+                ("spec.cluster.kvMemory", 0.5), ("spec.cluster.models", {"claim": "a..b"}),
                 ("spec.cluster.models", {"claim": "m", "mountPath": "/m/../etc"})):
             with self.subTest(path=path, value=value):
                 self.assertNotEqual(problems(changed(path, value)), [])

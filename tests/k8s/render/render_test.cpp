@@ -97,6 +97,11 @@ TEST(Render, OfRequestAndLimitTheOneThatIsGivenHolds) {
   const json slice = resources("{limits: {nvidia.com/mig-1g.10gb: 1}}");
   EXPECT_EQ(slice.at("limits").at("nvidia.com/mig-1g.10gb"), "1");
   EXPECT_EQ(slice.at("limits").at("memory"), "2Gi");
+  // An API server refuses a request of it without an equal limit.
+  const json asked = resources("{requests: {nvidia.com/gpu: 1}}");
+  EXPECT_EQ(asked.at("limits").at("nvidia.com/gpu"), asked.at("requests").at("nvidia.com/gpu"));
+  EXPECT_FALSE(
+      resources("{requests: {ephemeral-storage: 1Gi}}").at("limits").contains("ephemeral-storage"));
 }
 
 TEST(Render, WorkersAloneGoWhereTheSectionSays) {
