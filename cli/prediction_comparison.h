@@ -50,7 +50,7 @@ struct PredictionRow {
   std::string task;  // "all"
   uint64_t questions = 0;
   PredictionSide a, b;
-  PairedDifference difference;        // b - a
+  PairedDifference difference;        // b - a; of several rows all are one family
   std::optional<double> same_answer;  // share of the questions with answers in both files
 };
 struct PredictionComparison {

@@ -11,7 +11,7 @@
 namespace allot {
 
 // Returns a row for each point (task "all"), then a row for each task of each point. In the latter
-// all columns behind the task are empty, except repeats.
+// all columns behind the task are empty, except repeats and interval.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
 // Reads the points of such a text with their tasks: method, schedule, budget, version, n, accuracy,

@@ -39,9 +39,14 @@ struct PairedDifference {
   double mean = 0;
   Interval interval;       // 95 %
   uint64_t questions = 0;  // answered by both
+  double p = 1;            // of no difference, two-sided
+  double holm_p = 1;       // the same by Holm's rule, once applyHolm() has set it
+  uint64_t family = 0;     // comparisons that share Holm's rule; 0: none
 
   // Returns true if the interval excludes 0.
   bool differs() const { return interval.low > 0 || interval.high < 0; }
+  // Returns true if the difference also stands among all those of its family.
+  bool differsByHolm() const { return family > 0 && holm_p <= 0.05 && differs(); }
 };
 
 // Returns the mean and interval of differences, one for each question and each in -1..1. The
@@ -53,8 +58,16 @@ struct PairedDifference {
 // Statistics in Medicine 24, 2005). If no question differs the interval is exact: 1 - 0.05^(1/n)
 // either way. A larger share of differing questions would have shown with a probability of 0.95.
 // Equal streams give equal intervals, and negated differences the mirror image. No questions:
-// -1..1.
+// -1..1. p is that of the differences' sum under random signs, the two included, by the normal
+// distribution. For scores of 0 and 1 it is at least half of McNemar's exact test, and at most
+// about twice unless more than ten questions all favour one side.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
+
+// Sets holm_p and family of comparisons that are shown together (Holm, "A simple sequentially
+// rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979): of m, the i-th
+// smallest p times m - i + 1, and no less than the one before it. If those up to 0.05 count as
+// differences, one or more that is none is among them with a probability of at most 0.05.
+void applyHolm(const std::vector<PairedDifference*>& family);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);
