@@ -167,7 +167,8 @@ void addCompareCommand(CLI::App* app, Action* action) {
       "Differences are taken on the questions that both files answer, with the intervals of "
       "allot's own tables: a bootstrap over questions, and not distinguishable where the interval "
       "holds 0. Several lines of one question count as their mean. A member `task` makes a row of "
-      "each, and answers (answer, prediction, response) are counted where they are the same.\n\n"
+      "each, and * marks rows that differ also by Holm's rule among all rows. Answers (answer, "
+      "prediction, response) are counted where they are the same.\n\n"
       "Examples:\n"
       "  allot compare dense.jsonl sparse.jsonl\n"
       "  allot compare samples_a.jsonl samples_b.jsonl --id doc_id --score exact_match -o json");

@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "aggregator/page/run_view.h"
+#include "cli/table_notes.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
 
@@ -25,16 +27,14 @@ LeaderboardRow rowOf(const EvaluationCell& cell) {
   return row;
 }
 
-Lead leadOf(const LeaderboardRow& row, const EvaluationCell& other, const Difference& difference) {
-  const auto paired = difference ? difference(row.cell, other) : std::nullopt;
-  if (!paired) return {row.accuracy - other.all.mean(), std::nullopt};
-  return {paired->mean, paired->interval};
+Lead leadOf(const LeaderboardRow& row, const EvaluationCell& other, const Difference& difference,
+            std::optional<PairedDifference> known = {}) {
+  if (!known && difference) known = difference(row.cell, other);
+  return {known ? known->mean : row.accuracy - other.all.mean(), known};
 }
 
 bool isLike(const LeaderboardRow& row, const LeaderboardRow& best) {
-  if (const auto& interval = row.over_best->interval) {
-    return interval->low <= 0 && interval->high >= 0;
-  }
+  if (row.over_best->paired) return !row.over_best->paired->differs();
   return row.interval.high >= best.interval.low;
 }
 
@@ -47,10 +47,12 @@ void rank(std::vector<LeaderboardRow>* rows, const std::vector<LeaderboardRow>& 
     if (row.cell.schedule_name == kUniformSchedule) uniform[row.cell.method] = &row.cell;
   }
   for (LeaderboardRow& row : *rows) {
-    if (!dense.empty()) row.over_dense = leadOf(row, dense.front().cell, difference);
+    if (!dense.empty()) {
+      row.over_dense = leadOf(row, dense.front().cell, difference, row.cell.over_dense);
+    }
     const auto reference = uniform.find(row.cell.method);
     if (reference != uniform.end() && row.cell.schedule_name != kUniformSchedule) {
-      row.over_uniform = leadOf(row, *reference->second, difference);
+      row.over_uniform = leadOf(row, *reference->second, difference, row.cell.over_uniform);
     }
     if (&row == rows->data()) continue;
     row.over_best = leadOf(row, rows->front().cell, difference);
@@ -73,40 +75,48 @@ json otherJson(const EvaluationCell& cell) {
   if (other.n == 0) return nullptr;
   return {{"accuracy", other.mean()},
           {"ci95", {other.interval.low, other.interval.high}},
+          {"interval", other.interval.name},
           {"n", cell.questionsOf(other)}};
 }
 
-json meanJson(const std::optional<Lead>& lead) { return lead ? json(lead->mean) : json(); }
-json intervalJson(const std::optional<Lead>& lead) {
-  if (!lead || !lead->interval) return nullptr;
-  return {lead->interval->low, lead->interval->high};
+// Returns the difference as differenceView() writes it; null unless it is known by question.
+json pairedJson(const std::optional<Lead>& lead) {
+  return lead ? differenceView(lead->paired) : json();
+}
+
+// Adds a lead's mean as `key`, and its interval and test beside it.
+void addLead(const std::string& key, const std::optional<Lead>& lead, json* row) {
+  const json paired = pairedJson(lead);
+  (*row)[key] = lead ? json(lead->mean) : json();
+  for (const char* member : {"ci95", "interval", "p", "holm"}) {
+    (*row)[key + "_" + member] = paired.is_null() ? json() : paired[member];
+  }
 }
 
 json countedJson(double value) { return value < 0 ? json() : json(value); }
 
 json rowJson(const LeaderboardRow& row) {
   const auto deviation = row.cell.repeatDeviation();
-  return {{"schedule", row.cell.schedule_name},
-          {"method", row.cell.method},
-          {"version", row.cell.version},
-          {"reads", row.cell.schedule},
-          {"accuracy", row.accuracy},
-          {"ci95", {row.interval.low, row.interval.high}},
-          {"n", row.cell.questions()},
-          {"repeats", row.cell.repeats},
-          {"repeat_sd", deviation ? json(*deviation) : json()},
-          {"answer_tokens", countedJson(row.cell.answerTokens())},
-          {"prompt_tokens", countedJson(row.cell.promptTokens())},
-          {"other_grader", otherJson(row.cell)},
-          {"kv_bytes_share", countedJson(row.cell.reads.bytesShare())},
-          {"complete", row.cell.complete},
-          {"over_dense", meanJson(row.over_dense)},
-          {"over_dense_ci95", intervalJson(row.over_dense)},
-          {"over_uniform", meanJson(row.over_uniform)},
-          {"over_uniform_ci95", intervalJson(row.over_uniform)},
-          {"over_best", meanJson(row.over_best)},
-          {"over_best_ci95", intervalJson(row.over_best)},
-          {"like_best", row.like_best}};
+  json all = {{"schedule", row.cell.schedule_name},
+              {"method", row.cell.method},
+              {"version", row.cell.version},
+              {"reads", row.cell.schedule},
+              {"accuracy", row.accuracy},
+              {"ci95", {row.interval.low, row.interval.high}},
+              {"interval", row.interval.name},
+              {"n", row.cell.questions()},
+              {"repeats", row.cell.repeats},
+              {"repeat_sd", deviation ? json(*deviation) : json()},
+              {"answer_tokens", countedJson(row.cell.answerTokens())},
+              {"prompt_tokens", countedJson(row.cell.promptTokens())},
+              {"other_grader", otherJson(row.cell)},
+              {"kv_bytes_share", countedJson(row.cell.reads.bytesShare())},
+              {"complete", row.cell.complete},
+              {"like_best", row.like_best}};
+  addLead("over_dense", row.over_dense, &all);
+  addLead("over_uniform", row.over_uniform, &all);
+  addLead("over_best", row.over_best, &all);
+  return all;
 }
 
 // Returns "480", with repeats "480 x 3"; " so far" follows if the cell is incomplete.
@@ -125,8 +135,10 @@ std::vector<std::string> measured(const LeaderboardRow& row) {
 std::string leadText(const std::optional<Lead>& lead) {
   if (!lead) return "";
   const std::string mean = formatted("%+.3f", lead->mean);
-  if (!lead->interval) return mean;
-  return mean + formatted(" [%+.3f, %+.3f]", lead->interval->low, lead->interval->high);
+  if (!lead->paired) return mean;
+  const Interval& interval = lead->paired->interval;
+  return mean + formatted(" [%+.3f, %+.3f]", interval.low, interval.high) +
+         (lead->paired->differsByHolm() ? kHolmMark : "");
 }
 
 // Names n if it is less than the cell's: not every task has another grader.
@@ -251,8 +263,13 @@ json leaderboardJson(const Leaderboard& board) {
 std::string leaderboardText(const Leaderboard& board, bool colour) {
   std::set<std::string> methods;
   bool ties = false;
+  TableNotes notes;
+  for (const LeaderboardRow& row : board.dense) notes.addAccuracy(row.interval.name);
   for (const LeaderboardBlock& block : board.blocks) {
     for (const LeaderboardRow& row : block.rows) {
+      notes.addAccuracy(row.interval.name);
+      notes.addDifference(pairedJson(row.over_dense), "with dense");
+      notes.addDifference(pairedJson(row.over_uniform), "with uniform");
       methods.insert(row.cell.method);
       ties = ties || row.like_best;
     }
@@ -274,10 +291,8 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
     text +=
         "~ these questions cannot tell it from rank 1: the 95 % interval of the difference on the "
         "same questions holds 0\n";
-  } else if (!text.empty()) {
-    text.pop_back();  // the blank line after the last block
   }
-  return text;
+  return text + notes.text();
 }
 
 }  // namespace allot

@@ -13,11 +13,10 @@
 
 namespace allot {
 
-// The accuracy of a row minus that of another cell. With an interval (95 %), mean and interval are
-// over the questions that both cells have. There is no interval if `Difference` returns nothing.
+// The accuracy of a row minus that of another cell; `paired` if both are known by question.
 struct Lead {
   double mean = 0;
-  std::optional<Interval> interval;
+  std::optional<PairedDifference> paired;
 };
 
 struct LeaderboardRow {
@@ -48,7 +47,8 @@ using Difference =
     std::function<std::optional<PairedDifference>(const EvaluationCell&, const EvaluationCell&)>;
 
 // Makes the board from the newest complete cell of each schedule and method at a budget, or the
-// newest cell if none is complete. budget: the only one with a block; 0: all budgets.
+// newest if none is complete. budget: blocks of only this one; 0: all. Differences to dense and to
+// uniform are the cells' own if they have them, with their families, whatever `budget` is.
 // Requires: cells ascend by version.
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
                             const Difference& difference = {});

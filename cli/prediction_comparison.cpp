@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "aggregator/page/run_view.h"
+#include "cli/table_notes.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/printable.h"
@@ -104,7 +106,9 @@ PredictionRow rowOf(const std::string& task, const Pairs& pairs) {
 }
 
 json sideJson(const PredictionSide& side) {
-  return {{"accuracy", side.accuracy}, {"ci95", {side.interval.low, side.interval.high}}};
+  return {{"accuracy", side.accuracy},
+          {"ci95", {side.interval.low, side.interval.high}},
+          {"interval", side.interval.name}};
 }
 
 std::string numbers(double mean, const Interval& interval, bool sign) {
@@ -112,9 +116,10 @@ std::string numbers(double mean, const Interval& interval, bool sign) {
               : fmt::format("{:.3f}  [{:.3f}, {:.3f}]", mean, interval.low, interval.high);
 }
 
-const char* verdictOf(const PairedDifference& difference) {
+std::string verdictOf(const PairedDifference& difference) {
   if (!difference.differs()) return "not distinguishable";
-  return difference.mean > 0 ? "better" : "worse";
+  return std::string(difference.mean > 0 ? "better" : "worse") +
+         (difference.differsByHolm() ? kHolmMark : "");
 }
 
 }  // namespace
@@ -202,6 +207,9 @@ Result<PredictionComparison> compareByKey(const Predictions& a, const Prediction
   comparison.rows.push_back(rowOf("all", pairs));
   if (by_task.size() < 2) return comparison;
   for (const auto& [task, some] : by_task) comparison.rows.push_back(rowOf(task, some));
+  std::vector<PairedDifference*> family;  // all rows
+  for (PredictionRow& row : comparison.rows) family.push_back(&row.difference);
+  applyHolm(family);
   return comparison;
 }
 
@@ -221,9 +229,7 @@ json comparisonJson(const PredictionComparison& comparison) {
                     {"n", row.questions},
                     {"a", sideJson(row.a)},
                     {"b", sideJson(row.b)},
-                    {"b_over_a",
-                     {{"mean", row.difference.mean},
-                      {"ci95", {row.difference.interval.low, row.difference.interval.high}}}},
+                    {"b_over_a", differenceView(row.difference)},
                     {"same_answer", row.same_answer ? json(*row.same_answer) : json()}});
   }
   return {{"rows", rows}, {"only_a", comparison.only_a}, {"only_b", comparison.only_b}};
@@ -238,13 +244,17 @@ std::string comparisonText(const PredictionComparison& comparison, const std::st
   }
   text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {}\n", "task", width, "n", "A (95 %)",
                       "B (95 %)", "B - A (95 %)", "B is");
+  TableNotes notes;
   for (const PredictionRow& row : comparison.rows) {
+    for (const PredictionSide* side : {&row.a, &row.b}) notes.addAccuracy(side->interval.name);
+    notes.addDifference(differenceView(row.difference), "rows");
     text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {}\n", printable(row.task, 40),
                         width, row.questions, numbers(row.a.accuracy, row.a.interval, false),
                         numbers(row.b.accuracy, row.b.interval, false),
                         numbers(row.difference.mean, row.difference.interval, true),
                         verdictOf(row.difference));
   }
+  text += "\n" + notes.text();
   if (const auto same = comparison.rows[0].same_answer) {
     text += fmt::format("\nthe same answer to {:.1f} % of the questions\n", 100 * *same);
   }

@@ -51,8 +51,8 @@ struct PredictionRow {
   std::string task;  // "all"
   uint64_t questions = 0;
   PredictionSide a, b;
-  PairedDifference difference;        // b - a
-  std::optional<double> same_answer;  // share of equal answers, where both files have one
+  PairedDifference difference;        // b - a; of several rows all are one family
+  std::optional<double> same_answer;  // share of the questions with answers in both files
 };
 struct PredictionComparison {
   uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; not compared

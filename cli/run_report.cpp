@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "cli/table_notes.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
@@ -37,20 +38,21 @@ std::string percentCell(const json& row) {
 // The member over_dense or over_uniform of a row.
 struct Paired {
   double mean, low, high;
+  std::string mark;  // of Holm's rule
   bool differs() const { return low > 0 || high < 0; }
 };
 std::optional<Paired> pairedIn(const json& row, const char* key) {
   if (!row.is_object() || !row.contains(key) || !row.at(key).is_object()) return std::nullopt;
   const json& paired = row.at(key);
   return Paired{paired.at("mean").get<double>(), paired.at("ci95").at(0).get<double>(),
-                paired.at("ci95").at(1).get<double>()};
+                paired.at("ci95").at(1).get<double>(), holmMark(paired)};
 }
 
-// "+0.365 [+0.319, +0.410]"
+// "+0.365 [+0.319, +0.410] *"
 std::string pairedText(const std::optional<Paired>& paired) {
   if (!paired) return "-";
   if (!paired->differs()) return "not distinguishable";
-  return formatted("%+.3f [%+.3f, %+.3f]", paired->mean, paired->low, paired->high);
+  return formatted("%+.3f [%+.3f, %+.3f]", paired->mean, paired->low, paired->high) + paired->mark;
 }
 
 // Returns, for a row that stands alone, "  against uniform +0.365 [+0.319, +0.410], dense not
@@ -172,7 +174,8 @@ std::string lessThanDense(const std::vector<json>& rows) {
                             [](const json& row) {
                               const auto paired = pairedIn(row, "over_dense");
                               return std::vector{
-                                  formatted("%+.3f%s", paired->mean, paired->differs() ? "" : " ~"),
+                                  formatted("%+.3f%s", paired->mean,
+                                            paired->differs() ? paired->mark.c_str() : " ~"),
                                   formatted("±%.3f", (paired->high - paired->low) / 2)};
                             }) +
          "  ~ not distinguishable from dense: the 95 % interval of the difference holds 0\n";
@@ -256,7 +259,14 @@ std::string accuracyText(const json& evaluations) {
     text +=
         formatted("%-34s %s%s\n", name.c_str(), percentCell(row).c_str(), againstText(row).c_str());
   }
-  return text;
+  TableNotes notes;
+  for (const json& row : evaluations) {
+    notes.addAccuracy(row.value("interval", ""));
+    notes.addDifference(row.value("over_dense", json()), "with dense");
+    notes.addDifference(row.value("over_uniform", json()), "with uniform");
+  }
+  const std::string said = notes.text();
+  return said.empty() ? text : text + "\n" + said;
 }
 
 std::string slopesText(const json& summary, Measure measure, const char* what) {

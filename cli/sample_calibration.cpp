@@ -93,7 +93,7 @@ std::optional<std::vector<MeasuredSetting>> measuredIn(const std::string& folder
             row.at("prefill_density").is_number() ? row["prefill_density"].get<double>() : 1;
         settings.push_back({prefill, row.at("accuracy").get<double>(),
                             row.at("ci95").at(0).get<double>(), row["ci95"].at(1).get<double>(),
-                            density});
+                            density, row.value("interval", "")});
         break;
       }
     }
@@ -140,6 +140,7 @@ ordered_json settingJson(const MeasuredSetting& setting) {
   return {{"prefill", setting.prefill},
           {"accuracy", setting.accuracy},
           {"ci95", {setting.low, setting.high}},
+          {"interval", setting.interval},
           {"density", setting.density}};
 }
 
@@ -184,10 +185,11 @@ Status writeOutcome(const SampleCalibrationOptions& options, const v1::Experimen
       {"seed", experiment.spec().seed()},
       {"fastest", "the least density with at least 0.9 of the best accuracy"},
       {"classes", ordered_json::array()}};
-  TextTable table({"tokens", "chosen for", "setting", "accuracy", "95 % interval", "density"});
+  TextTable table(
+      {"tokens", "chosen for", "setting", "accuracy", "95 % interval", "by", "density"});
   const auto add = [&](uint64_t tokens, const char* what, const MeasuredSetting& setting) {
     table.add({std::to_string(tokens), what, setting.prefill, formatted("%.3f", setting.accuracy),
-               formatted("[%.3f, %.3f]", setting.low, setting.high),
+               formatted("[%.3f, %.3f]", setting.low, setting.high), setting.interval,
                formatted("%.1f %%", 100 * setting.density)});
   };
   for (const Class& one : classes) {

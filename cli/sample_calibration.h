@@ -38,8 +38,9 @@ std::vector<std::string> settingsOf(const SampleCalibrationOptions& options, uin
 struct MeasuredSetting {
   std::string prefill;
   double accuracy = 0;
-  double low = 0, high = 0;  // 95 % interval
-  double density = 0;        // blocks computed, as a share of dense attention's
+  double low = 0, high = 0;   // 95 % interval
+  double density = 0;         // blocks computed, as a share of dense attention's
+  std::string interval = {};  // Interval::name
   bool operator==(const MeasuredSetting&) const = default;
 };
 struct ChosenSettings {

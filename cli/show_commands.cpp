@@ -152,9 +152,10 @@ void addShowCommands(CLI::App* app, Action* action) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
   addOutput(top, &options->format);
   top->footer(
-      "Intervals are 95 %, by Wilson or bootstrap. Of each schedule the newest complete "
+      "The last lines name the kinds of the 95 % intervals. Of each schedule the newest complete "
       "measurement is shown. Over dense and over uniform are differences on the same questions, "
-      "and ~ marks what these cannot tell from rank 1.\n\n"
+      "and ~ marks what these cannot tell from rank 1. With many differences some exclude 0 by "
+      "luck: * marks those that stand by Holm's rule among all of the run's.\n\n"
       "Examples:\n"
       "  allot top\n"
       "  allot top runs/a --budget 8");

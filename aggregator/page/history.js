@@ -76,7 +76,8 @@
       put('uniform', best.uniform === undefined ? '–' : share(best.uniform));
       row.querySelector('.learned').title = best.accuracy === undefined ? '' :
         `${word(best.schedule)}, ${word(best.method)}, total budget ${count(best.total_budget)}, ` +
-        `version ${count(best.version)}; 95 % interval ${list(best.ci95).map(share).join(' to ')}`;
+        `version ${count(best.version)}; 95 % interval ${list(best.ci95).map(share).join(' to ')} ` +
+        `(${word(best.interval)})`;
     } catch (error) {
       for (const name of ['reward', 'learned', 'uniform']) put(name, '–');
       row.querySelector('.learned').title = word(error.message);
@@ -112,7 +113,7 @@
   }
 
   const point = (row) => ({x: row.total_budget, y: row.accuracy, low: list(row.ci95)[0],
-    high: list(row.ci95)[1]});
+    high: list(row.ci95)[1], kind: word(row.interval)});
   // The method of the headline's learned point, or else of the first line.
   function methodOf(view, lines) {
     const place = record(view.headline).learned;
@@ -178,6 +179,10 @@
       if (history.length) reward.push(lineSet(run.name, run.colour, smooth(history)));
       legend.push({name: run.name, colour: run.colour, look: 'line', shape: run.shape});
     }
+    const kinds = [...new Set(accuracy.flatMap((set) => set.data.map(({kind}) => kind)))]
+        .filter(Boolean).sort().join(', ');
+    say(byId('accuracy-note'), `held-out questions, 95 % intervals${kinds ? ` (${kinds})` : ''}; ` +
+      'dashed: the uniform schedule');
     layBudgets([...new Set(accuracy.flatMap((set) => set.data.map(({x}) => x)))]
         .sort((a, b) => a - b));
     show('accuracy', accuracy, legend, 'held-out accuracy against total budget');

@@ -18,8 +18,12 @@ std::string taskName(const v1::Spec& spec, uint32_t task) {
 
 TaskScore scoreOf(const std::string& task, const EvaluationCell& cell, const ScoreTally& tally) {
   const double mean = tally.mean();
-  return {task, cell.questionsOf(tally), mean, std::min(tally.interval.low, mean),
-          std::max(tally.interval.high, mean)};
+  return {task,
+          cell.questionsOf(tally),
+          mean,
+          std::min(tally.interval.low, mean),
+          std::max(tally.interval.high, mean),
+          std::string(tally.interval.name)};
 }
 
 // Returns nothing for a negative value: nothing was counted.
@@ -52,6 +56,7 @@ CurvePoint curvePoint(const EvaluationCell& cell, const v1::Spec& spec) {
   point.prompt_tokens = countedOf(cell.promptTokens());
   point.over_dense = cell.over_dense;
   point.over_uniform = cell.over_uniform;
+  point.interval = all.interval;
   return point;
 }
 

@@ -19,6 +19,7 @@ struct TaskScore {
   double accuracy = 0;  // 0..1
   double low = 0;       // 95 % interval
   double high = 0;
+  std::string interval = {};  // Interval::name
 };
 
 // One cell of an evaluation grid, graded with the schedules of one policy version.
@@ -52,6 +53,7 @@ struct CurvePoint {
   // Accuracy minus dense attention's, and minus that of the uniform schedule of the same method and
   // budget, on the same questions.
   std::optional<PairedDifference> over_dense = {}, over_uniform = {};
+  std::string interval = {};  // Interval::name, of the accuracy's
 };
 
 // Returns the snapshot's complete cells, in the snapshot's order.

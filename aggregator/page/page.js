@@ -35,13 +35,20 @@
     return {low: low ?? row.accuracy, high: high ?? row.accuracy};
   };
   const range = (low, high) => `${(low * 100).toFixed(1)}–${(high * 100).toFixed(1)}`;
-  // "+36.5", " (+31.9 to +41.0)": points by which a row is above another on the same questions.
+  // " (bootstrap, wilson)": how the intervals of these were computed.
+  const kindsOf = (rows) => {
+    const kinds = [...new Set(rows.map((row) => word(record(row).interval)).filter(Boolean))];
+    return kinds.length ? ` (${kinds.sort().join(', ')})` : '';
+  };
+  // "+36.5 *", " (+31.9 to +41.0)": points by which a row is above another on the same questions;
+  // * stands by Holm's rule.
   const points = (v) => `${v < 0 ? '−' : '+'}${(Math.abs(v) * 100).toFixed(1)}`;
   const above = (paired) => {
     const [low, high] = list(record(paired).ci95).map(number);
     if (low === null || low === undefined) return ['', ''];
     const told = low > 0 || high < 0;
-    return [`${told ? '' : '~ '}${points(paired.mean)}`, ` (${points(low)} to ${points(high)})`];
+    return [`${told ? '' : '~ '}${points(paired.mean)}${record(paired.holm).differs ? ' *' : ''}`,
+      ` (${points(low)} to ${points(high)})`];
   };
   const plotPoint = (x, row) =>
     ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
@@ -181,7 +188,9 @@
     const trained = new Set(list(view.frontier).map((entry) => number(entry.total_budget)));
     const learns = curves.some((line) => line.schedule === 'learned');
     const scaled = learns && budgets.some((b) => !trained.has(b));
-    say(byId('accuracy-note'), 'held-out questions, 95 % intervals' + (learns && trained.size ?
+    const kinds = kindsOf(curves.flatMap((line) => line.cells));
+    say(byId('accuracy-note'), `held-out questions, 95 % intervals${kinds}` +
+      (learns && trained.size ?
       `; learned at ${[...trained].join(', ')}` +
         (scaled ? ' (large marks), with the nearest one’s shares elsewhere' : '') : ''));
     const sets = curves.map((line) => {
@@ -434,6 +443,14 @@
         (view.max_updates !== 0 && !byId('card-versions').hidden));
     byId('above-uniform').classList.toggle('gone', !byUniform);
     say(byId('above-narrow'), byUniform ? 'above uniform' : 'above dense');
+    const rows = lines.flatMap((line) => line.cells);
+    const families = ['dense', 'uniform'].map((name) => [name,
+      Math.max(0, ...rows.map((row) => number(record(record(row[`over_${name}`]).holm).family) || 0))])
+        .filter(([, size]) => size > 0).map(([name, size]) => `${count(size)} with ${name}`);
+    const kinds = kindsOf(rows.flatMap((row) => [row.over_dense, row.over_uniform]));
+    say(byId('numbers-note'), `95 % intervals${kindsOf(rows)}` +
+      (kinds ? `, of differences${kinds}` : '') + (families.length ? '; * differs also by Holm’s rule, which asks all comparisons at once: ' +
+        families.join(', ') : ''));
     const named = namer(lines.filter((line) => !isDense(line)));
     syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
       line.cells.map((row) => {

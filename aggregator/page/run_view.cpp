@@ -43,18 +43,13 @@ json historyView(const std::vector<v1::IterationRecord>& history) {
 
 json optionalView(const std::optional<double>& value) { return value ? json(*value) : json(); }
 
-// {n, accuracy, ci95}, of a cell or of a task in it.
+// {n, accuracy, ci95, interval}, of a cell or of a task in it.
 template <typename Score>
 json scoreView(const Score& score) {
-  return {{"n", score.n}, {"accuracy", score.accuracy}, {"ci95", {score.low, score.high}}};
-}
-
-// {mean, ci95, questions}: an accuracy minus another's on the same questions.
-json differenceView(const std::optional<PairedDifference>& paired) {
-  if (!paired) return nullptr;
-  return {{"mean", paired->mean},
-          {"ci95", {paired->interval.low, paired->interval.high}},
-          {"questions", paired->questions}};
+  return {{"n", score.n},
+          {"accuracy", score.accuracy},
+          {"ci95", {score.low, score.high}},
+          {"interval", score.interval}};
 }
 
 json numbersView(const FidelityNumbers& numbers) {
@@ -203,6 +198,21 @@ std::optional<double> episodesPerSecond(const RunSnapshot& snapshot) {
 }
 
 }  // namespace
+
+json holmView(const PairedDifference& paired) {
+  if (paired.family == 0) return nullptr;
+  return {{"p", paired.holm_p}, {"family", paired.family}, {"differs", paired.differsByHolm()}};
+}
+
+json differenceView(const std::optional<PairedDifference>& paired) {
+  if (!paired) return nullptr;
+  return {{"mean", paired->mean},
+          {"ci95", {paired->interval.low, paired->interval.high}},
+          {"interval", paired->interval.name},
+          {"questions", paired->questions},
+          {"p", paired->p},
+          {"holm", holmView(*paired)}};
+}
 
 json cellView(const CurvePoint& point) {
   json row = scoreView(point);

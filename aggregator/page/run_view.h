@@ -29,6 +29,10 @@ nlohmann::json viewJson(const RunView& view);
 
 // Return parts of that document, which the report's summary uses as well.
 nlohmann::json cellView(const CurvePoint& point);
+// {mean, ci95, interval, questions, p, holm}: an accuracy minus another's on the same questions.
+nlohmann::json differenceView(const std::optional<PairedDifference>& paired);
+// {p, family, differs}: the same by Holm's rule; null without a family.
+nlohmann::json holmView(const PairedDifference& paired);
 nlohmann::json fidelityView(const FidelityPoint& point);
 nlohmann::json varianceView(const FidelityPoint& point);
 nlohmann::json slopesView(const std::vector<VarianceSlope>& slopes);

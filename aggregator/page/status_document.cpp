@@ -154,6 +154,7 @@ json bestView(const RunSnapshot& snapshot) {
           {"questions", best.n},
           {"accuracy", fixedDigits(best.accuracy, 4)},
           {"ci95", {fixedDigits(best.low, 4), fixedDigits(best.high, 4)}},
+          {"interval", best.interval},
           {"uniform", accuracyOf(headline.uniform)},
           {"dense", accuracyOf(headline.dense)}};
 }

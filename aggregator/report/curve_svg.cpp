@@ -49,7 +49,8 @@ std::string without(const std::string& text, const std::string& key) {
 bool isDense(const CurvePoint& point) { return point.schedule == kDenseSchedule; }
 
 std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& task) {
-  if (task.empty()) return TaskScore{"", point.n, point.accuracy, point.low, point.high};
+  if (task.empty())
+    return TaskScore{"", point.n, point.accuracy, point.low, point.high, point.interval};
   for (const TaskScore& score : point.tasks) {
     if (score.task == task) return score;
   }
@@ -61,6 +62,19 @@ PlotPoint plotPoint(const CurvePoint& point, const TaskScore& score, const std::
           fmt::format("{}, budget {}: {:.1f} % ({:.1f} to {:.1f}), n = {}, version {}", name,
                       point.total_budget, score.accuracy * 100, score.low * 100, score.high * 100,
                       score.n, point.version)};
+}
+
+// Returns "held-out accuracy, 95 % intervals (bootstrap, wilson)".
+std::string accuracyLabel(const std::vector<CurvePoint>& points, const std::string& task = "") {
+  std::set<std::string> kinds;
+  for (const CurvePoint& point : points) {
+    if (const auto score = scoreOf(point, task)) kinds.insert(score->interval);
+  }
+  std::string text;
+  for (const std::string& kind : kinds) {
+    if (!kind.empty()) text += (text.empty() ? " (" : ", ") + kind;
+  }
+  return "held-out accuracy, 95 % intervals" + (text.empty() ? "" : text + ")");
 }
 
 std::optional<double> shareOf(const CurvePoint& point, CurveShare share) {
@@ -182,7 +196,7 @@ Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task) {
   Plot plot;
   plot.x = {"total budget B (reads per head and step, all layers, log scale)", true};
-  plot.y = {"held-out accuracy", false, true};
+  plot.y = {accuracyLabel(points, task), false, true};
   plot.empty = "No evaluation was finished.";
   std::map<std::pair<std::string, std::string>, PlotSeries> lines;
   for (const CurvePoint& point : points) {
@@ -213,7 +227,7 @@ Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
 Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share) {
   Plot plot;
   plot.x = {labelOf(share), true, true};
-  plot.y = {"held-out accuracy", false, true};
+  plot.y = {accuracyLabel(points), false, true};
   std::vector<Measured> measured;
   for (const CurvePoint& point : points) {
     const std::optional<double> read = shareOf(point, share);
@@ -240,7 +254,7 @@ Plot oneHotPlot(const std::vector<CurvePoint>& points) {
   Plot plot;
   plot.title = "Accuracy by layer that is cut";
   plot.x = {"the layer with one draw (0 comes first)"};
-  plot.y = {"held-out accuracy", false, true};
+  plot.y = {accuracyLabel(points), false, true};
   std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
   std::set<double> layers;
   for (const CurvePoint& point : points) {

@@ -80,10 +80,16 @@ class CurveLineReader {
   std::string wrong_;
 };
 
-// Returns the mean and the ends of its interval, or three empty fields.
+// The columns of a difference: behind each other's mean and interval, those of its test.
 std::string csvDifference(const std::optional<PairedDifference>& paired) {
   if (!paired) return ",,";
   return fmt::format("{},{},{}", paired->mean, paired->interval.low, paired->interval.high);
+}
+std::string csvTest(const std::optional<PairedDifference>& paired) {
+  if (!paired) return ",,,";
+  const std::string holm =
+      paired->family > 0 ? fmt::format("{},{}", paired->holm_p, paired->family) : ",";
+  return fmt::format("{},{},{}", paired->interval.name, paired->p, holm);
 }
 
 std::string partName(const FidelityPoint& point, const char* part, const FidelityNumbers& numbers) {
@@ -133,7 +139,9 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
       "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,prefill_seconds,"
       "prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass,repeats,repeat_sd,"
       "answer_tokens,prompt_tokens,over_dense,over_dense_low,over_dense_high,over_uniform,"
-      "over_uniform_low,over_uniform_high\n";
+      "over_uniform_low,over_uniform_high,interval,over_dense_interval,over_dense_p,"
+      "over_dense_holm_p,over_dense_family,over_uniform_interval,over_uniform_p,"
+      "over_uniform_holm_p,over_uniform_family\n";
   const auto row = [&](const CurvePoint& p, const auto& score, const std::string& task) {
     csv += fmt::format("{},{},{},{},{},{},{},{},{}", csvField(p.method), csvField(p.schedule),
                        p.total_budget, score.n, score.accuracy, score.low, score.high, p.version,
@@ -146,14 +154,15 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
                        csvNumber(p.prefill_density), csvNumber(p.prefill_bytes_share),
                        csvNumber(p.prefill_seconds), csvNumber(p.prefill_selection_seconds),
                        csvNumber(p.prefill_kept_mass), csvNumber(p.prefill_least_kept_mass));
-    csv += fmt::format(",{},{},{},{},{},{}\n", p.repeats, csvNumber(p.repeat_sd),
+    csv += fmt::format(",{},{},{},{},{},{},{},{},{}\n", p.repeats, csvNumber(p.repeat_sd),
                        csvNumber(p.answer_tokens), csvNumber(p.prompt_tokens),
-                       csvDifference(p.over_dense), csvDifference(p.over_uniform));
+                       csvDifference(p.over_dense), csvDifference(p.over_uniform), p.interval,
+                       csvTest(p.over_dense), csvTest(p.over_uniform));
   }
   for (const CurvePoint& p : points) {
     for (const TaskScore& task : p.tasks) {
       row(p, task, task.task);
-      csv += fmt::format(",,,,,,,,,,,{},,,,,,,,,\n", p.repeats);
+      csv += fmt::format(",,,,,,,,,,,{},,,,,,,,,,{},,,,,,,,\n", p.repeats, task.interval);
     }
   }
   return csv;
@@ -183,6 +192,7 @@ Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std:
     point.key_share = reader.optional("key_share");
     point.prefill = reader.text("prefill");
     point.prefill_density = reader.optional("prefill_density");
+    point.interval = reader.text("interval");
     if (!reader.wrong().empty()) {
       return fail(ErrorCode::kData, fmt::format("{}, line {}: {} is no number, or not there", place,
                                                 number, reader.wrong()));
@@ -195,7 +205,8 @@ Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std:
     } else if (is_new) {
       places.erase(at);
     } else if (task != "all") {
-      points[at->second].tasks.push_back({task, point.n, point.accuracy, point.low, point.high});
+      points[at->second].tasks.push_back(
+          {task, point.n, point.accuracy, point.low, point.high, point.interval});
     }
   }
   return points;

@@ -10,8 +10,8 @@
 
 namespace allot {
 
-// Returns a row for each point (task "all"), then a row for each task of each point. In rows of
-// tasks the columns to the right of `task` are empty, except repeats.
+// Returns a row for each point (task "all"), then a row for each task of each point. In the latter
+// all columns behind the task are empty, except repeats and interval.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
 // Reads points with their tasks from a text that curveCsv() made: method, schedule, budget,

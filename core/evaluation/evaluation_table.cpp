@@ -282,12 +282,33 @@ bool EvaluationTable::compare(const Key& key, EvaluationCell* cell) const {
          dense;
 }
 
+namespace {
+
+// Applies Holm's rule to the newest complete cells.
+// Requires: cells ascend by version.
+void setFamilies(std::vector<EvaluationCell>* cells) {
+  std::map<std::tuple<std::string, std::string, uint64_t>, EvaluationCell*> newest;
+  for (EvaluationCell& cell : *cells) {
+    if (cell.complete) newest[{cell.method, cell.schedule_name, cell.total_budget}] = &cell;
+  }
+  std::vector<PairedDifference*> dense, uniform;
+  for (const auto& [key, cell] : newest) {
+    if (cell->over_dense) dense.push_back(&*cell->over_dense);
+    if (cell->over_uniform) uniform.push_back(&*cell->over_uniform);
+  }
+  applyHolm(dense);
+  applyHolm(uniform);
+}
+
+}  // namespace
+
 std::vector<EvaluationCell> EvaluationTable::cells() {
   for (const auto& [key, cell] : unsettled_) setIntervals(key, cell);
   unsettled_.clear();
   std::erase_if(uncompared_, [&](const Key& key) { return compare(key, &cells_.at(key)); });
   std::vector<EvaluationCell> cells;
   for (const auto& [key, cell] : cells_) cells.push_back(cell);
+  setFamilies(&cells);
   return cells;
 }
 

@@ -77,8 +77,10 @@ struct EvaluationCell {
   ScoreTally other;                      // the same answers by the paper's other grader, if any
   std::vector<double> repeat_sums;       // of scores, by repeat
   uint64_t answer_tokens = 0;            // of all answers; 0: not counted
-  // Of a complete cell: its score less that of dense attention, and less that of uniform with the
-  // same method and budget, on the same questions. Nothing until the other cell is complete, too.
+  // Of a complete cell: its difference to dense attention, and to the uniform schedule of the same
+  // method and budget, on the same questions; nothing until that cell is complete, too. Of the
+  // newest complete cells of a run those to dense are one family of Holm's rule, and those to
+  // uniform another; the others have none.
   std::optional<PairedDifference> over_dense, over_uniform;
   KvReads reads;
   PrefillReads prompts;

@@ -93,6 +93,12 @@ PairedDifference pairedDifference(const std::vector<double>& differences, Random
     paired.interval = {-most, most, "exact"};
     return paired;
   }
+  double sum = 0, squares = 2;
+  for (const double difference : differences) {
+    sum += difference;
+    squares += difference * difference;
+  }
+  paired.p = std::erfc(std::abs(sum) / std::sqrt(2 * squares));
   // The value with the first difference's sign comes first, so that swapped sides are a mirror
   // image.
   std::vector<double> values = differences;
@@ -104,6 +110,18 @@ PairedDifference pairedDifference(const std::vector<double>& differences, Random
   paired.interval = {std::min(around.low, paired.mean), std::max(around.high, paired.mean),
                      around.name};
   return paired;
+}
+
+void applyHolm(const std::vector<PairedDifference*>& family) {
+  std::vector<PairedDifference*> sorted = family;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto* a, const auto* b) { return a->p < b->p; });
+  double before = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    before = std::clamp(sorted[i]->p * static_cast<double>(sorted.size() - i), before, 1.0);
+    sorted[i]->holm_p = before;
+    sorted[i]->family = sorted.size();
+  }
 }
 
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points) {

@@ -38,21 +38,36 @@ Interval interval95(const ScoreCounts& scores, RandomStream random);
 struct PairedDifference {
   double mean = 0;
   Interval interval;       // 95 %
-  uint64_t questions = 0;  // with a score on both sides
+  uint64_t questions = 0;  // answered by both
+  double p = 1;            // of no difference, two-sided
+  double holm_p = 1;       // the same by Holm's rule, once applyHolm() has set it
+  uint64_t family = 0;     // comparisons that share Holm's rule; 0: none
 
   // Returns true if the interval excludes 0.
   bool differs() const { return interval.low > 0 || interval.high < 0; }
+  // Returns true if the difference also stands among all those of its family.
+  bool differsByHolm() const { return family > 0 && holm_p <= 0.05 && differs(); }
 };
 
 // Returns the mean and interval of differences, one for each question and each in -1..1. The
-// interval is the percentile bootstrap of these differences and two added ones, +1 and -1; beyond
-// 10,000 values the mean plus and minus 1.96 standard errors. It always holds the mean. Without the
-// added ones, four differences of one sign would exclude 0, although the sign test says p = 0.125.
-// Agresti and Min therefore add pairs ("Simple improved confidence intervals for comparing matched
-// proportions", Statistics in Medicine 24, 2005). If all n differences are 0 the interval is exact:
-// 0 plus and minus 1 - 0.05^(1/n). Equal `random` streams give equal intervals, and negated
-// differences the mirror image. Without differences it is -1..1.
+// interval is the percentile bootstrap of these differences and two more, one +1 and one -1; beyond
+// 10,000 of them the mean plus and minus 1.96 standard errors. It always holds the mean. With few
+// questions that differ, a bootstrap alone is too sure: four that all favour one side would decide,
+// although the sign test says p = 0.125. With the two it agrees with the sign test, as Agresti and
+// Min do for proportions ("Simple improved confidence intervals for comparing matched proportions",
+// Statistics in Medicine 24, 2005). If no question differs the interval is exact: 1 - 0.05^(1/n)
+// either way. A larger share of differing questions would have shown with a probability of 0.95.
+// Equal streams give equal intervals, and negated differences the mirror image. No questions:
+// -1..1. p is that of the differences' sum under random signs, the two included, by the normal
+// distribution. For scores of 0 and 1 it is at least half of McNemar's exact test, and at most
+// about twice unless more than ten questions all favour one side.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
+
+// Sets holm_p and family of comparisons that are shown together (Holm, "A simple sequentially
+// rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979): of m, the i-th
+// smallest p times m - i + 1, and no less than the one before it. If those up to 0.05 count as
+// differences, one or more that is none is among them with a probability of at most 0.05.
+void applyHolm(const std::vector<PairedDifference*>& family);
 
 // Returns the slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);

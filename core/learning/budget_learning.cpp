@@ -114,12 +114,11 @@ void BudgetUpdate::begin() {
 
 void BudgetUpdate::take(const v1::EpisodeResult& result) {
   if (!isHere(result)) return;
-  const SampleSchedule schedule = scheduleFrom(result.schedule());
-  v1::QuestionSet* set = openSet(placeOf(spec_, result.ticket()).set, &learner_);
+  const uint64_t set = placeOf(spec_, result.ticket()).set;
   if (additive()) {
-    episodes_.push_back({schedule, result.reward(), set->number()});
+    episodes_.push_back({scheduleFrom(result.schedule()), result.reward(), set});
   }
-  countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
+  countEpisode(result, set, uniform_, &learner_);
 }
 
 double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
@@ -142,8 +141,7 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
     nominateMoving();
     propose(nullptr);
   }
-  v1::QuestionSet closed;
-  while (closeOldest(&learner_, &closed)) closeSet(closed, learner_.mutable_trial());
+  closeOldSets(&learner_);
   return squares;
 }
 

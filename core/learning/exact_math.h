@@ -11,10 +11,10 @@
 
 namespace allot {
 
-// The name of this arithmetic. A run stores the name that it was created with, and `allot verify`
-// refuses runs with another name. A change of these functions, or of the order of sums in an
-// update, needs another name.
-inline constexpr char kArithmetic[] = "exact-1";
+// The name of this arithmetic. A run stores the name that its creator had, and `allot verify`
+// refuses runs of another one. A change of these functions, or of the order of sums in an update,
+// needs another name.
+inline constexpr char kArithmetic[] = "exact-2";
 
 // Returns e^x within 1 ulp; a subnormal result within 1.5 times the smallest subnormal.
 double exactExp(double x);

@@ -7,6 +7,7 @@
 #include "core/learning/additive.h"
 #include "core/learning/logistic_update.h"
 #include "core/learning/policy.h"
+#include "core/learning/trial.h"
 #include "core/learning/update.h"
 
 namespace allot {
@@ -46,6 +47,14 @@ bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::Budge
                      [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
 }
 
+// Returns true if these can be sums of scores in 0..1, by group of questions.
+bool areAnswers(const google::protobuf::RepeatedField<uint32_t>& answers,
+                const google::protobuf::RepeatedField<double>& scores) {
+  return answers.size() == scores.size() && answers.size() <= static_cast<int>(kQuestionGroups) &&
+         std::equal(answers.begin(), answers.end(), scores.begin(),
+                    [](uint32_t count, double sum) { return sum >= 0 && sum <= count; });
+}
+
 bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
                const v1::LearnerState& state) {
   const Learner learner = learnerOf(spec.update());
@@ -61,7 +70,8 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
          areBetween(state.second_moment(), 0, kMostLogit) &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
-         std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
+         areAnswers(trial.uniform_answers(), trial.uniform_scores()) &&
+         areAnswers(trial.candidate_answers(), trial.candidate_scores());
 }
 
 Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,

@@ -2,32 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
 
 #include "core/learning/exact_math.h"
+#include "core/learning/policy.h"
 
 namespace allot {
 namespace {
 
-// A guess of the variance of one answer's score. Twice that, over the number of questions, counts
-// as the variance of kPriorPairs pairs.
+// A guess of the variance of one answer's score. Twice that counts as the variance that was found
+// in the answers of kPriorPairs sets.
 constexpr double kAnswerVariance = 0.2;
 constexpr double kPriorPairs = 4;
-
-struct Sums {
-  uint64_t pairs = 0;
-  double difference = 0;
-  double squared = 0;
-};
-
-void addPair(const v1::QuestionSet& set, Sums* sums) {
-  if (set.uniform_episodes() == 0 || set.candidate_episodes() == 0) return;
-  const double difference = set.candidate_rewards() / set.candidate_episodes() -
-                            set.uniform_rewards() / set.uniform_episodes();
-  ++sums->pairs;
-  sums->difference += difference;
-  sums->squared += difference * difference;
-}
 
 bool isSame(const google::protobuf::RepeatedField<uint32_t>& candidate,
             const SampleSchedule& schedule) {
@@ -36,40 +22,61 @@ bool isSame(const google::protobuf::RepeatedField<uint32_t>& candidate,
 
 }  // namespace
 
-void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform, double reward,
-                  const v1::Trial& trial, v1::QuestionSet* set) {
+void countEpisode(const v1::EpisodeResult& result, uint64_t number, const SampleSchedule& uniform,
+                  v1::LearnerState* state) {
+  v1::QuestionSet* set = openSet(number, state);
   set->set_episodes(set->episodes() + 1);
-  set->set_rewards(set->rewards() + reward);
-  if (schedule == uniform) {
-    set->set_uniform_episodes(set->uniform_episodes() + 1);
-    set->set_uniform_rewards(set->uniform_rewards() + reward);
-  }
+  set->set_rewards(set->rewards() + result.reward());
+  v1::Trial& trial = *state->mutable_trial();
+  if (trial.candidate().empty()) return;
+  const auto count = [&](auto* answers, auto* scores) {
+    for (const v1::QuestionScore& score : result.scores()) {
+      const auto group = static_cast<int>(score.question() % kQuestionGroups);
+      if (answers->size() <= group) answers->Resize(group + 1, 0);
+      if (scores->size() <= group) scores->Resize(group + 1, 0.0);
+      (*answers)[group] += 1;
+      (*scores)[group] += score.score();
+    }
+  };
+  const SampleSchedule schedule = scheduleFrom(result.schedule());
+  if (schedule == uniform) count(trial.mutable_uniform_answers(), trial.mutable_uniform_scores());
   if (isSame(trial.candidate(), schedule)) {
-    set->set_candidate_episodes(set->candidate_episodes() + 1);
-    set->set_candidate_rewards(set->candidate_rewards() + reward);
+    count(trial.mutable_candidate_answers(), trial.mutable_candidate_scores());
   }
 }
 
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions) {
   const v1::Trial& trial = state.trial();
-  Sums sums{trial.pairs(), trial.difference(), trial.squared_difference()};
-  for (const v1::QuestionSet& set : state.sets()) addPair(set, &sums);
-  if (sums.pairs == 0) return {};
-  const auto pairs = static_cast<double>(sums.pairs);
-  const double mean = sums.difference / pairs;
-  const double spread = std::max(0.0, sums.squared - pairs * mean * mean);
-  const double expected = 2 * kAnswerVariance / questions;
-  const double variance = (kPriorPairs * expected + spread) / (kPriorPairs + pairs - 1);
+  struct Group {
+    double weight, difference;  // pairs of answers, and their mean difference
+  };
+  std::vector<Group> groups;
+  double pairs = 0, sum = 0, squares = 0;  // of weights; of weights squared
+  // An unverified export may hold anything.
+  const int both = std::min({trial.uniform_answers_size(), trial.uniform_scores_size(),
+                             trial.candidate_answers_size(), trial.candidate_scores_size()});
+  for (int g = 0; g < both; ++g) {
+    const double others = trial.uniform_answers(g), own = trial.candidate_answers(g);
+    const double weight = std::min(others, own);
+    if (weight == 0) continue;
+    groups.push_back({weight, trial.candidate_scores(g) / own - trial.uniform_scores(g) / others});
+    pairs += weight;
+    sum += weight * groups.back().difference;
+    squares += weight * weight;
+  }
+  if (questions == 0 || pairs < questions) return {};
+  const double mean = sum / pairs;
+  double spread = 0;
+  for (const Group& group : groups) {
+    const double off = group.weight * (group.difference - mean);
+    spread += off * off;
+  }
+  // Of one pair of answers. It is larger if the pairs of a question go the same way.
+  const double prior = kPriorPairs * questions;
+  const double variance =
+      (prior * 2 * kAnswerVariance + spread) / (prior + pairs - squares / pairs);
   const double bar = std::sqrt(kBeats * kBeats + 2 * exactLog(std::max(1u, trial.candidates())));
-  return {sums.pairs, mean, std::sqrt(variance / pairs), bar};
-}
-
-void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
-  Sums sums{trial->pairs(), trial->difference(), trial->squared_difference()};
-  addPair(set, &sums);
-  trial->set_pairs(sums.pairs);
-  trial->set_difference(sums.difference);
-  trial->set_squared_difference(sums.squared);
+  return {static_cast<uint64_t>(pairs) / questions, mean, std::sqrt(variance / pairs), bar};
 }
 
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
@@ -77,10 +84,6 @@ void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
   next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
   *state->mutable_trial() = next;
   *state->mutable_trial()->mutable_candidate() = {candidate.begin(), candidate.end()};
-  for (v1::QuestionSet& set : *state->mutable_sets()) {
-    set.clear_candidate_episodes();
-    set.clear_candidate_rewards();
-  }
 }
 
 v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state) {
@@ -97,17 +100,9 @@ v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state) {
   return sets.Mutable(place);
 }
 
-bool closeOldest(v1::LearnerState* state, v1::QuestionSet* closed) {
+void closeOldSets(v1::LearnerState* state) {
   auto& sets = *state->mutable_sets();
-  if (sets.size() <= kOpenSets) return false;
-  *closed = std::move(sets[0]);
-  sets.DeleteSubrange(0, 1);
-  return true;
-}
-
-void closeAll(v1::LearnerState* state) {
-  for (const v1::QuestionSet& set : state->sets()) closeSet(set, state->mutable_trial());
-  state->clear_sets();
+  sets.DeleteSubrange(0, std::max(0, sets.size() - kOpenSets));
 }
 
 }  // namespace allot

@@ -1,21 +1,26 @@
 #pragma once
 // The trial at a total budget: a schedule is published once it is known to beat uniform.
 //
-// While there is a candidate, each question set has an episode under the uniform schedule and one
-// under the candidate. The difference of their rewards is a pair, free of the questions'
-// difficulty. Without a surrogate the candidate is published once the mean of kLeastPairs or more
-// pairs is `bar` standard errors above 0, and given up once that mean is kLoses standard errors
-// below 0. The bar of the first candidate is kBeats. A candidate as good as uniform passes that bar
-// in 7 of 100 looks. The bar of the k-th candidate is sqrt(kBeats^2 + 2 ln k), so that the chance
-// to pass by luck falls about as 1 / k. With a surrogate the trial is one of two measurements
-// (core/learning/budget_learning.cpp). Pure; any thread.
+// While there is a candidate, a question set has an episode under the uniform schedule and one
+// under the candidate. A question that both have answered is a pair, free of its difficulty.
+// Without a surrogate the candidate is published once the mean difference of kLeastPairs or more
+// sets is `bar` standard errors above 0, and given up once it is kLoses below. The bar of the first
+// candidate is kBeats, which uniform itself would pass in 7 of 100 looks. The bar of the k-th is
+// sqrt(kBeats^2 + 2 ln k), so that the chance to pass by luck falls about as 1 / k. With a
+// surrogate the trial is one of two measurements (core/learning/budget_learning.cpp). Pure; any
+// thread.
+//
+// The standard error counts questions: sets walk through the same training questions again, and the
+// answers to one question share what the schedules are to it. Answers are summed by question number
+// modulo kQuestionGroups, which bounds the state.
 //
 // Episodes of a question set reach the learner in any order and in different updates. After an
-// update sums are kept for the kOpenSets newest sets; older sets are closed. A later episode of a
-// closed set opens it anew.
+// update sums are kept for the kOpenSets newest sets. A later episode of an older set opens it
+// anew.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
+#include "allot/v1/result.pb.h"
 #include "core/learning/schedule.h"
 
 namespace allot {
@@ -24,28 +29,27 @@ inline constexpr double kBeats = 1.5;
 inline constexpr double kLoses = 1.0;
 inline constexpr uint64_t kLeastPairs = 2;
 
-// Adds an episode to the sums of its question set: to those of all episodes, and to those of
-// uniform, or of the trial's candidate, if `schedule` is that one.
-void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform, double reward,
-                  const v1::Trial& trial, v1::QuestionSet* set);
+// Groups of questions whose answers are summed apart: one for each of as many training questions.
+inline constexpr uint32_t kQuestionGroups = 256;
 
-// What is known of the candidate, from closed and open sets.
+// Adds an episode to the sums of its question set, and to the trial's sums if its schedule is
+// `uniform` or the candidate and there is a candidate.
+void countEpisode(const v1::EpisodeResult& result, uint64_t set, const SampleSchedule& uniform,
+                  v1::LearnerState* state);
+
+// What is known of the candidate.
 struct Verdict {
-  uint64_t pairs = 0;   // sets with episodes of both schedules
+  uint64_t pairs = 0;   // sets with an episode of each; of others, the answers that are there
   double mean = 0;      // the candidate's reward less uniform's
-  double error = 0;     // standard error of the mean
-  double bar = kBeats;  // used without a surrogate only
+  double error = 0;     // standard error of the mean, by group of questions
+  double bar = kBeats;  // without a surrogate
   bool beats() const { return pairs >= kLeastPairs && mean > bar * error; }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
 // questions: answers whose mean is a reward.
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
 
-// Adds the pair of a set, if it has one, to the trial.
-void closeSet(const v1::QuestionSet& set, v1::Trial* trial);
-
-// Begins the trial of another candidate, or of none if `candidate` is empty. Pairs of the previous
-// candidate are forgotten.
+// Begins the trial of another candidate; empty: of none. Answers until then are forgotten.
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state);
 
 // Most sets that stay open after an update.
@@ -55,11 +59,7 @@ inline constexpr int kOpenSets = 16;
 // valid until the state's sets change.
 v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state);
 
-// If more than kOpenSets sets are open, moves the oldest one to `closed` and returns true. Else
-// returns false.
-bool closeOldest(v1::LearnerState* state, v1::QuestionSet* closed);
-
-// Closes all sets in the order of their numbers.
-void closeAll(v1::LearnerState* state);
+// Removes the oldest sets beyond kOpenSets.
+void closeOldSets(v1::LearnerState* state);
 
 }  // namespace allot

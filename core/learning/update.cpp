@@ -9,7 +9,6 @@
 #include "core/learning/gradient.h"
 #include "core/learning/policy.h"
 #include "core/learning/schedule.h"
-#include "core/learning/trial.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -143,7 +142,7 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   first.set_optimizer_steps(state.optimizer_steps());
   *first.mutable_learners() = state.learners();
   // The fork's tickets begin anew, and so do its question sets.
-  for (v1::LearnerState& learner : *first.mutable_learners()) closeAll(&learner);
+  for (v1::LearnerState& learner : *first.mutable_learners()) learner.clear_sets();
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }

@@ -140,10 +140,10 @@ const std::vector<MetricInfo>& metricCatalogue() {
       // --- aggregator: held-out evaluation
       gauge("allot_evaluation_accuracy_ratio", "aggregator",
             "Held-out accuracy of the newest complete evaluation of the cell.", kCell),
-      gauge("allot_evaluation_accuracy_low_ratio", "aggregator", "Lower end of its 95 % interval.",
-            kCell),
-      gauge("allot_evaluation_accuracy_high_ratio", "aggregator", "Upper end of its 95 % interval.",
-            kCell),
+      gauge("allot_evaluation_accuracy_low_ratio", "aggregator",
+            "Lower end of its 95 % interval; summary.json names its kind.", kCell),
+      gauge("allot_evaluation_accuracy_high_ratio", "aggregator",
+            "Upper end of its 95 % interval; summary.json names its kind.", kCell),
       gauge("allot_evaluation_questions", "aggregator", "Questions behind that accuracy.", kCell),
       gauge(
           "allot_evaluation_decode_seconds_per_token", "aggregator",

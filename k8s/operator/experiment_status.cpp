@@ -219,11 +219,10 @@ json intervalOrNull(const json& object, std::initializer_list<const char*> path)
 json bestOf(const json& told) {
   const json* const best = memberAt(told, {"best"});
   if (best == nullptr || !best->is_object()) return nullptr;
-  return {{"accuracy", textOrNull(*best, {"accuracy"})},
-          {"ci95", intervalOrNull(*best, {"ci95"})},
-          {"schedule", textOrNull(*best, {"schedule"})},
-          {"uniform", textOrNull(*best, {"uniform"})},
-          {"version", numberAt(*best, {"version"})}};
+  return {
+      {"accuracy", textOrNull(*best, {"accuracy"})}, {"ci95", intervalOrNull(*best, {"ci95"})},
+      {"interval", textOrNull(*best, {"interval"})}, {"schedule", textOrNull(*best, {"schedule"})},
+      {"uniform", textOrNull(*best, {"uniform"})},   {"version", numberAt(*best, {"version"})}};
 }
 
 // Sets what the aggregator reports of the run.

@@ -250,7 +250,8 @@ json statusSchema() {
        {{"schedule",
          text("Which one: learned, or of a run that learns nothing the one that scored highest.")},
         {"accuracy", text("Under that schedule.")},
-        {"ci95", text("Its interval, as in [0.67, 0.75].")},
+        {"ci95", text("Its 95 % interval, as in [0.67, 0.75].")},
+        {"interval", text("The kind of that interval: wilson, bootstrap or normal.")},
         {"uniform", text("Under the uniform schedule.")},
         {"version", integer("The update that it was measured after.")}}}};
   const json workers = {{"type", "object"},

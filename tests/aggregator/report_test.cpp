@@ -69,7 +69,7 @@ TEST(Report, PointsAreTheSnapshotsCompleteCells) {
   whole.tasks[1] = {240, 60, {}, {0.2, 0.3}};
   whole.reads.dense_rows = 8;
   whole.reads.unique_rows = 2;
-  whole.other = {480, 120, {}, {0.2, 0.3}};
+  whole.other = {480, 120, {}, {0.2, 0.3, "wilson"}};
   snapshot.cells = {cellOf("uniform", 1, 8, 96), whole};
   const auto points = evaluationPoints(snapshot);
   ASSERT_THAT(points, SizeIs(1));
@@ -85,7 +85,8 @@ TEST(Report, PointsAreTheSnapshotsCompleteCells) {
   EXPECT_EQ(points[0].kv_bytes_share, std::nullopt);  // nothing was counted
   EXPECT_EQ(points[0].other->accuracy, 0.25);
   const json row = viewJson(runView(snapshot, 0, ""))["evaluations"][0];
-  EXPECT_EQ(row["other_grader"], (json{{"n", 480}, {"accuracy", 0.25}, {"ci95", {0.2, 0.3}}}));
+  EXPECT_EQ(row["other_grader"],
+            (json{{"n", 480}, {"accuracy", 0.25}, {"ci95", {0.2, 0.3}}, {"interval", "wilson"}}));
   EXPECT_EQ(row["samples"], (json{3, 5}));
   EXPECT_EQ(row["kv_bytes_share"], nullptr);
   EXPECT_EQ(row["repeats"], 1);
@@ -108,7 +109,7 @@ TEST(Report, RepeatsAreNoMoreQuestions) {
   cell.answer_tokens = 14400;
   cell.prompts.sums.set_prompts(1440);
   cell.prompts.sums.set_tokens(144000);
-  cell.over_uniform = {0.25, {0.125, 0.375}, 480};
+  cell.over_uniform = {0.25, {0.125, 0.375, "bootstrap"}, 480, 0.001, 0.04, 40};
   snapshot.cells = {cell};
   const CurvePoint point = evaluationPoints(snapshot).at(0);
   EXPECT_EQ(point.n, 480u);
@@ -122,7 +123,12 @@ TEST(Report, RepeatsAreNoMoreQuestions) {
   EXPECT_EQ(row["answer_tokens"], 10);
   EXPECT_EQ(row["prompt_tokens"], 100);
   EXPECT_EQ(row["over_uniform"],
-            (json{{"mean", 0.25}, {"ci95", {0.125, 0.375}}, {"questions", 480}}));
+            (json{{"mean", 0.25},
+                  {"ci95", {0.125, 0.375}},
+                  {"interval", "bootstrap"},
+                  {"questions", 480},
+                  {"p", 0.001},
+                  {"holm", {{"p", 0.04}, {"family", 40}, {"differs", true}}}}));
   EXPECT_EQ(row["over_dense"], nullptr);
 }
 
@@ -178,13 +184,16 @@ TEST(Report, CsvIsExactAndQuoted) {
             "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,"
             "prefill_seconds,prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass,"
             "repeats,repeat_sd,answer_tokens,prompt_tokens,over_dense,over_dense_low,"
-            "over_dense_high,over_uniform,over_uniform_low,over_uniform_high\n"
-            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,,1,,,,,,,,,\n");
+            "over_dense_high,over_uniform,over_uniform_low,over_uniform_high,interval,"
+            "over_dense_interval,over_dense_p,over_dense_holm_p,over_dense_family,"
+            "over_uniform_interval,over_uniform_p,over_uniform_holm_p,over_uniform_family\n"
+            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,,1,,,,,,,,,,,,,,,,,,\n");
 }
 
 TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
   CurvePoint point{"top-k scores=q4", "uniform", 0, 8, 480, 0.5, 0.45, 0.55};
-  point.tasks = {{"niah", 240, 0.75, 0.7, 0.8}};
+  point.tasks = {{"niah", 240, 0.75, 0.7, 0.8, "wilson"}};
+  point.interval = "bootstrap";
   point.kv_bytes_share = 0.25;
   point.key_share = 0.5;
   point.value_rows_share = 0.125;
@@ -199,15 +208,15 @@ TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
   point.repeat_sd = 0.0625;
   point.answer_tokens = 6.5;
   point.prompt_tokens = 512;
-  point.over_dense = {-0.25, {-0.375, -0.125}, 480};
-  point.over_uniform = {0.125, {-0.125, 0.375}, 480};
+  point.over_dense = {-0.25, {-0.375, -0.125, "normal"}, 480, 0.001, 0.04, 40};
+  point.over_uniform = {0.125, {-0.125, 0.375, "exact"}, 480, 0.5};
   const std::string csv = curveCsv({point, point});
   const std::string all =
       "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125,"
       "sale tau=0.1,0.75,0.625,2,1,0.875,0.5,3,0.0625,6.5,512,-0.25,-0.375,-0.125,0.125,-0.125,"
-      "0.375\n";
+      "0.375,bootstrap,normal,0.001,0.04,40,exact,0.5,,\n";
   const std::string task =
-      "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,,3,,,,,,,,,\n";
+      "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,,3,,,,,,,,,,wilson,,,,,,,,\n";
   EXPECT_EQ(csv.substr(csv.find('\n') + 1), all + all + task + task);
 }
 

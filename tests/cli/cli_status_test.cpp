@@ -179,7 +179,7 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   EXPECT_EQ(eight.rows[0].cell.schedule_name, "learned");
   EXPECT_EQ(eight.rows[0].cell.version, 50u);  // the newest complete one
   EXPECT_NEAR(eight.rows[0].over_uniform->mean, 175.0 / 480, 1e-12);
-  EXPECT_FALSE(eight.rows[0].over_uniform->interval);  // nothing is known by question
+  EXPECT_FALSE(eight.rows[0].over_uniform->paired);  // nothing is known by question
   EXPECT_NEAR(eight.rows[0].over_dense->mean, -106.0 / 480, 1e-12);
   EXPECT_FALSE(eight.rows[0].like_best);
   EXPECT_FALSE(eight.rows[1].like_best);  // clearly worse
@@ -198,6 +198,36 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   EXPECT_EQ(makeLeaderboard({cell("uniform", 0, 8, 480, 166)}, 16).blocks.size(), 0u);
   const auto json = leaderboardJson(board);
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["schedule"], "learned");
+  EXPECT_EQ(json["budgets"][0]["schedules"][0]["interval"], "wilson");
+  EXPECT_EQ(json["budgets"][0]["schedules"][0]["over_dense_interval"], nullptr);
+  EXPECT_THAT(text, HasSubstr("\n95 % intervals: wilson\n"));
+  EXPECT_THAT(text, Not(HasSubstr("Holm")));
+}
+
+// The families are those of the run, and a board of one budget does not make them smaller.
+TEST(LeaderboardTest, MarksWhatStandsByHolmsRuleAndSaysAmongHowMany) {
+  EvaluationCell learned = cell("learned", 9, 8, 480, 300),
+                 other = cell("oneHot-00", 0, 8, 480, 250);
+  learned.over_dense = {-0.25, {-0.3, -0.2, "bootstrap"}, 480, 1e-6, 4e-5, 40};
+  learned.over_uniform = {0.125, {0.0625, 0.1875, "normal"}, 480, 0.01, 0.12, 12};
+  other.over_dense = {-0.375, {-0.4, -0.35, "bootstrap"}, 480, 0.04, 0.2, 40};
+  const Leaderboard board = makeLeaderboard(
+      {cell("dense", 0, 0, 480, 420, true, "dense"), cell("uniform", 0, 8, 480, 240), other,
+       learned, cell("uniform", 0, 16, 480, 240)},
+      8);
+  const std::string text = leaderboardText(board, false);
+  EXPECT_THAT(text, HasSubstr("-0.250 [-0.300, -0.200] *"));
+  EXPECT_THAT(text, HasSubstr("-0.375 [-0.400, -0.350]  "));
+  EXPECT_THAT(text, HasSubstr("+0.125 [+0.062, +0.188]  "));
+  EXPECT_THAT(text, HasSubstr("95 % intervals: wilson; of differences: bootstrap, normal\n"
+                              "* differs also by Holm's rule, which asks all comparisons at once: "
+                              "40 with dense, 12 with uniform\n"));
+  const auto row = leaderboardJson(board)["budgets"][0]["schedules"][0];
+  EXPECT_EQ(row["over_dense_interval"], "bootstrap");
+  EXPECT_EQ(row["over_dense_p"], 1e-6);
+  EXPECT_EQ(row["over_dense_holm"],
+            (nlohmann::json{{"p", 4e-5}, {"family", 40}, {"differs", true}}));
+  EXPECT_EQ(row["over_uniform_holm"]["differs"], false);
 }
 
 // Intervals that overlap say little of answers to the same questions; those of the difference do.

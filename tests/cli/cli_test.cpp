@@ -207,6 +207,22 @@ santa  oneHot-03  8                0.750  [0.750, 1.000]  n 480  against uniform
   ~ not distinguishable from dense: the 95 % interval of the difference holds 0
 )"));
   EXPECT_THAT(text, HasSubstr("480  50.0 %    not distinguishable"));
+  EXPECT_THAT(text, Not(HasSubstr("Holm")));
+  // Of 40 comparisons one differs.
+  auto& swept = sweep["evaluations"];
+  for (auto& row : swept) {
+    row["interval"] = "wilson";
+    row["over_dense"]["interval"] = "bootstrap";
+    row["over_dense"]["holm"] = {{"p", 0.04}, {"family", 40}, {"differs", row == swept[0]}};
+  }
+  const std::string marked = reportText(sweep);
+  EXPECT_THAT(marked, HasSubstr("  santa                        -0.250 *\n"));
+  EXPECT_THAT(marked, HasSubstr("+0.062 ~\n"));
+  EXPECT_THAT(
+      marked,
+      HasSubstr("\n95 % intervals: wilson; of differences: bootstrap\n"
+                "* differs also by Holm's rule, which asks all comparisons at once: 40 with "
+                "dense\n"));
 }
 
 TEST(RunReport, ASweepThatLearnsNothingSaysNothingOfLearning) {

@@ -52,6 +52,8 @@ TEST_F(PredictionFiles, DifferencesAreTakenOnTheQuestionsOfBoth) {
   EXPECT_THAT(text, HasSubstr("+0.100"));
   EXPECT_THAT(text, HasSubstr("better"));
   EXPECT_THAT(text, HasSubstr("left out: 0 questions that only A answers, 1 that only B does"));
+  EXPECT_THAT(text, HasSubstr("95 % intervals: wilson; of differences: bootstrap\n"));
+  EXPECT_THAT(text, Not(HasSubstr("Holm")));  // one comparison
 }
 
 TEST_F(PredictionFiles, TasksRepeatsAndAnswers) {
@@ -74,6 +76,38 @@ TEST_F(PredictionFiles, TasksRepeatsAndAnswers) {
   EXPECT_EQ(compared.rows[2].task, "two");
   const auto json = comparisonJson(compared);
   EXPECT_EQ(json["rows"][2]["b_over_a"]["mean"], .75);
+}
+
+// 20 tasks, in one of which B is better at 6 of 60 questions, by chance: no task stands out.
+TEST_F(PredictionFiles, ATaskAmongManyDiffersByHolmsRuleToo) {
+  Predictions a, b;
+  for (int task = 0; task < 20; ++task) {
+    for (int i = 0; i < 60; ++i) {
+      Prediction one{std::to_string(i), 0, 1, "", "task" + std::to_string(task), ""};
+      a[one.task + "\n" + one.id] = one;
+      if ((task == 0 && i < 6) || (task == 1 && i < 30)) one.score_sum = 1;
+      b[one.task + "\n" + one.id] = one;
+    }
+  }
+  const auto compared = valueOf(comparePredictions(a, b));
+  ASSERT_EQ(compared.rows.size(), 21u);
+  const auto of = [&](const std::string& task) {
+    for (const PredictionRow& row : compared.rows) {
+      if (row.task == task) return row.difference;
+    }
+    return PairedDifference();
+  };
+  EXPECT_TRUE(of("task0").differs());
+  EXPECT_FALSE(of("task0").differsByHolm());
+  EXPECT_TRUE(of("task1").differsByHolm());
+  EXPECT_TRUE(of("all").differsByHolm());
+  const std::string text = comparisonText(compared, "a", "b");
+  EXPECT_THAT(text, HasSubstr("  better\n"));
+  EXPECT_THAT(text, HasSubstr("  better *\n"));
+  EXPECT_THAT(text, HasSubstr("which asks all comparisons at once: 21 rows\n"));
+  const auto json = comparisonJson(compared)["rows"][0]["b_over_a"];
+  EXPECT_EQ(json["interval"], "bootstrap");
+  EXPECT_EQ(json["holm"]["family"], 21);
 }
 
 // As lm-eval counts: each task's questions from 0.

@@ -247,6 +247,10 @@ TEST(PairedDifferences, CellsAreComparedOnTheirQuestions) {
   expect(*learned.over_dense, {0, -0.5, -1, 0});
   expect(*uniform.over_dense, {-1, 0, -1, 0.5});
   expect(*table.difference(uniform, learned), {-1, 0.5, 0, 0.5});
+  EXPECT_EQ(learned.over_dense->family, 2u);
+  EXPECT_EQ(uniform.over_dense->family, 2u);
+  EXPECT_EQ(learned.over_uniform->family, 1u);
+  EXPECT_EQ(learned.over_uniform->holm_p, learned.over_uniform->p);
   EvaluationCell open = learned;
   open.complete = false;
   EXPECT_FALSE(table.difference(open, uniform));
@@ -265,6 +269,9 @@ TEST(PairedDifferences, GoWithTheDetailsOfOldLines) {
   ASSERT_EQ(cells.size(), 5u);
   EXPECT_FALSE(cells[2].over_uniform);
   EXPECT_TRUE(cells[3].over_uniform && cells[4].over_uniform);
+  // An older version's comparison is none of those that are shown together.
+  EXPECT_EQ(cells[3].over_uniform->family, 0u);
+  EXPECT_EQ(cells[4].over_uniform->family, 1u);
   EXPECT_FALSE(table.difference(cells[2], cells[4]));
 }
 

@@ -272,7 +272,8 @@ class PageTest(unittest.TestCase):
             if not paired:
                 return ["", ""]
             low, high = paired["ci95"]
-            return [("" if low > 0 or high < 0 else "~ ") + points(paired["mean"]),
+            mark = " *" if paired["holm"] and paired["holm"]["differs"] else ""
+            return [("" if low > 0 or high < 0 else "~ ") + points(paired["mean"]) + mark,
                     f" ({points(low)} to {points(high)})"]
 
         by_uniform = any(row["over_uniform"] for cells in newest_lines(view).values()
@@ -293,6 +294,14 @@ class PageTest(unittest.TestCase):
             "return [...document.querySelectorAll('#numbers tr')].map((row) =>"
             " [1, 2, 4, 5, 6, 7, 8].map((i) => row.cells[i].textContent))")
         self.assertCountEqual(shown, expected)
+        note = self.text("numbers-note")
+        for cells in newest_lines(view).values():
+            for row in cells:
+                self.assertIn(row["interval"], note)
+                for name in ("dense", "uniform"):
+                    holm = (row[f"over_{name}"] or {}).get("holm")
+                    if holm:
+                        self.assertIn(f"{holm['family']:,} with {name}", note)
 
     def check_narrow(self):
         for width in (390, 360):

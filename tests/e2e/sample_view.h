@@ -36,6 +36,7 @@ inline CurvePoint sampleCell(const std::string& method, const std::string& sched
                    n,      accuracy, accuracy - half, accuracy + half};
   point.answer_tokens = 6.5;
   point.prompt_tokens = 511.5;
+  point.interval = "wilson";
   return point;
 }
 
@@ -43,7 +44,12 @@ inline CurvePoint sampleCell(const std::string& method, const std::string& sched
 inline void compareSample(CurvePoint* point, double uniform, double dense) {
   const auto over = [&](double other) {
     const double mean = point->accuracy - other;
-    return PairedDifference{mean, {mean - 0.0313, mean + 0.0313}, point->n};
+    return PairedDifference{mean,
+                            {mean - 0.0313, mean + 0.0313, "bootstrap"},
+                            point->n,
+                            0.001,
+                            mean > 0.1 ? 0.04 : 0.06,
+                            11};
   };
   point->repeats = 3;
   point->repeat_sd = 0.0125;

@@ -7,7 +7,7 @@ import tempfile
 import allot
 from outcomes import skip
 
-EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-1")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-2")
 
 
 def without_mlflow():
@@ -133,9 +133,10 @@ def test_every_version_repeats_and_the_report():
         answers(0, "uniform", [1, 1], prefill="sale"),
         {"unit": {"measure": "fidelity"}},
     ]
-    curve = ("method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,prefill\n"
-             "a/b c=1,learned,8,2,0.5,0.3,0.7,2,all,0.5,dense\n"
-             "a/b c=1,learned,8,2,0.9,0.8,1,2,niah,,dense\n")
+    curve = ("method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,prefill,"
+             "interval\n"
+             "a/b c=1,learned,8,2,0.5,0.3,0.7,2,all,0.5,dense,bootstrap\n"
+             "a/b c=1,learned,8,2,0.9,0.8,1,2,niah,,dense,wilson\n")
     with Tracking() as tracking:
         logged, run = tracking.log(tracking.write({
             "export.json": json.dumps(header), "curve.csv": curve, "report.html": "r",
@@ -155,6 +156,7 @@ def test_every_version_repeats_and_the_report():
                                    "spec.stop.maxWorkerHours": "0.5"}
         assert run.data.tags["allot.state"] == "exported" and run.info.status == "RUNNING"
         assert run.data.tags["allot.build"] == "abc"
+        assert run.data.tags["allot.intervals"] == "bootstrap, wilson"
 
 
 def test_names_of_mlflow_stay_apart():

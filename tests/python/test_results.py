@@ -7,7 +7,7 @@ import tempfile
 import allot
 from outcomes import refusal, skip
 
-EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-1")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-2")
 
 
 def without_pandas():
@@ -36,6 +36,7 @@ def test_an_export_is_read():
         cell = cells.loc[place]
         assert cell["n"] == len(part) and cell["accuracy"] == part["score"].mean()
         assert 0 <= cell["ci_low"] <= cell["accuracy"] <= cell["ci_high"] <= 1
+        assert cell["interval"] == "wilson"
 
 
 def test_wilsons_interval_is_the_tables():

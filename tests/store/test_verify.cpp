@@ -208,7 +208,7 @@ TEST_F(Archive, ARunOfAnotherArithmeticIsRefusedWithTheBuildToUse) {
         isError(
             ErrorCode::kUsage,
             HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
-                      "\", and this build has exact-1: use the build that made it, allot 0.0")));
+                      "\", and this build has exact-2: use the build that made it, allot 0.0")));
   }
 }
 

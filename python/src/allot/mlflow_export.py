@@ -74,6 +74,7 @@ def log_to_mlflow(
     from mlflow.entities import Metric, Param, RunTag
 
     run = read_run(folder)
+    kinds = sorted(set(run.evaluations["interval"].dropna())) if "interval" in run.evaluations else []
     path = os.path.join(run.folder, "export.json")
     with open(path, encoding="utf-8") as file, _as_written(path):
         header = json.load(file)
@@ -87,6 +88,7 @@ def log_to_mlflow(
             "allot.experiment": run.experiment,
             "allot.state": "exported" if desired == "running" else desired,
             "allot.build": header.get("build", ""),
+            "allot.intervals": ", ".join(kinds),
             "allot.episodes": str(header.get("state", {}).get("episodes", 0)),
             "mlflow.source.name": "allot",
             "mlflow.source.type": "LOCAL",

@@ -32,7 +32,8 @@ class Run:
     device, schedule (reads, a tuple).
     evaluations: a row a cell of the newest version that has it: method, schedule, total_budget (reads
     per head and token over all layers), task ("all" beside each), n (questions), accuracy, ci_low and
-    ci_high (95 %), version, prefill, and the other columns of curve.csv where there is one.
+    ci_high (95 %), interval (how these were computed), version, prefill, and the other columns of
+    curve.csv where there is one.
     answers: a row an answered question: method, schedule, total_budget, version, repeat, prefill (the
     method that read the prompt), question, task (its number), score (0..1), tokens.
     schedules: a row an entry of a learned schedule: total_budget, entry (of a layer, KV head or head,
@@ -224,12 +225,14 @@ def _cells(answers: "pandas.DataFrame", every_version: bool = False) -> "pandas.
         method, schedule, prefill, total, version = key
         low, high = _wilson95(cell["score"].sum(), len(cell))
         mean = cell["score"].mean()
-        rows.append((method, schedule, total, len(cell), mean, low, high, version, "all", prefill))
+        rows.append(
+            (method, schedule, total, len(cell), mean, low, high, version, "all", prefill, "wilson")
+        )
     return pandas.DataFrame(
         rows,
         columns=[
             "method", "schedule", "total_budget", "n", "accuracy", "ci_low", "ci_high", "version",
-            "task", "prefill",
+            "task", "prefill", "interval",
         ],
     )
 

@@ -286,10 +286,14 @@ TEST(OperatorPlan, TellsPeopleWhatHasChangedForThem) {
   observed.told = told("running");
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("Started", "Scaled"));
   observed.told = told("running", 25);
-  (*observed.told)["best"] = {
-      {"accuracy", "0.710"}, {"ci95", {"0.67", "0.75"}}, {"uniform", "0.350"}, {"version", 25}};
+  (*observed.told)["best"] = {{"accuracy", "0.710"},
+                              {"ci95", {"0.67", "0.75"}},
+                              {"interval", "wilson"},
+                              {"uniform", "0.350"},
+                              {"version", 25}};
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("Evaluated"));
   EXPECT_EQ(observed.object["status"]["best"]["ci95"], "[0.67, 0.75]");
+  EXPECT_EQ(observed.object["status"]["best"]["interval"], "wilson");
   (*observed.told)["edit_refused"] = "spec.seed cannot change";
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("EditRefused"));
   EXPECT_THAT(reasons({.trouble = "no right", .workers = 1}), ElementsAre("NotApplied"));
