@@ -1,5 +1,6 @@
 #include "core/digest.h"
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 namespace allot {
@@ -12,6 +13,15 @@ std::string hexDigits(std::string_view bytes) {
     digits += kHex[byte & 15];
   }
   return digits;
+}
+
+std::string toBase64(std::string_view bytes) {
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
+  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                     reinterpret_cast<const unsigned char*>(bytes.data()),
+                                     static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(length));
+  return text;
 }
 
 std::string sha256Hex(std::string_view bytes) {

@@ -1,7 +1,5 @@
 #include "k8s/render/render.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -312,15 +310,6 @@ void applyCluster(const v1::Cluster& cluster, KubeObjects* objects) {
   if (cluster.storage().empty()) return;
   json& claim = workloadOf("store", objects)["spec"]["volumeClaimTemplates"][0];
   claim["spec"]["resources"]["requests"]["storage"] = cluster.storage();
-}
-
-std::string toBase64(const std::string& bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
-  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                     reinterpret_cast<const unsigned char*>(bytes.data()),
-                                     static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(length));
-  return text;
 }
 
 std::vector<std::string> componentNames() {

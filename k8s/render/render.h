@@ -54,9 +54,6 @@ std::vector<std::string> componentNames();
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options);
 
-// Returns the bytes as the data of a Secret has them.
-std::string toBase64(const std::string& bytes);
-
 // Returns files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();
 
