@@ -35,9 +35,20 @@ class Session;
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;
+  bool loopback;  // the server listens on a loopback address
   // The open connections; the front one began, or sent a request, the longest ago.
   std::list<Session*> waiting;
 };
+
+// Returns true for this machine, or no name.
+bool namesThisMachine(std::string host) {
+  if (!host.ends_with(']')) host = host.substr(0, host.rfind(':'));
+  if (host.empty() || host == "localhost") return true;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  beast::error_code error;
+  const auto ip = net::ip::make_address(host, error);
+  return !error && ip.is_loopback();
+}
 
 HttpReply callHandler(const HttpServer::Handler& handler, const HttpRequest& request) {
   try {
@@ -98,9 +109,16 @@ class Session : public std::enable_shared_from_this<Session> {
       return answer(plainText(400, "The request must name a path that begins with a slash."), head,
                     false);
     }
+    if (request.count(http::field::host) > 1) {
+      return answer(plainText(400, "The request has more than one Host."), head, false);
+    }
+    if (shared_.loopback && !namesThisMachine(std::string(request[http::field::host]))) {
+      return answer(plainText(403, "This server answers to 127.0.0.1 and localhost only."), head,
+                    false);
+    }
     const std::string path = target.substr(0, target.find_first_of("?#"));
-    const HttpRequest asked{path, std::string(request[http::field::host]),
-                            std::string(request[http::field::accept])};
+    const HttpRequest asked{path, std::string(request[http::field::accept]),
+                            std::string(request[http::field::authorization])};
     answer(callHandler(shared_.handler, asked), head, request.keep_alive());
   }
 
@@ -135,6 +153,7 @@ class Session : public std::enable_shared_from_this<Session> {
     response_.set("Referrer-Policy", "no-referrer");
     response_.set("Cross-Origin-Resource-Policy", "same-origin");
     if (reply.status == 405) response_.set(http::field::allow, "GET, HEAD");
+    if (reply.status == 401) response_.set(http::field::www_authenticate, "Basic realm=\"allot\"");
     response_.content_length(reply.body.size());
     response_.keep_alive(keep_alive);
     if (!head) response_.body() = std::move(reply.body);
@@ -182,7 +201,7 @@ HttpReply plainText(unsigned status, std::string sentence) {
 
 class HttpServer::Impl {
  public:
-  Impl(Handler handler, milliseconds timeout) : shared_{std::move(handler), timeout, {}} {}
+  Impl(Handler handler, milliseconds timeout) : shared_{std::move(handler), timeout, false, {}} {}
 
   ~Impl() {
     context_.stop();
@@ -197,6 +216,7 @@ class HttpServer::Impl {
                       "\" is not an IP address to listen on: use 127.0.0.1 for "
                       "this machine only, or 0.0.0.0");
     }
+    shared_.loopback = ip.is_loopback();
     const tcp::endpoint endpoint(ip, port);
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);

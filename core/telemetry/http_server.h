@@ -2,10 +2,11 @@
 // HttpServer: the small HTTP server of a process (page, metrics, liveness).
 //
 // It is read-only: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline for each
-// request, and at most 64 connections. A 65th connection closes the one that has been idle the
-// longest, since its last request or its beginning. A slow or hostile client therefore costs
-// little, and cannot keep probes out. Owned by the process's main. The server has one thread, on
-// which it calls the handler, one request at a time. The destructor stops and joins that thread.
+// request, and at most 64 connections. One more connection closes the one that began, or sent a
+// request, the longest ago. A slow or hostile client therefore costs little, and cannot keep probes
+// out. A server on a loopback address answers only if the Host header names this machine: another
+// site may let its own name resolve to it. Owned by the process's main. The server has one thread,
+// on which it calls the handler, one request at a time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -17,9 +18,9 @@
 namespace allot {
 
 struct HttpRequest {
-  std::string path;    // "/api/run", without query and fragment, not decoded
-  std::string host;    // the Host header; "": none
-  std::string accept;  // the Accept header; "": none
+  std::string path;                // "/api/run", without query and fragment, not decoded
+  std::string accept = {};         // the Accept header; "": none
+  std::string authorization = {};  // the Authorization header; "": none
 };
 
 struct HttpReply {

@@ -36,6 +36,8 @@ struct TelemetryFlags {
                         (options.port ? std::to_string(*options.port) : "no server") + "]");
     app->add_option("--target-file", options.target_file,
                     "Name the server here, as Prometheus's file_sd_configs reads it");
+    app->add_option("--page-password-file", options.password_file,
+                    "Answer, except probes, only to user allot with the password in this file");
     app->add_option("--log-format", log_format, "text or json, one line an event [text]")
         ->check(CLI::IsMember({"text", "json"}));
   }

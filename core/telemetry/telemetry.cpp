@@ -1,5 +1,7 @@
 #include "core/telemetry/telemetry.h"
 
+#include <openssl/crypto.h>
+
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "core/clocks.h"
+#include "core/digest.h"
 #include "core/files/files.h"
 
 namespace allot {
@@ -14,6 +17,17 @@ namespace {
 
 HttpReply reply(const Health::Answer& answer) {
   return plainText(answer.good ? 200 : 503, answer.sentence);
+}
+
+constexpr uint64_t kLongestPassword = 1024;
+
+Result<std::string> pagePassword(const std::string& path) {
+  auto password = readWholeFile(path, kLongestPassword);
+  while (password && password->ends_with('\n')) password->pop_back();
+  if (password && !password->empty()) return password;
+  return badInput(
+      "--page-password-file: " + (password ? path + " is empty" : password.error().message) +
+      ": let it hold a password of at most 1024 bytes");
 }
 
 }  // namespace
@@ -54,12 +68,18 @@ Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryOptions& opti
     ALLOT_TRY(telemetry->serve(options, std::move(other)));
   } else if (!options.target_file.empty()) {
     return badInput("--target-file tells of a server: give --port, too");
+  } else if (!options.password_file.empty()) {
+    return badInput("--page-password-file is for a server: give --port, too");
   }
   return telemetry;
 }
 
 Status Telemetry::serve(const TelemetryOptions& options, PathHandler other) {
   other_ = std::move(other);
+  if (!options.password_file.empty()) {
+    ALLOT_ASSIGN(const std::string password, pagePassword(options.password_file));
+    credentials_ = sha256Hex("Basic " + toBase64("allot:" + password));
+  }
   const auto handler = [this](const HttpRequest& request) { return answer(request); };
   auto server = HttpServer::start(options.listen, *options.port, handler);
   if (!server && options.any_port) server = HttpServer::start(options.listen, 0, handler);
@@ -73,11 +93,23 @@ Status Telemetry::serve(const TelemetryOptions& options, PathHandler other) {
   return {};
 }
 
+// Compares digests, which takes the same time for every wrong password.
+bool Telemetry::mayRead(const HttpRequest& request) const {
+  const std::string given = sha256Hex(request.authorization);
+  return credentials_.empty() ||
+         CRYPTO_memcmp(given.data(), credentials_.data(), credentials_.size()) == 0;
+}
+
 HttpReply Telemetry::answer(const HttpRequest& request) {
   const std::string& path = request.path;
   if (path == "/startedz") return reply(health_.started());
   if (path == "/livez") return reply(health_.live());
   if (path == "/readyz") return reply(health_.readiness());
+  if (!mayRead(request)) {
+    return plainText(401,
+                     "This server asks for user allot and the password of its "
+                     "--page-password-file.");
+  }
   if (path == "/metrics") {
     const Exposition format = expositionFor(request.accept);
     std::string text = metrics_.text(format);

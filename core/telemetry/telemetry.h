@@ -1,7 +1,9 @@
 #pragma once
 // Telemetry: the metrics and health of a process, and the server and the target file that publish
-// them. Owned by main(); any thread. The server answers /metrics, /startedz, /livez and /readyz. A
-// handler of the process, if it has one, answers other paths.
+// them. Owned by main(); any thread.
+//
+// The server answers /metrics, /startedz, /livez and /readyz. A handler of the process, if it has
+// one, answers other paths. With a password, all but the three probes ask for it.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -43,6 +45,7 @@ struct TelemetryOptions {
   std::optional<uint16_t> port = std::nullopt;  // 0: any free port; none: no server
   bool any_port = false;                        // use any free port if `port` is not available
   std::string target_file = {};                 // only with a server
+  std::string password_file = {};               // "": no password; only with a server
 };
 
 class Telemetry {
@@ -50,8 +53,9 @@ class Telemetry {
   using PathHandler = std::function<HttpReply(const std::string& path)>;
 
   // Starts the server, if the options have a port. other: answers other paths, on the server's
-  // thread; if it is null, they get status 404. Errors are those of HttpServer::start(); kUsage if
-  // a target file is named without a port, kIo if the file cannot be written.
+  // thread; null: they are 404. Errors are those of HttpServer::start(); kUsage if a target file or
+  // a password lacks a server, or the password cannot be read; kIo if the target file cannot be
+  // written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
                                                   PathHandler other = nullptr);
 
@@ -70,11 +74,13 @@ class Telemetry {
   Telemetry();
   Status serve(const TelemetryOptions& options, PathHandler other);
   HttpReply answer(const HttpRequest& request);
+  bool mayRead(const HttpRequest& request) const;
 
   MetricRegistry metrics_;
   Health health_;
   std::atomic<uint64_t> scrapes_{0};
   PathHandler other_;
+  std::string credentials_;  // SHA-256 of the Authorization header that is let in; "": all are
   std::string url_;
   std::unique_ptr<HttpServer> server_;  // declared after all members that its thread reads
   std::optional<TargetFile> target_file_;

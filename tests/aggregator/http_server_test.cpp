@@ -100,7 +100,8 @@ TEST(HttpServer, AnswersGetAndHeadOnOneConnection) {
   const auto server = serve(echo);
   Client client(server->port());
   // Two requests at once, then a third: all on the same connection.
-  ASSERT_TRUE(client.send("GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD /bcd HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(
+      client.send("GET /a?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\nHEAD /bcd HTTP/1.1\r\n\r\n"));
   const std::string first = client.readAnswer();
   EXPECT_THAT(first, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(first, EndsWith("\r\n\r\npath /a"));
@@ -112,6 +113,29 @@ TEST(HttpServer, AnswersGetAndHeadOnOneConnection) {
   ASSERT_TRUE(client.send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n"));
   EXPECT_THAT(client.readAll(), EndsWith("\r\n\r\npath /"));
   EXPECT_THAT(ask(*server, "GET /old HTTP/1.0\r\n\r\n"), EndsWith("path /old"));
+}
+
+// The name of another site may resolve to this machine. A server for other machines has names that
+// it does not know.
+TEST(HttpServer, OnLoopbackAnswersToThisMachinesNamesAlone) {
+  const auto local = serve(echo);
+  const auto open = valueOf(HttpServer::start("0.0.0.0", 0, echo));
+  const auto status = [](const HttpServer& server, const std::string& host) {
+    return ask(server, "GET /x HTTP/1.1\r\nConnection: close\r\n" + host + "\r\n").substr(9, 3);
+  };
+  for (const char* ours :
+       {"", "Host:\r\n", "Host: localhost\r\n", "Host: localhost:9464\r\n", "Host: 127.0.0.1:1\r\n",
+        "Host: 127.8.0.1\r\n", "Host: [::1]:9464\r\n", "Host: [::1]\r\n"}) {
+    EXPECT_EQ(status(*local, ours), "200") << ours;
+  }
+  for (const char* others :
+       {"Host: evil.example\r\n", "Host: evil.example:9464\r\n", "Host: localhost.evil.example\r\n",
+        "Host: 10.0.0.1\r\n", "Host: 127.0.0.1.evil.example\r\n", "Host: 127.0.0.1@evil\r\n",
+        "Host: [::2]\r\n", "Host: [\r\n", "Host: ]\r\n", "Host: []\r\n"}) {
+    EXPECT_EQ(status(*local, others), "403") << others;
+    EXPECT_EQ(status(*open, others), "200") << others;
+  }
+  EXPECT_EQ(status(*open, "Host: a\r\nHost: b\r\n"), "400");
 }
 
 TEST(HttpServer, RefusesWhatIsNotARequestForReading) {
@@ -127,6 +151,7 @@ TEST(HttpServer, RefusesWhatIsNotARequestForReading) {
       {"GET / HTTP/9.9\r\n\r\n", "HTTP/1.1 400"},
       {"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400"},
       {"\x16\x03\x01\x02\r\n\r\n", "HTTP/1.1 400"},
+      {"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400"},
       {std::string(200, '\0') + "\r\n\r\n", "HTTP/1.1 400"},
       {"GET / HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n", "HTTP/1.1 431"},
       {"GET / HTTP/1.1\r\nX: " + std::string(200000, 'x') + "\r\n\r\n", "HTTP/1.1 431"},

@@ -42,7 +42,7 @@ class HistoryTest : public testing::Test {
     fs::copy(exported(), folder_ + "/" + name, fs::copy_options::recursive);
   }
   std::string get(const std::string& path, unsigned status = 200) {
-    const HttpReply reply = history().answer({path, "127.0.0.1:9480", ""});
+    const HttpReply reply = history().answer({path});
     EXPECT_EQ(reply.status, status) << path << ": " << reply.body.substr(0, 200);
     return reply.body;
   }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/digest.h"
 #include "core/telemetry/process.h"
 #include "tests/http_get.h"
 #include "tests/results.h"
@@ -240,6 +241,44 @@ TEST_F(TelemetryTest, ServesMetricsAndHealth) {
   telemetry.health().storeAnswered();
   EXPECT_EQ(httpGet(port, "/readyz").body, "ready\n");
   EXPECT_EQ(httpGet(port, "/else").body, "other /else");
+}
+
+TEST_F(TelemetryTest, APasswordIsForAllButProbes) {
+  const std::string file = folder_ + "/password";
+  std::ofstream(file) << "open sesame\n";
+  const auto telemetry = valueOf(Telemetry::start({.port = 0, .password_file = file},
+                                                  [](const std::string& path) -> HttpReply {
+                                                    return {200, "text/plain", "other " + path};
+                                                  }));
+  telemetry->setRun("01ABC", "recall");
+  telemetry->health().progress();
+  telemetry->health().ready();
+  telemetry->health().storeAnswered();
+  const std::string url = telemetry->url();
+  const auto port = static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
+  for (const char* probe : {"/startedz", "/livez", "/readyz"}) {
+    EXPECT_EQ(httpGet(port, probe).status, 200) << probe;
+  }
+  const std::string right = "Authorization: Basic " + toBase64("allot:open sesame") + "\r\n";
+  for (const char* path : {"/", "/metrics", "/api/run", "/readyz/"}) {
+    EXPECT_EQ(httpGet(port, path, right).status, 200) << path;
+    for (const std::string& wrong :
+         {std::string(), std::string("Authorization:\r\n"), std::string("Authorization: Basic\r\n"),
+          "Authorization: Basic " + toBase64("allot:open sesam") + "\r\n",
+          "Authorization: Basic " + toBase64("root:open sesame") + "\r\n",
+          "Authorization: Basic " + toBase64("allot:open sesame\n") + "\r\n"}) {
+      const auto refused = httpGet(port, path, wrong);
+      EXPECT_EQ(refused.status, 401) << path << " " << wrong;
+      EXPECT_THAT(refused.head, HasSubstr("\r\nWWW-Authenticate: Basic realm=\"allot\""));
+      EXPECT_THAT(refused.body, HasSubstr("user allot and the password"));
+    }
+  }
+  EXPECT_THAT(Telemetry::start({.password_file = file}), isError(HasSubstr("--port")));
+  std::ofstream(file) << "\n";
+  EXPECT_THAT(Telemetry::start({.port = 0, .password_file = file}),
+              isError(ErrorCode::kUsage, HasSubstr("password is empty: let it hold a password")));
+  EXPECT_THAT(Telemetry::start({.port = 0, .password_file = folder_ + "/none"}),
+              isError(ErrorCode::kUsage, HasSubstr("--page-password-file: ")));
 }
 
 TEST_F(TelemetryTest, NeedsNoServer) {

@@ -117,6 +117,31 @@ const Attack kAttacks[] = {
     socket.socket(40, socket.SOCK_STREAM)
     return 42
 )"},
+    {"SocketsThatAreNotOfTheUnixFamily", R"(
+    import socket
+    for family in range(50):
+        for make in (socket.socket, socket.socketpair):
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+                try:
+                    make(family, kind)
+                    if family != socket.AF_UNIX:
+                        return 42
+                except OSError as error:
+                    if family != socket.AF_UNIX and error.errno != 97:
+                        return 42
+    return 0
+)"},
+    {"LargerBuffersOfSockets", R"(
+    import socket
+    ends = socket.socketpair()
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF, 32, 33):
+        try:
+            ends[0].setsockopt(socket.SOL_SOCKET, option, 1 << 24)
+            return 42
+        except PermissionError:
+            pass
+    return 0
+)"},
     {"HugeFile", R"(
     with open("/tmp/x", "wb", 0) as file:
         for i in range(1 << 14):

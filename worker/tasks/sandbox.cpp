@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -32,10 +33,10 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kNobody = "65534";
 constexpr const char* kPrlimit = "/usr/bin/prlimit";  // in the sandbox
 
-// Descriptors of bubblewrap; the command has only 0, 1 and 2.
+// Descriptors of bubblewrap; the command has only 0, 1 and 2, and of a pair its two pipes.
 constexpr int kFilterFd = 3;
 constexpr int kInfoFd = 4;
-constexpr int kFirstFreeFd = 5;
+constexpr int kFirstFreeFd = kPeerOutFd + 1;
 
 class Fd {
  public:
@@ -66,7 +67,6 @@ struct Pipe {
 Result<Pipe> makePipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return refused("cannot make a pipe");
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // only the reading end
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -134,6 +134,8 @@ Filter makeFilter() {
       // Signals: the published evaluation of HumanEval removes them, too.
       __NR_kill, __NR_tkill, __NR_tgkill, __NR_rt_sigqueueinfo, __NR_rt_tgsigqueueinfo,
       __NR_pidfd_send_signal,
+      // Larger buffers of sockets, which are the kernel's memory.
+      __NR_setsockopt,
       // New namespaces and mounts: a tmpfs has no limit.
       __NR_unshare, __NR_setns, __NR_mount, __NR_fsopen, __NR_pivot_root, __NR_chroot,
       // Resources shared with the machine, and known ways out of sandboxes.
@@ -154,14 +156,15 @@ Filter makeFilter() {
   filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kNew, 0, 1));
   give(&filter, errorOf(EPERM));
   give(&filter, kAllow);
-  // Families that have no namespace, of a virtual machine's host among them, are not for it.
-  ifEqual(&filter, __NR_socket, 8);
-  load(&filter, argument(0));
-  for (const uint32_t family : {AF_UNIX, AF_INET, AF_INET6}) {
-    ifEqual(&filter, family, 1);
+  // Of TCP's memory one program could take all that the machine allows itself. Other families have
+  // no namespace, that of a virtual machine's host among them.
+  for (const uint32_t call : {__NR_socket, __NR_socketpair}) {
+    ifEqual(&filter, call, 4);
+    load(&filter, argument(0));
+    ifEqual(&filter, AF_UNIX, 1);
     give(&filter, kAllow);
+    give(&filter, errorOf(EAFNOSUPPORT));
   }
-  give(&filter, errorOf(EAFNOSUPPORT));
   give(&filter, kAllow);
   return filter;
 }
@@ -209,11 +212,15 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command,
 
 struct Ends {
   Fd input, output, filter, info;  // the sandbox's
+  Fd peer_in, peer_out;            // of a pair
 };
 
 Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
   // Moves all descriptors away from the numbers that they get in the sandbox.
-  for (Fd* fd : {&ends.input, &ends.output, &ends.filter, &ends.info}) {
+  const bool paired = ends.peer_in.get() >= 0;
+  for (Fd* fd :
+       {&ends.input, &ends.output, &ends.filter, &ends.info, &ends.peer_in, &ends.peer_out}) {
+    if (fd->get() < 0) continue;
     *fd = Fd(fcntl(fd->get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
     if (fd->get() < 0) return refused("cannot copy a file descriptor");
   }
@@ -222,10 +229,11 @@ Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
   for (const auto& [fd, place] :
        {std::pair{&ends.input, STDIN_FILENO}, std::pair{&ends.output, STDOUT_FILENO},
         std::pair{&ends.output, STDERR_FILENO}, std::pair{&ends.filter, kFilterFd},
-        std::pair{&ends.info, kInfoFd}}) {
-    posix_spawn_file_actions_adddup2(&actions, fd->get(), place);
+        std::pair{&ends.info, kInfoFd}, std::pair{&ends.peer_in, kPeerInFd},
+        std::pair{&ends.peer_out, kPeerOutFd}}) {
+    if (fd->get() >= 0) posix_spawn_file_actions_adddup2(&actions, fd->get(), place);
   }
-  posix_spawn_file_actions_addclosefrom_np(&actions, kFirstFreeFd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, paired ? kFirstFreeFd : kPeerInFd);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none, all;
@@ -265,10 +273,15 @@ bool drain(int fd, size_t most, std::string* text) {
   return true;
 }
 
-// Returns the outer pid of process 1 of the sandbox; 0 if bubblewrap has not made it.
+// Returns the outer pid of process 1 of the sandbox; 0 if bubblewrap has not made it. Waits while
+// bubblewrap starts: without its child it could be ended, and the child be left.
 pid_t firstProcess(int info) {
+  constexpr int kStart = 5000;  // ms
+  constexpr size_t kMost = 4096;
   std::string text;
-  drain(info, 4096, &text);
+  pollfd ready{info, POLLIN, 0};
+  while (text.size() <= kMost && poll(&ready, 1, kStart) > 0 && drain(info, kMost, &text)) {
+  }
   const auto json = nlohmann::json::parse(text, nullptr, false);
   const auto found = json.is_object() ? json.find("child-pid") : json.end();
   return found != json.end() && found->is_number_integer() ? found->get<pid_t>() : 0;
@@ -276,68 +289,112 @@ pid_t firstProcess(int info) {
 
 class Running {
  public:
-  Running(pid_t pid, Fd info) : pid_(pid), info_(std::move(info)) {
+  Running(pid_t pid, Fd output, Fd info)
+      : pid_(pid), output_(std::move(output)), info_(std::move(info)) {
+    for (const Fd* end : {&output_, &info_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
     ended_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   }
-  ~Running() {
-    if (!status_) end();
-  }
+  ~Running() { end(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   // Becomes readable when bubblewrap has ended, which happens after the whole sandbox.
   int endedFd() const { return ended_.get(); }
+  int outputFd() const { return output_.get(); }  // -1 after its end
+  const std::string& output() const { return text_; }
+
+  // Reads the output as far as it is there. Returns false once it is longer than `most`.
+  bool readOutput(size_t most) {
+    if (output_.get() >= 0 && !drain(output_.get(), most, &text_)) output_.close();
+    if (text_.size() <= most) return true;
+    text_.resize(most);
+    return false;
+  }
 
   // When process 1 ends, the kernel ends all others and waits for them; bubblewrap ends after that.
   // Process 1 stays a zombie until bubblewrap has reaped it: its number is not reused.
   void end() {
+    if (status_ || reap(WNOHANG)) return;
     const pid_t first = firstProcess(info_.get());
     if (first <= 1 || kill(first, SIGKILL) != 0) kill(-pid_, SIGKILL);
-    wait();
+    reap(0);
   }
 
   int wait() {
-    int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (!status_) reap(0);
     return *status_;
   }
 
  private:
+  bool reap(int flags) {
+    int status = 0;
+    pid_t got = 0;
+    while ((got = waitpid(pid_, &status, flags)) < 0 && errno == EINTR) {
+    }
+    if (got == 0) return false;
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return true;
+  }
+
   pid_t pid_;
-  Fd info_, ended_;
+  Fd output_, info_, ended_;
+  std::string text_;
   std::optional<int> status_;
 };
+
+Result<std::unique_ptr<Running>> start(const SandboxJob& job, const SandboxLimits& limits,
+                                       Fd peer_in, Fd peer_out) {
+  static const Filter filter = makeFilter();
+  Ends ends;
+  ALLOT_ASSIGN(ends.input, fileOf(job.input.data(), job.input.size()));
+  ALLOT_ASSIGN(ends.filter, fileOf(filter.data(), filter.size() * sizeof(sock_filter)));
+  ALLOT_ASSIGN(Pipe output, makePipe());
+  ALLOT_ASSIGN(Pipe info, makePipe());
+  ends.output = std::move(output.write);
+  ends.info = std::move(info.write);
+  ends.peer_in = std::move(peer_in);
+  ends.peer_out = std::move(peer_out);
+  ALLOT_ASSIGN(const pid_t pid, spawn(wrapped(job.command, limits), std::move(ends)));
+  auto running = std::make_unique<Running>(pid, std::move(output.read), std::move(info.read));
+  if (running->endedFd() < 0) return refused("cannot watch a process");
+  return running;
+}
 
 // How often the caller's stop is checked.
 constexpr std::chrono::milliseconds kLook{50};
 
-SandboxEnd watch(Running* running, Fd output, const SandboxLimits& limits,
+// Waits for the end of `running`, and reads the output of `peer` meanwhile, if there is one.
+SandboxEnd watch(Running* running, Running* peer, const SandboxLimits& limits,
                  const std::atomic<bool>& stop) {
   using Why = SandboxEnd::Why;
   const auto deadline = Clock::now() + limits.wall;
   SandboxEnd end;
-  const auto stopped = [&](Why why) {
-    running->end();
-    end.why = why;
-    return end;
-  };
-  bool open = true;
   while (true) {
-    pollfd ends[2] = {{running->endedFd(), POLLIN, 0}, {open ? output.get() : -1, POLLIN, 0}};
-    poll(ends, 2, static_cast<int>(kLook.count()));
-    if (open) open = drain(output.get(), limits.output_bytes, &end.output);
-    if (end.output.size() > limits.output_bytes) {
-      end.output.resize(limits.output_bytes);
-      return stopped(Why::kWroteTooMuch);
+    pollfd ends[3] = {{running->endedFd(), POLLIN, 0},
+                      {running->outputFd(), POLLIN, 0},
+                      {peer != nullptr ? peer->outputFd() : -1, POLLIN, 0}};
+    poll(ends, 3, static_cast<int>(kLook.count()));
+    const bool fits = running->readOutput(limits.output_bytes) &&
+                      (peer == nullptr || peer->readOutput(limits.output_bytes));
+    if (!fits) {
+      end.why = Why::kWroteTooMuch;
+    } else if (ends[0].revents != 0) {
+      end.status = running->wait();
+    } else if (stop) {
+      end.why = Why::kStopped;
+    } else if (Clock::now() >= deadline) {
+      end.why = Why::kTimedOut;
+    } else {
+      continue;
     }
-    if (ends[0].revents != 0) break;
-    if (stop) return stopped(Why::kStopped);
-    if (Clock::now() >= deadline) return stopped(Why::kTimedOut);
+    running->end();
+    end.output = running->output();
+    if (peer == nullptr) return end;
+    peer->end();
+    peer->readOutput(limits.output_bytes);
+    end.peer_output = peer->output();
+    return end;
   }
-  end.status = running->wait();
-  return end;
 }
 
 bool inPath(const std::string& program) {
@@ -352,20 +409,21 @@ bool inPath(const std::string& program) {
 
 }  // namespace
 
-Result<SandboxEnd> runInSandbox(const std::vector<std::string>& command, const std::string& input,
-                                const SandboxLimits& limits, const std::atomic<bool>& stop) {
-  static const Filter filter = makeFilter();
-  Ends ends;
-  ALLOT_ASSIGN(ends.input, fileOf(input.data(), input.size()));
-  ALLOT_ASSIGN(ends.filter, fileOf(filter.data(), filter.size() * sizeof(sock_filter)));
-  ALLOT_ASSIGN(Pipe output, makePipe());
-  ALLOT_ASSIGN(Pipe info, makePipe());
-  ends.output = std::move(output.write);
-  ends.info = std::move(info.write);
-  ALLOT_ASSIGN(const pid_t pid, spawn(wrapped(command, limits), std::move(ends)));
-  Running running(pid, std::move(info.read));
-  if (running.endedFd() < 0) return refused("cannot watch a process");
-  return watch(&running, std::move(output.read), limits, stop);
+Result<SandboxEnd> runInSandbox(const SandboxJob& job, const SandboxLimits& limits,
+                                const std::atomic<bool>& stop) {
+  ALLOT_ASSIGN(const auto running, start(job, limits, {}, {}));
+  return watch(running.get(), nullptr, limits, stop);
+}
+
+Result<SandboxEnd> runPair(const SandboxJob& job, const SandboxJob& peer,
+                           const SandboxLimits& limits, const std::atomic<bool>& stop) {
+  ALLOT_ASSIGN(Pipe to_peer, makePipe());
+  ALLOT_ASSIGN(Pipe from_peer, makePipe());
+  ALLOT_ASSIGN(const auto second,
+               start(peer, limits, std::move(to_peer.read), std::move(from_peer.write)));
+  ALLOT_ASSIGN(const auto first,
+               start(job, limits, std::move(from_peer.read), std::move(to_peer.write)));
+  return watch(first.get(), second.get(), limits, stop);
 }
 
 std::string missingForSandbox(const std::vector<std::pair<std::string, std::string>>& others) {

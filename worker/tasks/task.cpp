@@ -286,7 +286,7 @@ Status mayRunCode(const v1::Task& task, bool allowed) {
 Result<std::vector<Grades>> gradeAll(const v1::Task& task, std::span<const Completion> completions,
                                      const std::function<Status()>& go_on) {
   std::vector<Grades> all;
-  std::vector<std::string> programs;
+  std::vector<TestProgram> programs;
   std::vector<size_t> of;  // the completion of each program
   for (size_t i = 0; i < completions.size(); ++i) {
     const auto& [question, text] = completions[i];
