@@ -133,15 +133,5 @@ TEST_F(HistoryTest, HostileNamesStayTextAndNoPathLeavesTheRun) {
   }
 }
 
-TEST_F(HistoryTest, AnswersUnderItsOwnNameOnly) {
-  const auto status = [&](const char* host) { return history().answer({"/", host, ""}).status; };
-  for (const char* host : {"127.0.0.1:9480", "localhost:9480", "localhost", ""}) {
-    EXPECT_EQ(status(host), 200u) << host;
-  }
-  for (const char* host : {"evil.example", "evil.example:9480", "127.0.0.1.evil.example:80"}) {
-    EXPECT_EQ(status(host), 403u) << host;
-  }
-}
-
 }  // namespace
 }  // namespace allot
