@@ -130,8 +130,8 @@ class Place:
             cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
             done = self.run("allot status -o json", 60)
-            updates = re.search(r'"updates": *(\d+)', done.stdout)
-            if updates and int(updates[1]) >= 101:
+            version = re.search(r'"version": *(\d+)', done.stdout)
+            if version and int(version[1]) >= 101:
                 return
             time.sleep(0.5)
         sys.exit(f"commands.py: the run at runs/latest does not get on: {done.stdout[-1000:]}")
