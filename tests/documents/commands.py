@@ -38,7 +38,8 @@ FAILS = {r"allot set spec\.policy\.totalBudget=16": 64,
          r"allot status --exit-code": 0}
 # Long ones in small: the option that is added.
 SMALL = ((r"allot run experiments/\S+|allot run my\.yaml --(dir|workers)",
-          " --set spec.update.maxUpdates=2 --set spec.task.heldOutQuestions=8 --set spec.evaluation.repeats=1"),)
+          " --set spec.update.maxUpdates=2 --set spec.task.heldOutQuestions=8 --set spec.evaluation.repeats=1"),
+         (r"allot bench kernels$", " --keys 1024"))
 MY_YAML = """apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: my}
