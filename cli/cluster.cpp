@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "cli/terminal.h"
+#include "core/digest.h"
 #include "core/json_text.h"
-#include "k8s/render/render.h"
 
 namespace allot {
 namespace {

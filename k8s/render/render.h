@@ -54,10 +54,6 @@ std::vector<std::string> componentNames();
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options);
 
-std::string toBase64(const std::string& bytes);
-// Decodes base64; nothing if the text is malformed.
-std::optional<std::string> fromBase64(const std::string& base64);
-
 // Returns files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
 const std::map<std::string_view, std::string_view>& manifestSources();
 

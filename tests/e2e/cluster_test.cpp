@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cli/cluster.h"
-#include "k8s/render/render.h"
+#include "core/digest.h"
 #include "store/redis/acl.h"
 #include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
