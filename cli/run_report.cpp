@@ -368,6 +368,7 @@ json verificationJson(const VerifySummary& summary) {
           {"updates", summary.updates},
           {"results", summary.results},
           {"evaluations", summary.evaluations},
+          {"unaccepted_evaluations", summary.unaccepted},
           {"workers", summary.workers}};
 }
 
@@ -375,9 +376,12 @@ std::string verificationText(const VerifySummary& summary) {
   if (!summary.head.image.state) return "verified: the run has not begun";
   return "verified: " + counted(summary.updates, "update") + ", " +
          counted(summary.results, "result") + " of " + counted(summary.workers, "worker") +
-         ", every policy equal bit for bit (sha256 of version " +
-         std::to_string(summary.head.version()) + ": " + summary.head.policy_sha256 + "); " +
-         counted(summary.evaluations, "evaluation unit") + " as accepted";
+         ", every policy equal bit for bit\npolicy of version " +
+         std::to_string(summary.head.version()) + ": sha256 " + summary.head.policy_sha256 + "\n" +
+         counted(summary.evaluations, "evaluation unit") + ", as the aggregator accepted them" +
+         (summary.unaccepted > 0
+              ? "; " + std::to_string(summary.unaccepted) + " more wait for an aggregator"
+              : "");
 }
 
 json exportJson(const ExportSummary& summary, const std::string& folder) {

@@ -166,7 +166,9 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
   ALLOT_TRY(verifier.end());
   ALLOT_TRY(source->checkEnd());
   ALLOT_TRY(checkEvaluations(source, &verifier, evaluations));
-  return verifier.summary();
+  VerifySummary summary = verifier.summary();
+  summary.unaccepted = source->unaccepted();
+  return summary;
 }
 
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,

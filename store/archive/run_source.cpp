@@ -139,7 +139,8 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
     for (Evaluation& evaluation : evaluations) {
       const v1::EvaluationUnit& unit = evaluation.result.unit();
       if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
-      // Skips results newer than the head, and those that the aggregator has not accepted.
+      if (!unit.unit_id().empty() && !evaluation.accepted) ++unaccepted_;
+      // Skips results newer than the head.
       if (evaluation.accepted && unit.policy_version() <= version_ &&
           !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));

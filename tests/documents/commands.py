@@ -28,7 +28,7 @@ NEEDS = (
     ("a cluster", r"kubectl|--context|redis://redis:|--component"),
     ("a GPU", r"build/cuda|--preset cuda|build/cuda|h200\.json"),
     ("the network", r"pip install|python3? -m venv|mlflow|\./run smollm2"),
-    ("files of one's own", r"Llama-3\.1|HumanEval|models/Llama|dense\.jsonl|samples_a|backup/models"),
+    ("files of one's own", r"Llama-3\.1|--tokens 8192,|HumanEval|models/Llama|dense\.jsonl|samples_a|backup/models"),
     ("the whole test suite", r"\./run (test|check|demo|fuzz|mutants|python|bench|monitor)"),
     ("a shell's own file", r"source <\(|~/\."),
 )
@@ -38,7 +38,11 @@ FAILS = {r"allot set spec\.policy\.totalBudget=16": 64,
          r"allot status --exit-code": 0}
 # Long ones in small: the option that is added.
 SMALL = ((r"allot run experiments/\S+|allot run my\.yaml --(dir|workers)",
-          " --set spec.update.maxUpdates=2 --set spec.task.heldOutQuestions=8 --set spec.evaluation.repeats=1"),)
+          " --set spec.update.maxUpdates=2 --set spec.task.heldOutQuestions=8 --set spec.evaluation.repeats=1"),
+         (r"allot bench kernels$", " --keys 1024"),
+         (r"calibrate sample-attention \S+$",
+          " --questions 2 --alpha-columns 0.9 --alpha-slashes 0.9 --chunks 1 --dir $(mktemp -d)/runs"),
+         (r"calibrate sample-attention .*--alpha-columns 0.9,0.95", " --questions 2 --dir $(mktemp -d)/runs"))
 MY_YAML = """apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: my}
@@ -130,8 +134,8 @@ class Place:
             cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
             done = self.run("allot status -o json", 60)
-            updates = re.search(r'"updates": *(\d+)', done.stdout)
-            if updates and int(updates[1]) >= 101:
+            version = re.search(r'"version": *(\d+)', done.stdout)
+            if version and int(version[1]) >= 101:
                 return
             time.sleep(0.5)
         sys.exit(f"commands.py: the run at runs/latest does not get on: {done.stdout[-1000:]}")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -69,7 +70,10 @@ class DeviceArray {
     ALLOT_CUDA_OK(cudaDeviceSynchronize());
   }
   void allocate(size_t count) {
-    ALLOT_CUDA_OK(cudaMalloc(reinterpret_cast<void**>(&memory_), count * sizeof(T) + 2 * kGuard));
+    const auto made =
+        cudaMalloc(reinterpret_cast<void**>(&memory_), count * sizeof(T) + 2 * kGuard);
+    // Ends the test: a kernel that is given null would fail those after it, too.
+    if (made != cudaSuccess) throw std::runtime_error(cudaGetErrorString(cudaGetLastError()));
     count_ = count;
     ALLOT_CUDA_OK(cudaMemset(memory_, kPattern, count * sizeof(T) + 2 * kGuard));
     ALLOT_CUDA_OK(cudaDeviceSynchronize());

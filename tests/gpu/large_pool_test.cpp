@@ -11,7 +11,9 @@ class Behind {
   template <typename T>
   bool hold(const DeviceArray<T>& small, size_t offset) {
     const size_t bytes = small.size() * sizeof(T);
-    if (cudaMalloc(&memory_, offset + bytes) != cudaSuccess) {
+    const cudaError_t made = cudaMalloc(&memory_, offset + bytes);
+    if (made != cudaSuccess) {
+      EXPECT_EQ(made, cudaErrorMemoryAllocation) << cudaGetErrorString(made);
       cudaGetLastError();
       memory_ = nullptr;
       return false;
@@ -53,6 +55,7 @@ TEST_P(LargePool, PagesBeyondFourGibibytes) {
                     pages * positions / kTileKeys * small.tileBytes(layout.head_dim)) ||
         !scales.hold(gpu.pool.scales, pages * positions * sizeof(float)) ||
         !bounds.hold(gpu.pool.bounds, pages * page_bytes / kTileKeys * 2)) {
+      ASSERT_FALSE(HasFailure());
       GTEST_SKIP() << "needs 12 GiB of free GPU memory";
     }
     PagedKv& kv = gpu.pool.kv;
