@@ -35,8 +35,7 @@ class RunHistory {
   const std::vector<StoredRun>& find();
 
   // Serves / with its scripts and styles, /api/runs, and below /run/ID/ what the run's aggregator
-  // would serve: page, api/run, api/status, report/. Answers 403 if the request names another host
-  // than 127.0.0.1 and localhost.
+  // would serve: page, api/run, api/status, report/.
   HttpReply answer(const HttpRequest& request);
 
  private:

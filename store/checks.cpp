@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/evaluation/answers.h"
+#include "core/learning/exact_math.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
@@ -81,6 +82,13 @@ Status checkControl(const Control& control) {
   if (control.revision < kLargestNumber) return {};
   return badInput("a control record of revision " + std::to_string(control.revision) +
                   " is beyond 2^53: pass the revision that was read");
+}
+
+Status checkArithmetic(const RunSpec& spec, const std::string& whose) {
+  if (spec.arithmetic == kArithmetic) return {};
+  return badInput(whose + " was computed by arithmetic \"" + escaped(spec.arithmetic, 100) +
+                  "\", and this build has " + kArithmetic + ": use the build that made it" +
+                  (spec.build.empty() ? "" : ", " + spec.build));
 }
 
 Status checkTicket(uint64_t ticket) {

@@ -40,6 +40,8 @@ Status checkRunId(std::string_view run_id);
 Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
 Status checkControl(const Control& control);
+// Checks that this build computes as the one that created the run. `whose` begins the message.
+Status checkArithmetic(const RunSpec& spec, const std::string& whose);
 Status checkTicket(uint64_t ticket);
 // Checks the size of stored model facts (kData). `where`: their key, for the message.
 Status checkFacts(uint64_t bytes, const std::string& where);

@@ -59,8 +59,8 @@ struct PairedDifference {
 // either way. A larger share of differing questions would have shown with a probability of 0.95.
 // Equal streams give equal intervals, and negated differences the mirror image. No questions:
 // -1..1. p is that of the differences' sum under random signs, the two included, by the normal
-// distribution. For scores of 0 and 1 it is at least half of McNemar's exact test, and at most
-// about twice unless more than ten questions all favour one side.
+// distribution. For scores of 0 and 1 it is at least half of McNemar's exact test. It is far
+// above that where nearly all of many questions favour one side.
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random);
 
 // Sets holm_p and family of comparisons that are shown together (Holm, "A simple sequentially

@@ -39,7 +39,7 @@ void countEpisode(const v1::EpisodeResult& result, uint64_t set, const SampleSch
 
 // What is known of the candidate.
 struct Verdict {
-  uint64_t pairs = 0;   // sets with an episode of each; of others, the answers that are there
+  uint64_t pairs = 0;   // sets with an episode of each
   double mean = 0;      // the candidate's reward less uniform's
   double error = 0;     // standard error of the mean, by group of questions
   double bar = kBeats;  // without a surrogate

@@ -116,9 +116,9 @@ std::vector<SpecRule> makeRules() {
 // Returns what an API server has against a worker with this much of a resource; "" if nothing.
 std::string resourceProblem(const std::string& name, double value) {
   if (name.find('/') == name.npos && name != "cpu" && name != "memory" &&
-      name != "ephemeral-storage") {
-    return "is no resource of a container; write cpu, memory, ephemeral-storage, or a name with a "
-           "domain, as in nvidia.com/gpu";
+      name != "ephemeral-storage" && !name.starts_with("hugepages-")) {
+    return "is no resource of a container; write cpu, memory, ephemeral-storage, hugepages-SIZE, "
+           "or a name with a domain, as in nvidia.com/gpu";
   }
   if (name.starts_with("requests.")) return "begins with requests., as no resource may";
   if (isExtendedResource(name) && value != std::floor(value)) return "is not a whole number";
@@ -153,11 +153,18 @@ void checkResources(const v1::Cluster& cluster, const Site& site, Mistakes* mist
   }
 }
 
-bool matches(const std::string& text, const char* pattern) {
-  return text.size() <= kLongestObjectName && std::regex_match(text, std::regex(pattern));
+bool matches(const std::string& text, const char* pattern, size_t longest = kLongestObjectName) {
+  return text.size() <= longest && std::regex_match(text, std::regex(pattern));
 }
 
-// Checks labels or annotations; labels by their patterns, too.
+std::string inLowerCase(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// Checks labels or annotations.
 void checkTextMap(const YamlValue& map, const Site& site, bool labels, Mistakes* mistakes) {
   if (map.kind == YamlValue::Kind::kNull) return;
   if (map.kind != YamlValue::Kind::kMap) {
@@ -167,8 +174,15 @@ void checkTextMap(const YamlValue& map, const Site& site, bool labels, Mistakes*
   for (size_t i = 0; i < map.items.size() && !mistakes->full(); ++i) {
     const Site here = site.under(escaped(map.keys[i]));
     std::string text;
-    if (!mistakes->pass(readString(map.items[i], here), &text) || !labels) continue;
-    if (!matches(map.keys[i], kLabelKeyPattern) || !matches(text, kLabelValuePattern)) {
+    if (!mistakes->pass(readString(map.items[i], here), &text)) continue;
+    // The domain of an annotation may have capital letters.
+    const std::string key = labels ? map.keys[i] : inLowerCase(map.keys[i]);
+    const bool key_fits = matches(key, kLabelKeyPattern, kLongestLabelKey);
+    if (!labels && !key_fits) {
+      mistakes->pass(
+          here.refuse("is no key of an annotation; write letters, digits and inner "
+                      "- _ ., with or without DOMAIN/"));
+    } else if (labels && (!key_fits || !matches(text, kLabelValuePattern))) {
       mistakes->pass(here.refuse(doubleQuoted(text) +
                                  " makes no label; write 0..63 letters, digits and inner - _ ., "
                                  "and a key of them, with or without DOMAIN/"));
@@ -207,7 +221,7 @@ v1::Cluster readCluster(const YamlValue& root, const std::string& place, Mistake
   checkSize("kvMemory", cluster.kv_memory());
   checkSize("storage", cluster.storage());
   const std::string& mount = cluster.models().mount_path();
-  if (mount == "/tmp" || mount == "/run/secrets/allot") {
+  if (mount == "/tmp" || mount == "/run/secrets/allot" || mount == "/run/secrets/tls") {
     mistakes->pass(site.under("models")
                        .under("mountPath")
                        .refuse(mount + " is a worker's already; choose another path"));

@@ -56,6 +56,7 @@ inline constexpr char kQuantityPattern[] =
 inline constexpr char kLabelKeyPattern[] =
     "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
     "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+inline constexpr size_t kLongestLabelKey = 253 + 1 + 63;  // domain, slash, name
 inline constexpr char kLabelValuePattern[] = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 inline constexpr char kGpuResource[] = "nvidia.com/gpu";
 inline constexpr uint32_t kMostSeconds = 1000000000;

@@ -39,7 +39,7 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
                                        std::vector<std::string>* mistakes = nullptr);
 
 // Parses the file of a run that exists. As parseExperiment, but without checkEffects and without
-// Kubernetes' reading: an older build may have stored what is refused today. A key that the run's
+// the rule on quotes: an older build may have stored what these refuse today. A key that the run's
 // `schema` does not know, and that the file leaves out, has SpecRule::before instead of today's
 // default.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,

@@ -216,10 +216,9 @@ Result<std::string> readQuantity(const YamlValue& value, const Site& site) {
 
 Result<v1::KeyValue> readEntry(const SpecRule& rule, const std::string& key, const YamlValue& value,
                                const Site& site) {
-  constexpr size_t kLongestKey = 316;  // prefix, slash, name
   v1::KeyValue entry;
   entry.set_key(key);
-  if (key.size() > kLongestKey || !isShaped(key, kLabelKeyPattern)) {
+  if (key.size() > kLongestLabelKey || !isShaped(key, kLabelKeyPattern)) {
     return site.refuse(doubleQuoted(key) + " is no name of a label or resource");
   }
   const Site here = site.under(escaped(key));

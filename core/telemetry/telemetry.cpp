@@ -23,7 +23,9 @@ constexpr uint64_t kLongestPassword = 1024;
 
 Result<std::string> pagePassword(const std::string& path) {
   auto password = readWholeFile(path, kLongestPassword);
-  while (password && password->ends_with('\n')) password->pop_back();
+  while (password && (password->ends_with('\n') || password->ends_with('\r'))) {
+    password->pop_back();
+  }
   if (password && !password->empty()) return password;
   return badInput(
       "--page-password-file: " + (password ? path + " is empty" : password.error().message) +

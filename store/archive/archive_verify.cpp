@@ -2,11 +2,11 @@
 #include <chrono>
 #include <unordered_set>
 
-#include "core/learning/exact_math.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"
+#include "store/checks.h"
 
 namespace allot {
 namespace {
@@ -41,12 +41,7 @@ class Verifier {
       }
       return Verifier(std::move(head), v1::AggregatorState());
     }
-    if (head.image.spec.arithmetic != kArithmetic) {
-      return badInput(source->name() + " was computed by arithmetic \"" +
-                      escaped(head.image.spec.arithmetic, 100) + "\", and this build has " +
-                      kArithmetic + ": use the build that made it" +
-                      (head.image.spec.build.empty() ? "" : ", " + head.image.spec.build));
-    }
+    ALLOT_TRY(store::checkArithmetic(head.image.spec, source->name()));
     ALLOT_ASSIGN(v1::AggregatorState first, firstState(head.image.spec, *head.image.model));
     return Verifier(std::move(head), std::move(first));
   }

@@ -65,8 +65,8 @@ std::string certificateFault(long fault, const RedisAddress& address) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return "shows a certificate that has expired: renew it and start Redis again";
     case X509_V_ERR_CERT_NOT_YET_VALID:
-      return "shows a certificate that is not valid yet: check the clocks here and of whoever "
-             "made it";
+      return "shows a certificate that is not valid yet: check this machine's clock and that of "
+             "the machine that made it";
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:

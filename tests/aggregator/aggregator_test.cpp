@@ -132,6 +132,17 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "");
 }
 
+TEST_F(AggregatorTest, ARunOfAnotherArithmeticIsRefusedByName) {
+  run_.arithmetic = "exact-0";
+  run_.build = "allot 0.0.9";
+  announceModel();
+  auto aggregator = start("a");
+  EXPECT_THAT(
+      aggregator->tick(),
+      isError(ErrorCode::kUsage, AllOf(HasSubstr("the run was computed by arithmetic \"exact-0\""),
+                                       HasSubstr("use the build that made it, allot 0.0.9"))));
+}
+
 // To take what it does not know for something else would be to learn by another rule unseen.
 TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
   auto aggregator = lead();

@@ -182,7 +182,7 @@ TEST(ClusterSection, PodsFollowKubernetesRules) {
       {"{nodeSelector: {a.-b/c: d}}", "nodeSelector: \"a.-b/c\" is no name of a label or resource"},
       {"{resources: {limits: {gpu: 1}}}",
        "resources.limits.gpu: 1 is no resource of a container; write cpu, memory, "
-       "ephemeral-storage, or a name with a domain, as in nvidia.com/gpu"},
+       "ephemeral-storage, hugepages-SIZE, or a name with a domain, as in nvidia.com/gpu"},
       {"{resources: {limits: {requests.a.com/gpu: 1}}}",
        "resources.limits.requests.a.com/gpu: 1 begins with requests., as no resource may"},
       {"{resources: {limits: {nvidia.com/gpu: \"0.5\"}}}",
@@ -230,6 +230,10 @@ TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
             "- _ ., and a key of them, with or without DOMAIN/");
   EXPECT_EQ(refused("{name: a, annotations: {b: 1}}"),
             "x:3: metadata.annotations.b: 1 is a number to Kubernetes; write \"1\"");
+  EXPECT_EQ(refused("{name: a, annotations: {Some.Domain/b_c: d}}"), "");
+  EXPECT_EQ(refused("{name: a, annotations: {\"a b\": c}}"),
+            "x:3: metadata.annotations.a b: is no key of an annotation; write letters, digits and "
+            "inner - _ ., with or without DOMAIN/");
   EXPECT_EQ(refused("{name: a, annotations: {b: {}}}"),
             "x:3: metadata.annotations.b: a section is not a string");
   EXPECT_EQ(refused("{name: a, namespace: [b]}"),

@@ -74,7 +74,7 @@ Result<Ran> runProgram(const TestProgram& program, const std::atomic<bool>& stop
                        python(answerProgram(), program.before + program.answer), {}, stop));
   const bool ended = end.why == SandboxEnd::Why::kEnded;
   Ran ran;
-  ran.began = end.output.starts_with(kJudgeBegan) || !ended;
+  ran.began = end.output.starts_with(kJudgeBegan) || end.why == SandboxEnd::Why::kStopped;
   ran.passed = ran.began && ended && end.status == kTestsPassed;
   ran.unfit = ran.began && ended && end.status == kTestsUnfit;
   ran.said = ran.unfit ? end.output : end.output + end.peer_output;
