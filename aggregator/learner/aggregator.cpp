@@ -115,14 +115,14 @@ Status Aggregator::takeLease() {
 // A process with a worker's account can break keys of the run. Mending costs what is in these keys,
 // and not the run.
 Status Aggregator::mendKeys() {
-  ALLOT_ASSIGN(const auto mended, leadership_->repair());
+  if (control_.revision == 0) ALLOT_TRY(readControl());
+  // A synchronous run hands lost tickets of one update out again, others none.
+  ALLOT_ASSIGN(const auto mended,
+               leadership_->repair({inboxCapacity(kInboxEntries, control_.experiment),
+                                    run_.synchronous ? episodesPerUpdate() : 0}));
   if (mended.empty()) return {};
   std::string names;
-  for (const MendedKey& key : mended) {
-    names += (names.empty() ? "" : ", ") + key.name;
-    // Entries with used up ids are gone; all before them has been read.
-    if (key.name == "eval" && !key.last_entry.empty()) evaluations_read_ = key.last_entry;
-  }
+  for (const std::string& key : mended) names += (names.empty() ? "" : ", ") + key;
   last_error_ =
       "a process with a worker's account broke keys of the run, which are mended: " + names +
       ": if it goes on, give the workers the accounts of a new folder (allot acl --out NEW)";

@@ -104,6 +104,16 @@ std::string_view causeOf(std::string_view error) {
 
 }  // namespace
 
+std::vector<std::string_view> ScriptKey::names() const {
+  std::vector<std::string_view> all = {name};
+  for (size_t at = 0; at < or_names.size();) {
+    const size_t end = std::min(or_names.find('|', at + 1), or_names.size());
+    all.push_back(or_names.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return all;
+}
+
 bool RedisView::isNil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
 
 bool RedisView::isError() const { return reply_ != nullptr && reply_->type == REDIS_REPLY_ERROR; }
