@@ -101,6 +101,7 @@ struct Lease {
 struct KeyBounds {
   uint64_t inbox_entries = kInboxEntries;
   uint64_t reissued_tickets = 0;
+  bool forget_model = false;  // its facts are impossible: a worker says them again
 };
 
 // One atomic step from version v to v+1.

@@ -79,7 +79,7 @@ class Aggregator {
   Result<bool> work();
   Status lead();
   Status takeLease();
-  Status mendKeys();
+  Status mendKeys(bool forget_model);
   Result<bool> start();
   Status load();
   Status tryLoad();

@@ -145,6 +145,10 @@ Result<std::vector<std::string>> MemoryStore::repair(uint64_t epoch, const KeyBo
     server_->reissued_.clear();
     mended.emplace_back("reissue");
   }
+  if (bounds.forget_model) {
+    server_->model_.reset();
+    mended.emplace_back("model");
+  }
   bool lost = false;
   for (const auto& [id, unit] : server_->planned_) {
     if (server_->units_.contains(id) || isRecorded(id)) continue;

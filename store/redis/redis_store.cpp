@@ -198,9 +198,14 @@ Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word != "OK") return unexpectedReply("agreeOnModel");
-  ALLOT_ASSIGN(auto facts, readModel());
-  if (!facts) return unexpectedReply("agreeOnModel");
-  return std::move(*facts);
+  auto facts = readModel();
+  if (!facts && facts.error().code == ErrorCode::kData) {
+    return fail(ErrorCode::kUnavailable,
+                "the aggregator will forget what somebody wrote: " + facts.error().message);
+  }
+  if (!facts) return tl::unexpected(facts.error());
+  if (!*facts) return unexpectedReply("agreeOnModel");
+  return std::move(**facts);
 }
 
 Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {

@@ -298,6 +298,7 @@ Result<std::vector<std::string>> RedisStore::repair(uint64_t epoch, const KeyBou
                                  std::to_string(kMostWorkers),
                                  std::to_string(kLargestResult),
                                  std::to_string(kLargestResult + kLargestAnswers),
+                                 bounds.forget_model ? "1" : "0",
                                  "stream",
                                  "stream",
                                  "stream",

@@ -88,11 +88,6 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},
       {"publishStatus", Leadership(*run_, epoch_).publishStatus({})},
       {"commit", Leadership(*run_, epoch_).commit(commitOf(0, entries_))},
-      {"reject", Leadership(*run_, epoch_).reject(entries_[0], RefusalKind::kStale, "old")},
-      {"rejectEvaluation",
-       Leadership(*run_, epoch_)
-           .rejectEvaluation(evaluations_[0], RefusalKind::kInvalid, "no", &reopen, 0)},
-      {"acceptEvaluations", Leadership(*run_, epoch_).acceptEvaluations(evaluations_)},
       {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
       {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},
@@ -113,7 +108,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       EXPECT_THAT(status.error().message, Not(HasSubstr("backup"))) << call;
     }
   }
-  // What begins by taking away, or reads. The leader goes on to lead.
+  // What begins by taking away, or reads: the leader goes on to lead and to make room.
   EXPECT_TRUE(succeeded(open("other")->beginImport()));
   EXPECT_TRUE(succeeded(run_->takeTickets({1, 10})));
   EXPECT_TRUE(succeeded(run_->readLease()));
@@ -126,6 +121,12 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
   EXPECT_TRUE(Leadership(*run_, epoch_).repair({}));
+  EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).acceptEvaluations(evaluations_)));
+  const auto accepted = run_->readEvaluations("", 1).value();
+  EXPECT_TRUE(
+      succeeded(Leadership(*run_, epoch_)
+                    .rejectEvaluation(accepted.at(0), RefusalKind::kInvalid, "no", &reopen, 0)));
+  EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).reject(entries_[0], RefusalKind::kStale, "old")));
   EXPECT_TRUE(succeeded(run_->acquireLease("a", 1000)));
   (void)run_->releaseUnits("w", {unit(0, 1, "b")});
   EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).withdrawUnits()));

@@ -219,6 +219,7 @@ std::string keysOf(const AclRole& role) {
     const std::string name = std::regex_replace(key, std::regex("^(%R)?~(allot:\\{\\*\\}:)?"), "");
     (key.starts_with("%R") ? read : changed.contains(name) ? write : scripts).insert(name);
   }
+  if (role.keys.empty()) return "none";
   return "reads " + quoted(read) + "; writes " + quoted(write) + "; reads in scripts " +
          quoted(scripts);
 }
@@ -242,7 +243,7 @@ TEST(StoreReadme, ItsTableOfAccountsIsTheAccounts) {
       },
       &rows);
   EXPECT_EQ(table, made) << "To paste:\n" << made;
-  EXPECT_EQ(rows, (Keys{"aggregator", "reader", "worker"}));
+  EXPECT_EQ(rows, (Keys{"admin", "aggregator", "reader", "worker"}));
 }
 
 }  // namespace

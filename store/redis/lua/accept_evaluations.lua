@@ -11,6 +11,8 @@ for i = 4, #ARGV, 2 do
   local unit, entry = ARGV[i], ARGV[i + 1]
   local found = redis.call('XRANGE', KEYS[2], entry, entry)[1]
   if found then
+    -- First, so that a full server refuses nothing here: the entry has its room.
+    redis.call('XDEL', KEYS[2], entry)
     if redis.call('HEXISTS', KEYS[4], unit) == 0 then
       local fields = {}
       for f = 1, math.min(#found[2], 32) - 1, 2 do
@@ -29,7 +31,6 @@ for i = 4, #ARGV, 2 do
       redis.call('HDEL', KEYS[8], unit)
       redis.call('HDEL', KEYS[9], unit)
     end
-    redis.call('XDEL', KEYS[2], entry)
     if redis.call('HGET', KEYS[5], unit) == entry then redis.call('HDEL', KEYS[5], unit) end
   end
 end

@@ -11,10 +11,11 @@
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
+-- First, so that a full server refuses nothing here: it makes room.
+redis.call('XDEL', KEYS[2], ARGV[2])
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
            'reason', ARGV[5], 'r', ARGV[6])
 redis.call('HINCRBY', KEYS[5], ARGV[4], 1)
-redis.call('XDEL', KEYS[2], ARGV[2])
 local unit, own = ARGV[3], false
 if ARGV[11] == '1' then
   own = redis.call('HGET', KEYS[12], unit) == ARGV[2]

@@ -9,8 +9,8 @@
 -- Returns the cursor for the units to look at next, whether one of these is neither open nor
 -- recorded ('1'), and the number of each mended key.
 -- ARGV: 1 epoch 2 cursor of units 3 most results in the inbox 4 most reissued tickets 5 most workers
---       6 most bytes of a result 7 most bytes of an evaluation
---       8.. type of each key from the second to the seventeenth
+--       6 most bytes of a result 7 most bytes of an evaluation 8 '1' to forget the model
+--       9.. type of each key from the second to the seventeenth
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 local answer = {'OK', '0', '0'}
@@ -28,7 +28,7 @@ local entries = {[2] = 50000 + 4 * results, [3] = 1000 + 2 * planned, [4] = 1000
 for i = 2, 17 do
   local type = redis.call('TYPE', KEYS[i]).ok
   local bound = most[i] or 4194304 + planned * 2048
-  if type ~= 'none' and (type ~= ARGV[i + 6] or
+  if type ~= 'none' and (type ~= ARGV[i + 7] or
      i ~= 17 and redis.call('MEMORY', 'USAGE', KEYS[i], 'SAMPLES', 0) > bound or
      entries[i] and redis.call('XLEN', KEYS[i]) > entries[i]) then
     redis.call('UNLINK', KEYS[i])
@@ -57,6 +57,10 @@ for i = 2, 17 do
       mended(i)
     end
   end
+end
+if ARGV[8] == '1' then
+  redis.call('UNLINK', KEYS[16])
+  mended(16)
 end
 -- Units that nobody planned would be claimed for ever.
 if redis.call('ZCARD', KEYS[7]) > planned or redis.call('ZCARD', KEYS[11]) > planned + 1000 then
