@@ -27,6 +27,7 @@ constexpr int kAskStopEveryMs = 100;
 // of an update with 10,000 results.
 constexpr int64_t kMostElements = 2'000'000;
 constexpr size_t kMostReplyBytes = size_t{512} << 20;
+constexpr const char* kTooLarge = "its answer is larger than any of a run's";
 
 // Elements that the reply which this thread reads may still have. An element has 4 bytes on the
 // wire and 64 here.
@@ -366,7 +367,11 @@ Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes
   for (;;) {
     ALLOT_TRY(readMore(deadline));
     void* reply = nullptr;
-    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) return broken();
+    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) {
+      if (elements_left >= 0) return broken();
+      context_.reset();
+      return unavailable(kTooLarge);
+    }
     if (reply != nullptr) return RedisReply(static_cast<redisReply*>(reply));
     if (context_->reader->len > most_bytes) {
       context_.reset();
@@ -414,7 +419,7 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
 
 Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
   auto reply = exchange(arguments, 0, kMostReplyBytes);
-  if (reply && reply->isMissing()) return unavailable("its answer is too large");
+  if (reply && reply->isMissing()) return unavailable(kTooLarge);
   return reply;
 }
 

@@ -210,6 +210,13 @@ TEST_F(RedisStrangers, OneBadBeatOrUnitHidesNobodyElses) {
   const auto workers = valueOf(store->listWorkers());
   ASSERT_THAT(workers, SizeIs(1));
   EXPECT_EQ(workers.at(0).worker(), "sound");
+  ASSERT_TRUE(
+      raw_.call({"EVAL",
+                 "local ends = redis.call('TIME')[1] * 1000 + 300000 "
+                 "for i = 1, 20000 do redis.call('ZADD', KEYS[1], ends, i) "
+                 "redis.call('HSET', KEYS[2], i, ARGV[1]) end",
+                 "2", "allot:{run}:workers", "allot:{run}:beats", beat.SerializeAsString()}));
+  EXPECT_EQ(valueOf(store->listWorkers()).size(), kMostWorkers);
 
   const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
   ASSERT_TRUE(succeeded(
