@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// The part of a run that is fixed once an update or a recorded evaluation counts.
+// The part of a run that is fixed once an update or an accepted evaluation counts.
 struct RunSpec {
   v1::Experiment experiment;  // with all keys set (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as stored
@@ -87,7 +87,7 @@ struct Replacement {
   };
   Outcome outcome = Outcome::kReplaced;
   uint64_t updates = 0;      // kBegun: in the run's history
-  uint64_t evaluations = 0;  // kBegun: recorded
+  uint64_t evaluations = 0;  // kBegun: accepted
 };
 
 struct Lease {

@@ -109,8 +109,9 @@ Result<Replacement> MemoryStore::replaceRun(const RunSpec& next, const Control& 
 Result<v1::ModelFacts> MemoryStore::agreeOnModel(const v1::ModelFacts& mine) {
   ALLOT_TRY(checkSpec());
   if (!server_->model_) server_->model_ = mine;
-  ALLOT_ASSIGN(const auto facts, readModel());
-  return *facts;
+  const auto facts = readModel();
+  if (!facts) return fail(ErrorCode::kUnavailable, facts.error().message);
+  return **facts;
 }
 
 Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() {

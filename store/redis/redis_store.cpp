@@ -199,9 +199,9 @@ Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word != "OK") return unexpectedReply("agreeOnModel");
   auto facts = readModel();
+  // The aggregator forgets what somebody else wrote.
   if (!facts && facts.error().code == ErrorCode::kData) {
-    return fail(ErrorCode::kUnavailable,
-                "the aggregator will forget what somebody wrote: " + facts.error().message);
+    return fail(ErrorCode::kUnavailable, facts.error().message);
   }
   if (!facts) return tl::unexpected(facts.error());
   if (!*facts) return unexpectedReply("agreeOnModel");

@@ -127,6 +127,7 @@ class Acl : public ::testing::Test {
     const std::string units = key("units"), news = key("news"), beats = key("beats");
     const std::string workers = key("workers");
     EXPECT_TRUE(tester_.call({"SET", units, "x"}));
+    EXPECT_TRUE(tester_.call({"SET", key("tickets"), "x"}));
     EXPECT_TRUE(tester_.call({"DEL", news}));
     EXPECT_TRUE(
         tester_.call({"XADD", news, "18446744073709551615-18446744073709551615", "id", "a"}));

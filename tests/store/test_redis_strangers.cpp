@@ -223,7 +223,7 @@ TEST_F(RedisStrangers, OneBadBeatOrUnitHidesNobodyElses) {
       Leadership(*store, epoch).planUnits({unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
   // Units that nobody planned, one of them with a name of a megabyte.
   const std::string large = "nobody's " + std::string(1 << 20, 'b');
-  for (const std::string name : {std::string("nobody's"), large}) {
+  for (const std::string& name : {std::string("nobody's"), large}) {
     ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", name}));
     ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:free_units", "0", "0000:0/" + name}));
   }

@@ -239,6 +239,7 @@ TEST(StoreReadme, ItsTableOfAccountsIsTheAccounts) {
         for (const std::string& command : roles[name].commands)
           words += (words.empty() ? "" : " ") + command;
         std::transform(words.begin(), words.end(), words.begin(), ::toupper);
+        std::replace(words.begin(), words.end(), '|', '-');  // which ends a column
         return "`" + words + "`";
       },
       &rows);

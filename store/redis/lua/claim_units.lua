@@ -34,24 +34,26 @@ local function free_units(from, to)
   end
 end
 
--- Returns the group to claim from: warm ones first, then the oldest version, then the one claimed from
--- longest ago, which is the order of the list. Also returns the next place in the list.
-local function best_group()
-  local groups = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', '+inf', 'WITHSCORES')
-  local best, best_warm, best_version, place
-  for i = 1, #groups, 2 do
-    local version, chunk = string.match(groups[i], '^(.*):(.*)$')
-    local is_warm = warm[chunk or ''] or false
-    version = version or ''
-    if not empty[groups[i]] then
-      if not best or (is_warm and not best_warm) or
-         (is_warm == best_warm and version < best_version) then
-        best, best_warm, best_version = groups[i], is_warm, version
-      end
-      place = tonumber(groups[i + 1]) + 1
+-- Returns the groups in the order to claim from: warm ones first, then the oldest version, then the
+-- one claimed from longest ago, which is the order of the list. Also returns the next place in the
+-- list. There are few groups unless somebody writes them: the others come once these are empty.
+local function ranked_groups()
+  local listed = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, 2000)
+  local groups, place = {}, 0
+  for i = 1, #listed, 2 do
+    if not empty[listed[i]] then
+      local version, chunk = string.match(listed[i], '^(.*):(.*)$')
+      local cold = warm[chunk or ''] and 0 or 1
+      table.insert(groups, {name = listed[i], cold = cold, version = version or '', at = i})
+      place = tonumber(listed[i + 1]) + 1
     end
   end
-  return best, place
+  table.sort(groups, function(a, b)
+    if a.cold ~= b.cold then return a.cold < b.cold end
+    if a.version ~= b.version then return a.version < b.version end
+    return a.at < b.at
+  end)
+  return groups, place
 end
 
 -- Claims and returns up to `count` free units of the group.
@@ -78,25 +80,26 @@ local function take(group, count)
   return taken
 end
 
-local units, tries = {}, 0
-local tried_ended = false
--- Empty groups are few unless somebody writes them.
-while #units == 0 and tries < 100 do
-  tries = tries + 1
-  local group, place = best_group()
-  if group then
+local function claim()
+  local groups, place = ranked_groups()
+  for _, group in ipairs(groups) do
     -- At most a share of the free units, so that no worker has many left when the others have none.
     local workers = math.max(1, redis.call('ZCARD', KEYS[6]))
     local share = math.ceil(redis.call('ZCARD', KEYS[4]) / (2 * workers))
-    units = take(group, math.max(1, math.min(tonumber(ARGV[2]), share)))
-    if #units > 0 then redis.call('ZADD', KEYS[5], 'XX', place, group) end
-  elseif tried_ended then
-    break
-  else
-    tried_ended = true
-    free_units('-inf', string.format('%.0f', now))
-    free_units('(' .. string.format('%.0f', now + 600000), '+inf')
+    local units = take(group.name, math.max(1, math.min(tonumber(ARGV[2]), share)))
+    if #units > 0 then
+      redis.call('ZADD', KEYS[5], 'XX', place, group.name)
+      return units
+    end
   end
+  return {}
+end
+
+local units = claim()
+if #units == 0 then
+  free_units('-inf', string.format('%.0f', now))
+  free_units('(' .. string.format('%.0f', now + 600000), '+inf')
+  units = claim()
 end
 for group in pairs(empty) do redis.call('ZREM', KEYS[5], group) end
 return units

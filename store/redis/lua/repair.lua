@@ -13,8 +13,11 @@
 --       9.. type of each key from the second to the seventeenth
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
-local answer = {'OK', '0', '0'}
-local function mended(key) table.insert(answer, tostring(key)) end
+local answer, broken = {'OK', '0', '0'}, {}
+local function mended(key)
+  broken[key] = true
+  table.insert(answer, tostring(key))
+end
 -- The first id of the year 33658.
 local far = '1000000000000000'
 local planned = redis.call('HLEN', KEYS[18])
@@ -89,16 +92,16 @@ end
 -- Tickets go on behind those that have counted.
 local tickets = redis.call('GETRANGE', KEYS[15], 0, 16)
 local last = 4503599627370496  -- 2^52
-if not string.match(tickets, '^%d+$') or tonumber(tickets) > last then
+if tickets ~= '' and (not string.match(tickets, '^%d+$') or tonumber(tickets) > last) then
+  mended(15)
+end
+if broken[15] then
   local first = 0
   for _, chunk in ipairs(redis.call('HKEYS', KEYS[19])) do
     local behind = (tonumber(chunk) + 1) * 512
     if behind <= last then first = math.max(first, behind) end
   end
-  if tickets ~= '' then mended(15) end
-  if tickets ~= '' or first > 0 then
-    redis.call('SET', KEYS[15], string.format('%.0f', first))
-  end
+  redis.call('SET', KEYS[15], string.format('%.0f', first))
 end
 local some = redis.call('HSCAN', KEYS[18], ARGV[2], 'COUNT', 1000)
 answer[2] = some[1]
