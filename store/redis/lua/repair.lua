@@ -31,6 +31,10 @@ local entries = {[2] = 50000 + 4 * results, [3] = 1000 + 2 * planned, [4] = 1000
 for i = 2, 17 do
   local type = redis.call('TYPE', KEYS[i]).ok
   local bound = most[i] or 4194304 + planned * 2048
+  if type == 'stream' then
+    -- One large entry would else have the room of all.
+    bound = math.min(bound, 1048576 + redis.call('XLEN', KEYS[i]) * tonumber(ARGV[7]))
+  end
   if type ~= 'none' and (type ~= ARGV[i + 7] or
      i ~= 17 and redis.call('MEMORY', 'USAGE', KEYS[i], 'SAMPLES', 0) > bound or
      entries[i] and redis.call('XLEN', KEYS[i]) > entries[i]) then
