@@ -30,7 +30,7 @@ struct RunSnapshot {
   std::vector<v1::WorkerBeat> workers;
   std::map<std::string, uint64_t> refused;  // by kind
   std::string edit_refused;                 // see Aggregator::setEditRefused
-  uint64_t open_units = 0;                  // evaluation units planned and not recorded
+  uint64_t open_units = 0;                  // evaluation units without an accepted evaluation
   uint64_t inbox_entries = 0;               // results in the inbox
   StoreFill store_fill = {};                // all zero: unknown
   std::string run_id = {};

@@ -266,7 +266,7 @@ int onRun(const Options& options, Status (*work)(RunAccess*, const Options&)) {
 Status acl(const ArchiveOptions& options) {
   ALLOT_TRY(writeAcl(options.out));
   std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
-              options.out.c_str(), "worker, aggregator, reader");
+              options.out.c_str(), "worker, aggregator, admin, reader");
   return {};
 }
 

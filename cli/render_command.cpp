@@ -55,8 +55,9 @@ Result<TextMap> accountsOf(const RenderChoice& choice) {
   }
   ALLOT_TRY(writeAcl(choice.accounts));
   TextMap files;
-  for (const auto& [name, ignored] :
-       accountFiles({{"worker", ""}, {"aggregator", ""}, {"reader", ""}})) {
+  std::map<std::string, std::string> roles;
+  for (const AclRole& role : aclRoles()) roles[role.name] = "";
+  for (const auto& [name, ignored] : accountFiles(roles)) {
     const auto text = readWholeFile(choice.accounts + "/" + name, kLongestAccountFile);
     if (!text) return badInput("--accounts: " + text.error().message);
     files[name] = *text;

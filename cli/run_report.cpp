@@ -368,7 +368,6 @@ json verificationJson(const VerifySummary& summary) {
           {"updates", summary.updates},
           {"results", summary.results},
           {"evaluations", summary.evaluations},
-          {"unaccepted_evaluations", summary.unaccepted},
           {"workers", summary.workers}};
 }
 
@@ -378,10 +377,7 @@ std::string verificationText(const VerifySummary& summary) {
          counted(summary.results, "result") + " of " + counted(summary.workers, "worker") +
          ", every policy equal bit for bit\npolicy of version " +
          std::to_string(summary.head.version()) + ": sha256 " + summary.head.policy_sha256 + "\n" +
-         counted(summary.evaluations, "evaluation unit") + ", as the aggregator accepted them" +
-         (summary.unaccepted > 0
-              ? "; " + std::to_string(summary.unaccepted) + " more wait for an aggregator"
-              : "");
+         counted(summary.evaluations, "evaluation unit") + ", as the aggregator accepted them";
 }
 
 json exportJson(const ExportSummary& summary, const std::string& folder) {

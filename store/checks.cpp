@@ -99,7 +99,7 @@ Status checkTicket(uint64_t ticket) {
 Status checkFacts(uint64_t bytes, const std::string& where) {
   if (bytes <= kLargestFacts) return {};
   return fail(ErrorCode::kData, "the model's facts in " + where + " have " + std::to_string(bytes) +
-                                    " bytes: no worker of ours wrote them; delete that key, and a "
+                                    " bytes: no worker of ours wrote them; the aggregator forgets them, and a "
                                     "worker that starts will say what the model is");
 }
 

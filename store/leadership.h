@@ -25,6 +25,9 @@ class LeaseStore {
   // were neither consumed nor rejected come again.
   virtual Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) = 0;
   virtual Status reopenInbox() = 0;
+  // Returns the oldest recorded evaluations, at most `count` and 8 MiB, without their answers. They
+  // come again until they are accepted or rejected.
+  virtual Result<std::vector<Evaluation>> readRecorded(size_t count) = 0;
 
  private:
   friend class Leadership;  // the only caller of the functions below
@@ -44,7 +47,7 @@ class LeaseStore {
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   virtual Status withdrawUnits(uint64_t epoch) = 0;
-  virtual Result<std::vector<MendedKey>> repair(uint64_t epoch) = 0;
+  virtual Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) = 0;
 };
 
 // The writes of a lease's holder under one epoch. A copy writes under the same epoch.
@@ -76,15 +79,15 @@ class Leadership {
   Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {
     return store_->reject(epoch_, entry, kind, reason);
   }
-  // Rejects an evaluation in the same way. Its unit is then no longer recorded, unless another
-  // entry recorded it or is accepted for it. In the first case `reopen` (that unit, or null) opens
-  // it again; nobody can claim it for hold_ms (at most ten minutes).
+  // Rejects a recorded or an accepted evaluation in the same way. Its unit is then neither recorded
+  // nor accepted, unless another entry is recorded or accepted for it. In the first case `reopen`
+  // (that unit, or null) opens it again; nobody can claim it for hold_ms (at most ten minutes).
   Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
                           const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
   }
-  // Accepts evaluations that were read, each unit once: other entries of the unit have no name
-  // then.
+  // Moves recorded evaluations to the accepted ones, which workers cannot write, each unit once:
+  // other entries of the unit have no name then. Accepted units are no longer open.
   Status acceptEvaluations(const std::vector<Evaluation>& evaluations) const {
     return store_->acceptEvaluations(epoch_, evaluations);
   }
@@ -93,18 +96,20 @@ class Leadership {
   Status reissueTicket(uint64_t ticket) const { return store_->reissueTicket(epoch_, ticket); }
   // Sets the next ticket and forgets reissued ones, to resume a synchronous run.
   Status resetTickets(uint64_t next) const { return store_->resetTickets(epoch_, next); }
-  // Adds those units that are neither open nor recorded.
+  // Opens those units that are neither open, nor recorded, nor accepted.
   Status planUnits(const std::vector<v1::EvaluationUnit>& units) const {
     return store_->planUnits(epoch_, units);
   }
   // Forgets all open units, claimed or not: pushEvaluation() of their results returns kDuplicate.
   // These units may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
-  // Mends keys that a process with a worker's account broke, and returns them: keys of a wrong type
-  // and a ticket count that is no number (deleted), streams whose entry ids are used up (entries
-  // with ids of a far future are deleted), too many workers or beats. Call reopenInbox()
-  // afterwards.
-  Result<std::vector<MendedKey>> repair() const { return store_->repair(epoch_); }
+  // Mends keys that a process with a worker's account broke, and returns their names: keys of a
+  // wrong type, keys with more than an honest run has in them, streams whose entry ids are used up
+  // and ticket counts that no run reaches. Opens planned units again that are neither open nor
+  // recorded, of many units some in each call. If a name is returned, call reopenInbox().
+  Result<std::vector<std::string>> repair(const KeyBounds& bounds) const {
+    return store_->repair(epoch_, bounds);
+  }
 
  private:
   LeaseStore* store_;

@@ -17,7 +17,7 @@
 
 namespace allot {
 
-// The part of a run that is fixed once an update or a recorded evaluation counts.
+// The part of a run that is fixed once an update or an accepted evaluation counts.
 struct RunSpec {
   v1::Experiment experiment;  // with all keys set (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as stored
@@ -65,10 +65,11 @@ inline constexpr uint64_t kInboxEntries = 256;
 inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {
   return std::max<uint64_t>(least, 2 * uint64_t{experiment.spec().update().episodes_per_update()});
 }
-// Bytes of the largest beat, and of the largest model facts and evaluation unit. Any worker's
-// account can write these, and other processes read them.
+// Bytes of the largest beat and of the largest model facts, and the most workers of a run. Any
+// worker's account can write these, and other processes read them.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
+inline constexpr uint64_t kMostWorkers = 4096;
 
 struct Refusal {
   std::string result_id;
@@ -86,7 +87,7 @@ struct Replacement {
   };
   Outcome outcome = Outcome::kReplaced;
   uint64_t updates = 0;      // kBegun: in the run's history
-  uint64_t evaluations = 0;  // kBegun: recorded
+  uint64_t evaluations = 0;  // kBegun: accepted
 };
 
 struct Lease {
@@ -96,10 +97,11 @@ struct Lease {
   uint64_t remaining_ms = 0;  // until the lease ends, by the server's clock
 };
 
-// A key of a run that was broken and is mended (Leadership::repair).
-struct MendedKey {
-  std::string name;
-  std::string last_entry;  // of a stream whose entry ids were used up: its last entry now
+// What an honest run has at most in keys that a worker's account can write (Leadership::repair).
+struct KeyBounds {
+  uint64_t inbox_entries = kInboxEntries;
+  uint64_t reissued_tickets = 0;
+  bool forget_model = false;  // its facts are impossible: a worker says them again
 };
 
 // One atomic step from version v to v+1.
@@ -123,10 +125,10 @@ struct StoreFill {
 struct Evaluation {
   std::string entry_id;  // the next read begins after this entry
   // Empty (no unit id) if the entry cannot be decoded, has more than kLargestResult bytes, or was
-  // made neither by a push nor by an import. Such an entry can only be rejected.
+  // not made by a push. Such an entry can only be rejected.
   v1::EvaluationResult result = {};
   uint64_t answers_bytes = 0;  // size of the answers in the store, even if they were not read
-  bool accepted = false;       // by Leadership::acceptEvaluations or an import
+  bool accepted = false;       // read by readEvaluations or readAnswers, not by readRecorded
 };
 
 struct TicketRequest {

@@ -15,7 +15,7 @@ class RunControl {
   // Creates the run. Does nothing if it exists with the same experiment digest. kUsage if it exists
   // with another digest or is being imported.
   virtual Status createRun(const RunSpec& spec) = 0;
-  // Turns the run into one of next.experiment, unless an update or a recorded evaluation counts
+  // Turns the run into one of next.experiment, unless an update or an accepted evaluation counts
   // already, or the control record has another revision than control.revision. The run also gets
   // sha256, arithmetic, schema and build of `next`, and the experiment and file of `control`. Other
   // members of RunSpec and Control stay, and the revision grows by 1. Gathered data of the run is

@@ -33,13 +33,14 @@ class RunReader {
   // before the import (they are in the history).
   virtual Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) = 0;
   // Returns the last beat of each worker whose Heartbeat::ttl_ms has not passed, by name. Leaves
-  // out beats above kLargestBeat, undecodable ones, and those beyond 8 MiB together.
+  // out beats above kLargestBeat, undecodable ones, and those beyond kMostWorkers or 8 MiB
+  // together.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
   // Returns records with version > after, oldest first, at most `count` and 8 MiB, but the first
   // one even if it is larger.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
-  // Returns evaluations recorded after entry `after` ("" = from the start), at most `count` and 8
-  // MiB, without their answers.
+  // Returns evaluations accepted after entry `after` ("" = from the start), at most `count` and 8
+  // MiB, without their answers. An entry that cannot be decoded has an empty result.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,
                                                           size_t count) = 0;
   // As readEvaluations(), but with answers, except undecodable ones and those above kLargestAnswers
@@ -49,9 +50,9 @@ class RunReader {
   virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;
   virtual Result<uint64_t> nextTicket() = 0;
   virtual Result<uint64_t> inboxSize() = 0;
-  // Returns the number of units that are not yet recorded.
+  // Returns the number of planned units that have no accepted evaluation yet.
   virtual Result<uint64_t> openUnits() = 0;
-  // Returns the open units. Undecodable ones and those above kLargestFacts are left out.
+  // Returns these units.
   virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;
   // Returns the number of refused results and evaluations by kind, for all of kRefusalKinds.
   virtual Result<std::map<std::string, uint64_t>> readRefusalCounts() = 0;

@@ -14,7 +14,7 @@ class WorkSource {
   virtual ~WorkSource() = default;
 
   // Sets the model facts if there are none, and returns the facts that the store has. kFenced if
-  // the run was replaced.
+  // the run was replaced, kUnavailable if they are unreadable: the aggregator forgets these.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;
   // Returns as many reissued tickets as the request allows, the lowest first. If there are none,
   // returns consecutive new ones, or nothing if all below the limit were handed out.

@@ -109,20 +109,20 @@ Status Aggregator::takeLease() {
   }
   leadership_.emplace(store_, lease.epoch);
   lease_renewed_ = now;
-  return mendKeys();
+  return mendKeys(false);
 }
 
 // A process with a worker's account can break keys of the run. Mending costs what is in these keys,
 // and not the run.
-Status Aggregator::mendKeys() {
-  ALLOT_ASSIGN(const auto mended, leadership_->repair());
+Status Aggregator::mendKeys(bool forget_model) {
+  if (control_.revision == 0) ALLOT_TRY(readControl());
+  // A synchronous run hands lost tickets of one update out again, others none.
+  ALLOT_ASSIGN(const auto mended,
+               leadership_->repair({inboxCapacity(kInboxEntries, control_.experiment),
+                                    run_.synchronous ? episodesPerUpdate() : 0, forget_model}));
   if (mended.empty()) return {};
   std::string names;
-  for (const MendedKey& key : mended) {
-    names += (names.empty() ? "" : ", ") + key.name;
-    // Entries with used up ids are gone; all before them has been read.
-    if (key.name == "eval" && !key.last_entry.empty()) evaluations_read_ = key.last_entry;
-  }
+  for (const std::string& key : mended) names += (names.empty() ? "" : ", ") + key;
   last_error_ =
       "a process with a worker's account broke keys of the run, which are mended: " + names +
       ": if it goes on, give the workers the accounts of a new folder (allot acl --out NEW)";
@@ -150,15 +150,17 @@ Status Aggregator::readControl() {
 // Publishes the first policy if there is none, and loads the run. Returns false while no worker has
 // stored the model's facts.
 Result<bool> Aggregator::start() {
-  ALLOT_ASSIGN(model_, store_.readModel());
-  if (!model_) return false;
-  const uint32_t layers = model_->layers();
+  auto model = store_.readModel();
+  const bool unreadable = !model && model.error().code == ErrorCode::kData;
+  if (!model && !unreadable) return tl::unexpected(model.error());
+  if (!unreadable && !*model) return false;
+  const uint32_t layers = unreadable ? 0 : (*model)->layers();
   if (layers < 1 || layers > kMaxScheduleEntries) {
-    return badInput("the model's facts in the store name " + std::to_string(layers) +
-                    " layers, a run can have 1 to " + std::to_string(kMaxScheduleEntries) +
-                    ": no worker of ours wrote them; delete the key `model` of the run, and a "
-                    "worker that starts will say what the model is");
+    // No worker of ours wrote them; one that starts will say what the model is.
+    ALLOT_TRY(mendKeys(true));
+    return false;
   }
+  model_ = std::move(*model);
   ALLOT_TRY(checkAgainstModel(run_.experiment, shapeOf(*model_)));
   // Runs of tests may name none.
   if (!run_.arithmetic.empty()) ALLOT_TRY(store::checkArithmetic(run_, "the run"));

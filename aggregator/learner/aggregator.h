@@ -79,7 +79,7 @@ class Aggregator {
   Result<bool> work();
   Status lead();
   Status takeLease();
-  Status mendKeys();
+  Status mendKeys(bool forget_model);
   Result<bool> start();
   Status load();
   Status tryLoad();
@@ -105,6 +105,7 @@ class Aggregator {
   std::optional<uint64_t> policyToForget(uint64_t version) const;
   Status planIfDue();
   Status readEvaluations();
+  Status takeRecorded();
   Result<uint64_t> readSomeEvaluations();
   Result<bool> takeEvaluation(const Evaluation& evaluation);
   Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
@@ -151,17 +152,15 @@ class Aggregator {
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
   std::map<std::string, UnitRefusals> refused_units_;  // by unit id
-  std::vector<Evaluation> to_accept_;                  // taken, and not yet accepted in the store
-  std::string evaluations_read_;                       // id of the last entry
+  std::string evaluations_read_;                       // id of the last accepted entry
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, for accepted evaluations
-  // For the estimate of the store's room: the evaluations read, with refused ones, and the bytes of
-  // the answers of accepted ones.
-  uint64_t recorded_units_ = 0;
+  // For the estimate of the store's room: accepted evaluations, and the bytes of their answers.
+  uint64_t accepted_units_ = 0;
   uint64_t answers_bytes_ = 0;
   uint64_t open_units_ = 0;
-  bool evaluations_caught_up_ = false;  // what was recorded before the load has been read
-  bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read
+  bool evaluations_caught_up_ = false;  // what was accepted before the load has been read
+  bool evaluations_settled_ = false;    // all planned units are accepted, and read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<uint64_t> held_tickets_;

@@ -48,37 +48,54 @@ Status Aggregator::planIfDue() {
 
 Status Aggregator::readEvaluations() {
   if (evaluations_settled_) return {};
-  // Units are counted before evaluations are read: a unit that is recorded in between is then still
-  // waited for.
-  ALLOT_ASSIGN(open_units_, store_.openUnits());
+  ALLOT_TRY(takeRecorded());
   uint64_t read = 1;
   while (read > 0) {
     ALLOT_ASSIGN(read, readSomeEvaluations());
   }
+  ALLOT_ASSIGN(open_units_, store_.openUnits());
   evaluations_settled_ = open_units_ == 0;
   return {};
 }
 
-// Reads one slice. Returns its approximate bytes; 0 if all recorded evaluations are read.
-Result<uint64_t> Aggregator::readSomeEvaluations() {
-  ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, 256));
-  uint64_t bytes = 0;
-  for (Evaluation& evaluation : evaluations) {
-    bytes += 1 + evaluation.result.ByteSizeLong();
-    evaluation.result.DiscardUnknownFields();
-    ALLOT_ASSIGN(const bool taken, takeEvaluation(evaluation));
-    evaluations_read_ = evaluation.entry_id;
-    ++recorded_units_;
-    if (taken && !evaluation.accepted) to_accept_.push_back(std::move(evaluation));
+// Accepts or refuses what workers have recorded.
+Status Aggregator::takeRecorded() {
+  constexpr int kSlicesInTick = 16;  // somebody may record without end
+  for (int slice = 0; slice < kSlicesInTick; ++slice) {
+    ALLOT_ASSIGN(auto recorded, store_.readRecorded(256));
+    if (recorded.empty()) break;
+    std::vector<Evaluation> right;
+    for (Evaluation& evaluation : recorded) {
+      evaluation.result.DiscardUnknownFields();
+      ALLOT_ASSIGN(const bool taken, takeEvaluation(evaluation));
+      if (taken) right.push_back(std::move(evaluation));
+    }
+    if (!right.empty()) ALLOT_TRY(leadership_->acceptEvaluations(right));
   }
-  if (!to_accept_.empty()) ALLOT_TRY(leadership_->acceptEvaluations(to_accept_));
-  to_accept_.clear();
+  return {};
+}
+
+// Reads one slice of the accepted evaluations. Returns its approximate bytes; 0 if all are read.
+Result<uint64_t> Aggregator::readSomeEvaluations() {
+  ALLOT_ASSIGN(const auto evaluations, store_.readEvaluations(evaluations_read_, 256));
+  uint64_t bytes = 0;
+  const auto bounds = boundsOf(run_.experiment, model_->layers());
+  for (const Evaluation& evaluation : evaluations) {
+    bytes += 1 + evaluation.result.ByteSizeLong();
+    evaluations_read_ = evaluation.entry_id;
+    if (whyImpossible(evaluation.result, bounds)) continue;  // as in exports
+    evaluations_.add(evaluation.result);
+    fidelity_.add(evaluation.result);
+    evaluation_seconds_ += evaluation.result.seconds();
+    answers_bytes_ += evaluation.answers_bytes;
+    ++accepted_units_;
+  }
   if (bytes == 0) evaluations_caught_up_ = true;
   return bytes;
 }
 
-// Checks an evaluation against the plan. Returns false if it was refused: its unit is opened again
-// if it is planned and hours are left.
+// Checks a recorded evaluation against the plan. Returns false if it was refused: its unit is
+// opened again if it is planned and hours are left.
 Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
@@ -88,10 +105,6 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
-      evaluations_.add(evaluation.result);
-      fidelity_.add(evaluation.result);
-      evaluation_seconds_ += evaluation.result.seconds();
-      answers_bytes_ += evaluation.answers_bytes;
       progressed();
       refused_units_.erase(unit.unit_id());
       return true;
@@ -104,7 +117,6 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
       leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);
   ++refused_in_a_row_;
-  if (reopen != nullptr) ++open_units_;  // at least until they are counted again
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
@@ -240,7 +252,7 @@ uint64_t Aggregator::nextUpdateBytes() {
     later.set_version(version + 1);
     units = static_cast<double>(planEvaluation(control_.experiment, later).size()) / every;
   }
-  const auto recorded = static_cast<double>(std::max<uint64_t>(1, recorded_units_));
+  const auto recorded = static_cast<double>(std::max<uint64_t>(1, accepted_units_));
   return bytesOfUpdate(record_bytes, results, units,
                        static_cast<double>(answers_bytes_) / recorded);
 }

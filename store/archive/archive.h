@@ -81,8 +81,7 @@ struct VerifySummary {
   uint64_t updates = 0;
   uint64_t results = 0;
   uint64_t evaluations = 0;
-  uint64_t unaccepted = 0;  // evaluations in the store that no aggregator has accepted
-  size_t workers = 0;       // workers whose results were consumed
+  size_t workers = 0;  // workers whose results were consumed
   double seconds = 0;
 };
 

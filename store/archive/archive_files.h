@@ -15,7 +15,8 @@ inline constexpr char kHistoryFile[] = "history.jsonl";
 inline constexpr char kEvaluationsFile[] = "evaluations.jsonl";
 
 // An update of 10,000 results is about 50 MiB.
-inline constexpr uint64_t kLongestLine = uint64_t{512} << 20;
+inline constexpr uint64_t kLongestRecord = uint64_t{512} << 20;    // of 10,000 results
+inline constexpr uint64_t kLongestEvaluation = uint64_t{8} << 20;  // store: kLargestResult
 inline constexpr uint64_t kLargestExportFile = uint64_t{64} << 20;
 
 // The digest of messages in order: of each message, the SHA-256 of the digest before it and of its

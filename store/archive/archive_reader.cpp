@@ -134,9 +134,9 @@ Result<std::unique_ptr<ArchiveReader>> ArchiveReader::open(const std::string& fo
     return badInput(folder + " holds no exported run: name a folder that `allot export` has made");
   }
   ALLOT_ASSIGN(auto history,
-               LineReader::open(folder + "/" + archive::kHistoryFile, archive::kLongestLine));
-  ALLOT_ASSIGN(auto evaluations,
-               LineReader::open(folder + "/" + archive::kEvaluationsFile, archive::kLongestLine));
+               LineReader::open(folder + "/" + archive::kHistoryFile, archive::kLongestRecord));
+  ALLOT_ASSIGN(auto evaluations, LineReader::open(folder + "/" + archive::kEvaluationsFile,
+                                                  archive::kLongestEvaluation));
   return std::unique_ptr<ArchiveReader>(
       new ArchiveReader(folder, std::move(history), std::move(evaluations)));
 }

@@ -161,9 +161,7 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
   ALLOT_TRY(verifier.end());
   ALLOT_TRY(source->checkEnd());
   ALLOT_TRY(checkEvaluations(source, &verifier, evaluations));
-  VerifySummary summary = verifier.summary();
-  summary.unaccepted = source->unaccepted();
-  return summary;
+  return verifier.summary();
 }
 
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,

@@ -76,7 +76,7 @@ Result<RunHead> StoreSource::readHead() {
   if (!spec) return badInput("there is no run " + run_id_ + " in this store");
   head.image.spec = *spec;
   ALLOT_TRY(readPolicy(&head));
-  // Units before evaluations: one that is recorded in between is then in both, never in neither.
+  // Units before evaluations: one that is accepted in between is then in both, never in neither.
   ALLOT_ASSIGN(head.image.open_units, store_.listUnits());
   std::erase_if(head.image.open_units, [&](const v1::EvaluationUnit& unit) {
     return unit.policy_version() > head.version();
@@ -139,10 +139,8 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
     for (Evaluation& evaluation : evaluations) {
       const v1::EvaluationUnit& unit = evaluation.result.unit();
       if (!answersArePossible(evaluation.result)) evaluation.result.clear_answers();
-      if (!unit.unit_id().empty() && !evaluation.accepted) ++unaccepted_;
       // Skips results newer than the head.
-      if (evaluation.accepted && unit.policy_version() <= version_ &&
-          !whyImpossible(evaluation.result, bounds_)) {
+      if (unit.policy_version() <= version_ && !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));
       }
     }

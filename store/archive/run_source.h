@@ -44,9 +44,6 @@ class RunSource {
   void askForAnswers() { with_answers_ = true; }
   // Returns the next evaluations, of versions up to the head's; empty after the last.
   virtual Result<std::vector<v1::EvaluationResult>> nextEvaluations() = 0;
-  // Returns how many evaluations nextEvaluations() has left out because no aggregator accepted
-  // them.
-  virtual uint64_t unaccepted() const { return 0; }
   // Returns kData if a store's history goes on beyond the head's version although the published
   // policy does not, or if exported updates were changed since.
   // Requires: nextRecords() returned all.
@@ -58,8 +55,8 @@ class RunSource {
   bool with_answers_ = false;
 };
 
-// Reads a store. Leaves out evaluations that are impossible or not accepted, and impossible
-// answers. Requires: the store outlives the source.
+// Reads a store. Leaves out evaluations that are impossible, and impossible answers.
+// Requires: the store outlives the source.
 class StoreSource final : public RunSource {
  public:
   StoreSource(RunReader* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}
@@ -67,7 +64,6 @@ class StoreSource final : public RunSource {
   Result<RunHead> readHead() override;
   Result<std::vector<v1::IterationRecord>> nextRecords() override;
   Result<std::vector<v1::EvaluationResult>> nextEvaluations() override;
-  uint64_t unaccepted() const override { return unaccepted_; }
   Status checkEnd() override;
   std::string name() const override { return "run " + run_id_; }
 
@@ -79,7 +75,6 @@ class StoreSource final : public RunSource {
   uint64_t version_ = 0;          // of the head
   uint64_t read_ = 0;             // last version returned
   std::string evaluations_read_;  // id of the last entry read
-  uint64_t unaccepted_ = 0;
   EvaluationBounds bounds_;
 };
 

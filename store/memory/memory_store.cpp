@@ -109,8 +109,9 @@ Result<Replacement> MemoryStore::replaceRun(const RunSpec& next, const Control& 
 Result<v1::ModelFacts> MemoryStore::agreeOnModel(const v1::ModelFacts& mine) {
   ALLOT_TRY(checkSpec());
   if (!server_->model_) server_->model_ = mine;
-  ALLOT_ASSIGN(const auto facts, readModel());
-  return *facts;
+  const auto facts = readModel();
+  if (!facts) return fail(ErrorCode::kUnavailable, facts.error().message);
+  return **facts;
 }
 
 Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() {
@@ -318,21 +319,40 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(evaluation.entry_id);
-  if (server_->evaluations_.erase(number) == 0) return {};
+  auto& entries = evaluation.accepted ? server_->evaluations_ : server_->recorded_;
+  if (entries.erase(number) == 0) return {};
   const std::string& unit_id = evaluation.result.unit().unit_id();
   refuse(unit_id, kind, reason);
-  const auto accepted = server_->accepted_.find(unit_id);
-  if (accepted != server_->accepted_.end()) {
-    if (accepted->second != number) return {};
-    server_->accepted_.erase(accepted);
+  auto& owners = evaluation.accepted ? server_->accepted_ : server_->units_done_;
+  const auto own = owners.find(unit_id);
+  if (own == owners.end() || own->second != number) return {};
+  owners.erase(own);
+  if (server_->accepted_.contains(unit_id) || server_->units_.contains(unit_id)) return {};
+  if (reopen == nullptr || reopen->unit_id() != unit_id) {
+    server_->planned_.erase(unit_id);
+    return {};
   }
-  const auto done = server_->units_done_.find(unit_id);
-  if (done == server_->units_done_.end() || done->second != number) return {};
-  server_->units_done_.erase(done);
-  if (reopen == nullptr || reopen->unit_id() != unit_id) return {};
+  server_->planned_[unit_id] = *reopen;
   plan(*reopen, hold_ms);
   if (hold_ms == 0) ++server_->news_;
   return {};
+}
+
+Result<std::vector<Evaluation>> MemoryStore::readRecorded(size_t count) {
+  std::vector<Evaluation> evaluations;
+  for (const auto& [number, result] : server_->recorded_) {
+    if (evaluations.size() == std::min(count, store::kMostRead)) break;
+    Evaluation& evaluation = evaluations.emplace_back();
+    evaluation.entry_id = entryId(number);
+    const std::string& unit_id = result.unit().unit_id();
+    const auto own = server_->units_done_.find(unit_id);
+    const bool owned = own != server_->units_done_.end() && own->second == number;
+    if (!owned || server_->accepted_.contains(unit_id)) continue;
+    evaluation.result = result;
+    evaluation.result.clear_answers();
+    evaluation.answers_bytes = result.answers().ByteSizeLong();
+  }
+  return evaluations;
 }
 
 Status MemoryStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) {
@@ -342,8 +362,13 @@ Status MemoryStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluati
   for (const Evaluation& evaluation : evaluations) {
     const uint64_t number = entryNumber(evaluation.entry_id);
     const std::string& unit_id = evaluation.result.unit().unit_id();
-    if (!server_->evaluations_.contains(number)) continue;
-    if (server_->accepted_.emplace(unit_id, number).second) server_->units_done_[unit_id] = number;
+    const auto recorded = server_->recorded_.find(number);
+    if (evaluation.accepted || recorded == server_->recorded_.end()) continue;
+    if (!server_->accepted_.contains(unit_id)) accept(recorded->second);
+    server_->recorded_.erase(recorded);
+    const auto done = server_->units_done_.find(unit_id);
+    if (done != server_->units_done_.end() && done->second == number)
+      server_->units_done_.erase(done);
   }
   return {};
 }
@@ -476,16 +501,9 @@ Result<std::vector<Evaluation>> MemoryStore::readAnswers(const std::string& afte
   const auto& all = server_->evaluations_;
   for (auto it = all.upper_bound(after.empty() ? 0 : entryNumber(after));
        it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it) {
-    const std::string& unit_id = it->second.unit().unit_id();
     Evaluation& evaluation = evaluations.emplace_back();
     evaluation.entry_id = entryId(it->first);
-    evaluation.accepted = server_->accepted_.contains(unit_id);
-    const auto& owners = evaluation.accepted ? server_->accepted_ : server_->units_done_;
-    const auto own = owners.find(unit_id);
-    if (own == owners.end() || own->second != it->first) {
-      evaluation.accepted = false;
-      continue;
-    }
+    evaluation.accepted = true;
     evaluation.result = it->second;
     evaluation.answers_bytes = it->second.answers().ByteSizeLong();
   }

@@ -29,6 +29,9 @@ class MemoryServer {
   const std::deque<Refusal>& refused() const { return refused_; }
   // Adds bytes to the inbox without pushResult's checks, as a foreign program could do in Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
+  // Deletes the recorded evaluations, or the open units, as a worker's account can in Redis.
+  void loseRecorded() { recorded_.clear(); }
+  void loseOpenUnits();
   // Removes all policies except the newest, as after an import.
   // Requires: there is a policy.
   void forgetOldPolicies();
@@ -77,14 +80,16 @@ class MemoryServer {
   std::map<std::string, uint64_t> refused_counts_;  // by kind
   uint64_t next_ticket_ = 0;
   std::set<uint64_t> reissued_;
-  std::map<std::string, Unit> units_;
+  std::map<std::string, v1::EvaluationUnit> planned_;  // by unit id; not accepted yet
+  std::map<std::string, Unit> units_;                  // those of them that are not recorded
   // Free units as "group/unit", and each group's place in the order of claims (claim_units.lua).
   std::set<std::string> free_units_;
   std::map<std::string, uint64_t> free_groups_;
-  std::map<std::string, uint64_t> units_done_;            // unit id -> number of its evaluation
-  std::map<std::string, uint64_t> accepted_;              // likewise, of accepted evaluations
-  std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
-  uint64_t last_evaluation_ = 0;
+  std::map<uint64_t, v1::EvaluationResult> recorded_;     // by number
+  std::map<std::string, uint64_t> units_done_;            // unit id -> number of the recorded one
+  std::map<uint64_t, v1::EvaluationResult> evaluations_;  // accepted ones, by number
+  std::map<std::string, uint64_t> accepted_;              // unit id -> number of the accepted one
+  uint64_t last_evaluation_ = 0;                          // of recorded and of accepted ones
   std::map<std::string, Worker> workers_;
   uint64_t news_ = 0;    // number of news so far
   uint64_t import_ = 0;  // the current import, 0 if none
@@ -113,6 +118,7 @@ class MemoryStore final : public Store {
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
+  Result<std::vector<Evaluation>> readRecorded(size_t count) override;
   Result<uint64_t> inboxSize() override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
@@ -159,9 +165,10 @@ class MemoryStore final : public Store {
   Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
-  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
+  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
-  void record(const v1::EvaluationResult& result);
+  bool isRecorded(const std::string& unit_id) const;
+  void accept(const v1::EvaluationResult& result);
   static bool lives(const MemoryServer::Worker& worker, uint64_t now);
   uint64_t leaseEnd(uint64_t now) const;
   Status checkEpoch(uint64_t epoch) const;

@@ -43,10 +43,7 @@ Status MemoryStore::importEvaluations(const std::vector<v1::EvaluationResult>& r
   ALLOT_TRY(store::checkImported(results));
   ALLOT_TRY(checkImport());
   for (const auto& result : results)
-    if (!server_->units_done_.contains(result.unit().unit_id())) {
-      record(result);
-      server_->accepted_[result.unit().unit_id()] = server_->last_evaluation_;
-    }
+    if (!server_->accepted_.contains(result.unit().unit_id())) accept(result);
   return {};
 }
 
@@ -67,9 +64,11 @@ Status MemoryStore::endImport(const RunImage& image) {
   if (image.model) server_->model_ = image.model;
   if (image.state) publish(image.state->policy(), *image.state);
   server_->next_ticket_ = image.next_ticket;
-  for (const auto& unit : image.open_units)
-    if (!server_->units_done_.contains(unit.unit_id()))
-      server_->units_.try_emplace(unit.unit_id(), MemoryServer::Unit{unit});
+  for (const auto& unit : image.open_units) {
+    if (server_->accepted_.contains(unit.unit_id())) continue;
+    server_->planned_[unit.unit_id()] = unit;
+    server_->units_.try_emplace(unit.unit_id(), MemoryServer::Unit{unit});
+  }
   server_->control_ = image.control;
   server_->spec_ = image.spec;
   server_->made_by_import_ = import_;

@@ -7,6 +7,18 @@
 
 namespace allot {
 
+// Deleted entries are no longer recorded.
+bool MemoryStore::isRecorded(const std::string& unit_id) const {
+  const auto done = server_->units_done_.find(unit_id);
+  return done != server_->units_done_.end() && server_->recorded_.contains(done->second);
+}
+
+void MemoryServer::loseOpenUnits() {
+  units_.clear();
+  free_units_.clear();
+  free_groups_.clear();
+}
+
 void MemoryStore::plan(const v1::EvaluationUnit& unit, uint64_t hold_ms) {
   const auto [planned, fresh] = server_->units_.try_emplace(unit.unit_id());
   if (!fresh) return;
@@ -110,33 +122,51 @@ Status MemoryStore::releaseUnits(const std::string& holder,
 Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
   for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
   ALLOT_TRY(checkEpoch(epoch));
-  for (const auto& unit : units)
-    if (!server_->units_done_.contains(unit.unit_id()) &&
-        !server_->accepted_.contains(unit.unit_id()))
-      plan(unit, 0);
+  for (const auto& unit : units) {
+    if (server_->accepted_.contains(unit.unit_id())) continue;
+    server_->planned_[unit.unit_id()] = unit;
+    if (!isRecorded(unit.unit_id())) plan(unit, 0);
+  }
   ++server_->news_;
   return {};
 }
 
 Status MemoryStore::withdrawUnits(uint64_t epoch) {
   ALLOT_TRY(checkEpoch(epoch));
-  server_->units_.clear();
-  server_->free_units_.clear();
-  server_->free_groups_.clear();
+  server_->planned_.clear();
+  server_->loseOpenUnits();
   return {};
 }
 
-Result<std::vector<MendedKey>> MemoryStore::repair(uint64_t epoch) {
+Result<std::vector<std::string>> MemoryStore::repair(uint64_t epoch, const KeyBounds& bounds) {
   ALLOT_TRY(checkEpoch(epoch));
-  return std::vector<MendedKey>();
+  std::vector<std::string> mended;
+  if (server_->reissued_.size() > bounds.reissued_tickets) {
+    server_->reissued_.clear();
+    mended.emplace_back("reissue");
+  }
+  if (bounds.forget_model) {
+    server_->model_.reset();
+    mended.emplace_back("model");
+  }
+  bool lost = false;
+  for (const auto& [id, unit] : server_->planned_) {
+    if (server_->units_.contains(id) || isRecorded(id)) continue;
+    plan(unit, 0);
+    lost = true;
+  }
+  if (lost) {
+    mended.emplace_back("units");
+    ++server_->news_;
+  }
+  return mended;
 }
 
-Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
+Result<uint64_t> MemoryStore::openUnits() { return server_->planned_.size(); }
 
 Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
   std::vector<v1::EvaluationUnit> units;
-  for (const auto& [id, unit] : server_->units_)
-    if (unit.unit.ByteSizeLong() <= kLargestFacts) units.push_back(unit.unit);
+  for (const auto& [id, unit] : server_->planned_) units.push_back(unit);
   return units;
 }
 
@@ -148,15 +178,24 @@ Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& resu
   if (open == server_->units_.end()) return PushOutcome::kDuplicate;
   server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
   server_->units_.erase(open);
-  record(result);
+  const uint64_t number = ++server_->last_evaluation_;
+  server_->units_done_[id] = number;
+  v1::EvaluationResult& kept = server_->recorded_[number] = result;
+  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as Redis stores them
   return PushOutcome::kAccepted;
 }
 
-void MemoryStore::record(const v1::EvaluationResult& result) {
+void MemoryStore::accept(const v1::EvaluationResult& result) {
+  const std::string& id = result.unit().unit_id();
   const uint64_t number = ++server_->last_evaluation_;
-  server_->units_done_[result.unit().unit_id()] = number;
+  server_->accepted_[id] = number;
   v1::EvaluationResult& kept = server_->evaluations_[number] = result;
-  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as Redis stores them
+  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();
+  server_->planned_.erase(id);
+  const auto open = server_->units_.find(id);
+  if (open == server_->units_.end()) return;
+  server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
+  server_->units_.erase(open);
 }
 
 }  // namespace allot

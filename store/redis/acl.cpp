@@ -83,8 +83,7 @@ std::vector<std::string> keysOf(std::string_view role, const std::vector<std::st
   for (const RedisScript* script : lua::scripts) {
     if (!calls(role, *script)) continue;
     for (const ScriptKey& key : script->keys) {
-      keys.insert("~" + pattern(key.name));
-      if (!key.or_name.empty()) keys.insert("~" + pattern(key.or_name));
+      for (const std::string_view name : key.names()) keys.insert("~" + pattern(name));
     }
   }
   for (const std::string& key : read)
@@ -97,16 +96,20 @@ std::vector<std::string> keysOf(std::string_view role, const std::vector<std::st
 // Aggregator and reader have all keys, those of other builds, too. No command of the reader writes.
 const std::vector<AclRole>& aclRoles() {
   static const std::vector<AclRole> roles = {
-      {"worker", keysOf("worker", {"allot:index", "spec", "control", "policy", "news"}),
+      {"worker",
+       keysOf("worker", {"allot:index", "spec", "control", "policy", "news", "unit_specs"}),
        commandsOf("worker", {"hget", "hmget", "xread"})},
       {"aggregator",
        {"~allot:*"},
-       commandsOf("aggregator", {"get", "hget", "hgetall", "hmget", "info", "xlen", "xread",
-                                 "xrevrange", "zcard"})},
+       commandsOf("aggregator", {"get", "getrange", "hget", "hgetall", "hlen", "hmget", "hvals",
+                                 "info", "xlen", "xread", "xrevrange"})},
+      {"admin",
+       {},
+       {"acl|load", "acl|whoami", "client|kill", "client|list", "info", "ping", "script|kill"}},
       {"reader",
        {"~allot:*"},
-       commandsOf("reader",
-                  {"get", "hget", "hgetall", "hmget", "ping", "xlen", "xrevrange", "zcard"})},
+       commandsOf("reader", {"get", "getrange", "hget", "hgetall", "hlen", "hmget", "hvals", "ping",
+                             "xlen", "xrevrange"})},
   };
   return roles;
 }

@@ -17,19 +17,20 @@ struct AclRole {
   std::vector<std::string> commands;  // in lower case
 };
 
-// Returns the roles: worker; aggregator, also for people's commands that change a run; reader,
-// which changes nothing and has PING for health checks. No role administers the server.
+// Returns the roles: worker; aggregator, also for people's commands that change a run; admin, for
+// people, which has no keys, ends scripts and connections and has users.acl read again; reader,
+// which changes nothing and has PING for health checks.
 const std::vector<AclRole>& aclRoles();
 
 // Returns passwords of 256 random bits, by role.
 Result<std::map<std::string, std::string>> newPasswords();
-// Returns the contents of users.acl, worker.password, aggregator.password and reader.password, by
-// file name. users.acl has the SHA-256 of the passwords, and the default user is off.
+// Returns the contents of users.acl and of a file like worker.password for each role, by file
+// name. users.acl has the SHA-256 of the passwords, and the default user is off.
 // Requires: a password for each role.
 std::map<std::string, std::string> accountFiles(
     const std::map<std::string, std::string>& passwords);
 
-// Makes the folder with users.acl and new passwords, as four files that only the owner can read,
+// Makes the folder with users.acl and new passwords, as files that only the owner can read,
 // all or none of them. A folder that has a users.acl keeps its passwords and gets the users.acl of
 // this build. kUsage if the folder has other files, or its passwords cannot be read.
 Status writeAcl(const std::string& folder);

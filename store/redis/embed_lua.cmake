@@ -5,7 +5,7 @@
 #   -- keys: 1 lease r, 2 pending rw, 3 inbox|eval d
 #
 # Roles are the users of acl.h that call it. Keys come in the order of KEYS, without the run's prefix: r
-# reads, w writes, d deletes the key whole; with | between two names if calls differ. A line of keys that
+# reads, w writes, d deletes the key whole; with | between names if calls differ. A line of keys that
 # ends with a comma goes on in the next one. The commands are read out of the script.
 function(refuse file sentence)
   message(FATAL_ERROR "${file} ${sentence}")
@@ -38,7 +38,7 @@ function(read_keys file text result)
   set(keys)
   foreach(item IN LISTS items)
     math(EXPR place "${place} + 1")
-    if(NOT item MATCHES "^${place} ([a-z_:]+)\\|?([a-z_]*) (r|w|d|rw|rd|wd|rwd)$")
+    if(NOT item MATCHES "^${place} ([a-z_:]+)([a-z_|]*) (r|w|d|rw|rd|wd|rwd)$")
       refuse(${file} "has \"${item}\" as its key ${place}: write its number, its name and r, w or d, as in \"${place} lease rw\"")
     endif()
     list(APPEND keys "{\"${CMAKE_MATCH_1}\", \"${CMAKE_MATCH_2}\", \"${CMAKE_MATCH_3}\"}")

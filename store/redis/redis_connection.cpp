@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <mutex>
 
 #include "store/redis/host_lookup.h"
@@ -24,6 +23,38 @@ constexpr uint64_t kLongestWaitMs = 3'600'000;
 // More than any result that allot writes.
 constexpr size_t kMostWakeUpBytes = 512 * 1024;
 constexpr int kAskStopEveryMs = 100;
+// Of one reply, more than any store of ours sends: 100,000 entries of seven elements, and a record
+// of an update with 10,000 results.
+constexpr int64_t kMostElements = 2'000'000;
+constexpr size_t kMostReplyBytes = size_t{512} << 20;
+constexpr const char* kTooLarge = "its answer is larger than any of a run's";
+
+// Elements that the reply which this thread reads may still have. An element has 4 bytes on the
+// wire and 64 here.
+thread_local int64_t elements_left = 0;
+
+// Count is int in hiredis 0.14, size_t in 1.x.
+template <typename Count>
+void* makeArray(const redisReadTask* task, Count count) {
+  if (count > static_cast<Count>(0)) elements_left -= static_cast<int64_t>(count);
+  if (elements_left < 0) return nullptr;
+  static const redisReplyObjectFunctions usual = [] {
+    redisReader* reader = redisReaderCreate();
+    const redisReplyObjectFunctions functions = *reader->fn;
+    redisReaderFree(reader);
+    return functions;
+  }();
+  return usual.createArray(task, count);
+}
+
+// Makes a connection refuse replies with more than kMostElements elements.
+void boundElements(redisReader* reader) {
+  static redisReplyObjectFunctions bounded = [](redisReplyObjectFunctions functions) {
+    functions.createArray = &makeArray;
+    return functions;
+  }(*reader->fn);
+  reader->fn = &bounded;
+}
 
 // Blocks SIGPIPE in this thread. hiredis writes without MSG_NOSIGNAL, so that a server that went
 // away would kill the process. A library must not change the signals of the whole process.
@@ -103,6 +134,16 @@ std::string_view causeOf(std::string_view error) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> ScriptKey::names() const {
+  std::vector<std::string_view> all = {name};
+  for (size_t at = 0; at < or_names.size();) {
+    const size_t end = std::min(or_names.find('|', at + 1), or_names.size());
+    all.push_back(or_names.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return all;
+}
 
 bool RedisView::isNil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
 
@@ -214,6 +255,7 @@ Status RedisConnection::connect(Deadline deadline) {
     }
     tls_ = std::move(*secured);
   }
+  boundElements(context_->reader);
   if (address_.password_file.empty()) return {};
   const Status known = authenticate(deadline);
   if (!known) context_.reset();
@@ -321,10 +363,15 @@ Status RedisConnection::readMore(Deadline deadline) {
 // Reads until a reply is complete, as redisGetReply does. Drops the connection and returns
 // kUnavailable after the deadline, or a null reply if more than most_bytes wait in the buffer.
 Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes) {
+  elements_left = kMostElements;
   for (;;) {
     ALLOT_TRY(readMore(deadline));
     void* reply = nullptr;
-    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) return broken();
+    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) {
+      if (elements_left >= 0) return broken();
+      context_.reset();
+      return unavailable(kTooLarge);
+    }
     if (reply != nullptr) return RedisReply(static_cast<redisReply*>(reply));
     if (context_->reader->len > most_bytes) {
       context_.reset();
@@ -371,7 +418,9 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
 }
 
 Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
-  return exchange(arguments, 0, std::numeric_limits<size_t>::max());
+  auto reply = exchange(arguments, 0, kMostReplyBytes);
+  if (reply && reply->isMissing()) return unavailable(kTooLarge);
+  return reply;
 }
 
 void RedisConnection::report(std::string_view command, const Result<RedisReply>& reply,

@@ -29,9 +29,12 @@ struct redisReply;
 namespace allot {
 
 struct ScriptKey {
-  std::string_view name;     // without the run's prefix, except "allot:index"
-  std::string_view or_name;  // alternative that a call may pass; "" if there is none
-  std::string_view access;   // one or more of r (reads), w (writes), d (deletes the whole key)
+  std::string_view name;      // without the run's prefix, except "allot:index"
+  std::string_view or_names;  // alternatives that a call may pass, each after a |; "" if none
+  std::string_view access;    // one or more of r (reads), w (writes), d (deletes the whole key)
+
+  // Returns `name` and the alternatives.
+  std::vector<std::string_view> names() const;
 };
 
 // A Lua script with its digest for EVALSHA and the declarations of its first lines.

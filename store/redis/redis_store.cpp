@@ -81,7 +81,8 @@ Result<RedisReply> RedisStore::run(const RedisScript& script,
   const bool declared =
       std::equal(names.begin(), names.end(), script.keys.begin(), script.keys.end(),
                  [](std::string_view name, const ScriptKey& key) {
-                   return name == key.name || (!key.or_name.empty() && name == key.or_name);
+                   const auto names = key.names();
+                   return std::find(names.begin(), names.end(), name) != names.end();
                  });
   if (!declared)
     return fail(ErrorCode::kInternal, "script " + std::string(script.name) +
@@ -197,9 +198,14 @@ Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word != "OK") return unexpectedReply("agreeOnModel");
-  ALLOT_ASSIGN(auto facts, readModel());
-  if (!facts) return unexpectedReply("agreeOnModel");
-  return std::move(*facts);
+  auto facts = readModel();
+  // The aggregator forgets what somebody else wrote.
+  if (!facts && facts.error().code == ErrorCode::kData) {
+    return fail(ErrorCode::kUnavailable, facts.error().message);
+  }
+  if (!facts) return tl::unexpected(facts.error());
+  if (!*facts) return unexpectedReply("agreeOnModel");
+  return std::move(**facts);
 }
 
 Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
@@ -295,18 +301,30 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const ClaimReques
   ALLOT_TRY(store::checkClaim(request));
   std::vector<std::string> words = {
       request.holder, std::to_string(request.count),
-      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs)),
-      std::to_string(kLargestFacts)};
+      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs))};
   for (const uint32_t chunk : request.warm) words.push_back(store::paddedChunk(chunk));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {words.begin(), words.end()}));
-  return toUnits(reply.view());
+  // Units that nobody planned are claimed and left: any worker may have written them.
+  constexpr int kClaims = 20;
+  for (int i = 0; i < kClaims; ++i) {
+    ALLOT_ASSIGN(const RedisReply claimed, run(lua::claim_units, {words.begin(), words.end()}));
+    const size_t count = claimed.view().size();
+    if (count == 0) break;
+    const std::string specs = key("unit_specs");
+    RedisConnection::Arguments ids = {"HMGET", specs};
+    for (size_t u = 0; u < count; ++u) ids.push_back(claimed.view()[u].text());
+    ALLOT_ASSIGN(const RedisReply reply, connection_.call(ids));
+    ALLOT_ASSIGN(auto units, toUnits(reply.view()));
+    if (!units.empty()) return units;
+  }
+  return std::vector<v1::EvaluationUnit>();
 }
 
-std::vector<v1::EvaluationUnit> RedisStore::toUnits(const RedisView& specs) {
+Result<std::vector<v1::EvaluationUnit>> RedisStore::toUnits(const RedisView& specs) {
   std::vector<v1::EvaluationUnit> units;
   for (size_t i = 0; i < specs.size(); ++i) {
-    auto unit = store::decode<v1::EvaluationUnit>(specs[i].text(), "unit");
-    if (unit) units.push_back(std::move(*unit));
+    if (!specs[i].isText()) continue;
+    ALLOT_ASSIGN(auto unit, store::decode<v1::EvaluationUnit>(specs[i].text(), "unit"));
+    units.push_back(std::move(unit));
   }
   std::sort(units.begin(), units.end(),
             [](const auto& a, const auto& b) { return a.unit_id() < b.unit_id(); });
@@ -364,9 +382,10 @@ Result<bool> RedisStore::awaitNews(uint64_t wait_ms, const std::function<bool()>
 // --- anyone ---
 
 Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::list_workers,
-                   {std::to_string(kLargestBeat), std::to_string(store::kMostBytesRead)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::list_workers, {std::to_string(kLargestBeat), std::to_string(store::kMostBytesRead),
+                              std::to_string(kMostWorkers)}));
   std::vector<v1::WorkerBeat> workers;
   for (size_t i = 0; i < reply.view().size(); ++i) {
     auto beat = store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat");
@@ -408,16 +427,21 @@ Result<std::vector<Evaluation>> RedisStore::readAnswers(const std::string& after
 Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after, size_t count,
                                                             uint64_t largest_answers) {
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
-  ALLOT_ASSIGN(
-      const auto entries,
-      readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count, largest_answers));
+  return readEvaluations("evaluations", after.empty() ? "-" : "(" + after, count, largest_answers);
+}
+
+Result<std::vector<Evaluation>> RedisStore::readEvaluations(std::string_view stream,
+                                                            const std::string& start, size_t count,
+                                                            uint64_t largest_answers) {
+  ALLOT_ASSIGN(const auto entries,
+               readEntries(stream, "units_done", start, count, largest_answers));
   std::vector<Evaluation> evaluations;
   for (const StreamEntry& entry : entries) {
     Evaluation& evaluation = evaluations.emplace_back();
     evaluation.entry_id = entry.entry.entry_id;
+    evaluation.accepted = stream == "evaluations";
     evaluation.result = store::ownEvaluation(entry.entry);
     if (evaluation.result.unit().unit_id().empty()) continue;
-    evaluation.accepted = entry.accepted;
     evaluation.answers_bytes = entry.answers_bytes;
     store::addAnswers(entry.answers, &evaluation.result);
   }
@@ -425,8 +449,9 @@ Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& a
 }
 
 Result<uint64_t> RedisStore::nextTicket() {
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("tickets")}));
-  if (reply.view().isNil()) return 0;
+  // A worker may have written anything.
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GETRANGE", key("tickets"), "0", "31"}));
+  if (reply.view().text().empty()) return 0;
   return store::toCount(reply.view().text(), key("tickets"));
 }
 

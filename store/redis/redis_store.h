@@ -38,6 +38,7 @@ class RedisStore final : public Store {
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
+  Result<std::vector<Evaluation>> readRecorded(size_t count) override;
   Result<uint64_t> inboxSize() override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
@@ -84,7 +85,7 @@ class RedisStore final : public Store {
   Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
-  Result<std::vector<MendedKey>> repair(uint64_t epoch) override;
+  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
   std::string key(std::string_view name) const;
   // Runs a script with the keys that its first lines declare.
@@ -98,16 +99,14 @@ class RedisStore final : public Store {
   // Runs a script that takes the epoch first and replies OK or FENCED.
   Status runFenced(const RedisScript& script, uint64_t epoch, RedisConnection::Arguments arguments);
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
-  // Decodes units, in order of unit id. Undecodable ones are left out: a worker may have written
-  // them.
-  static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
+  // Decodes units, in order of unit id, except missing ones.
+  static Result<std::vector<v1::EvaluationUnit>> toUnits(const RedisView& specs);
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
   struct StreamEntry {
     InboxEntry entry;
     std::string answers;  // of an evaluation
     uint64_t answers_bytes = 0;
-    bool accepted = false;
   };
   // Returns entries of `stream` from `start` (as XRANGE has it) on, by read_entries.lua. `stream`
   // and `owners` are names without the run's prefix. Answers above largest_answers bytes are left
@@ -117,6 +116,8 @@ class RedisStore final : public Store {
                                                uint64_t largest_answers);
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count,
                                                   uint64_t largest_answers);
+  Result<std::vector<Evaluation>> readEvaluations(std::string_view stream, const std::string& start,
+                                                  size_t count, uint64_t largest_answers);
 
   RedisConnection connection_;
   std::string run_id_;
@@ -124,6 +125,7 @@ class RedisStore final : public Store {
   std::string spec_sha256_;  // of the spec that this client read last
   // The last inbox entry that readInbox returned since reopenInbox.
   std::string inbox_cursor_ = "0-0";
+  std::string units_cursor_ = "0";   // the planned units that repair looks at next
   std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews reported
   std::string import_;               // the import that beginImport started, "" if none
 };

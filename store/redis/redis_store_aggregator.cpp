@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/digest.h"
+#include "core/evaluation/answers.h"
 #include "store/checks.h"
 #include "store/redis/lua_scripts.h"
 #include "store/redis/redis_store.h"
@@ -178,8 +179,7 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
     entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
                         std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
                        std::string(entry[4].text()),
-                       static_cast<uint64_t>(entry[5].integer()),
-                       entry[6].integer() == 1});
+                       static_cast<uint64_t>(entry[5].integer())});
   }
   return entries;
 }
@@ -205,6 +205,11 @@ Status RedisStore::reopenInbox() {
   return {};
 }
 
+// Each entry is accepted or rejected, and then gone.
+Result<std::vector<Evaluation>> RedisStore::readRecorded(size_t count) {
+  return readEvaluations("eval", "-", count, 0);
+}
+
 Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
@@ -220,18 +225,27 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   const std::string payload = evaluation.result.SerializeAsString();
   const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
-  return runFenced(
-      lua::reject_evaluation, epoch,
-      {evaluation.entry_id, evaluation.result.unit().unit_id(), wordOf(kind), reason,
-       std::string_view(payload).substr(0, kRefusedBytes), std::to_string(store::kRefusedKept),
-       again ? store::groupOf(*reopen) : "", again ? reopen->SerializeAsString() : "",
-       std::to_string(std::min(hold_ms, store::kLongestClaimMs))});
+  std::vector<std::string_view> keys;
+  for (const ScriptKey& key : lua::reject_evaluation.keys) keys.push_back(key.name);
+  if (evaluation.accepted) keys[1] = "evaluations";
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reject_evaluation, keys,
+                   {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
+                    wordOf(kind), reason, std::string_view(payload).substr(0, kRefusedBytes),
+                    std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
+                    again ? reopen->SerializeAsString() : "",
+                    std::to_string(std::min(hold_ms, store::kLongestClaimMs)),
+                    evaluation.accepted ? "1" : "0"}));
+  return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) {
-  RedisConnection::Arguments words;
+  const std::string most = std::to_string(kLargestResult);
+  const std::string most_answers = std::to_string(kLargestAnswers);
+  RedisConnection::Arguments words = {most, most_answers};
   for (const Evaluation& evaluation : evaluations) {
     ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+    if (evaluation.accepted) continue;
     words.push_back(evaluation.result.unit().unit_id());
     words.push_back(evaluation.entry_id);
   }
@@ -275,29 +289,57 @@ Status RedisStore::withdrawUnits(uint64_t epoch) {
   return runFenced(lua::withdraw_units, epoch, {});
 }
 
-Result<std::vector<MendedKey>> RedisStore::repair(uint64_t epoch) {
+Result<std::vector<std::string>> RedisStore::repair(uint64_t epoch, const KeyBounds& bounds) {
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::repair, {std::to_string(epoch), "stream", "stream", "stream", "hash",
-                                 "hash", "zset", "hash", "hash", "hash", "zset", "zset", "zset",
-                                 "zset", "hash", "string", "string", "set", "hash"}));
+               run(lua::repair, {std::to_string(epoch),
+                                 units_cursor_,
+                                 std::to_string(bounds.inbox_entries),
+                                 std::to_string(bounds.reissued_tickets),
+                                 std::to_string(kMostWorkers),
+                                 std::to_string(kLargestResult),
+                                 std::to_string(kLargestResult + kLargestAnswers),
+                                 bounds.forget_model ? "1" : "0",
+                                 "stream",
+                                 "stream",
+                                 "stream",
+                                 "hash",
+                                 "hash",
+                                 "zset",
+                                 "hash",
+                                 "hash",
+                                 "zset",
+                                 "zset",
+                                 "zset",
+                                 "zset",
+                                 "hash",
+                                 "string",
+                                 "string",
+                                 "set"}));
   ALLOT_TRY(fencedStatus(reply, epoch));
-  std::vector<MendedKey> mended;
-  for (size_t i = 1; i + 1 < reply.view().size(); i += 2) {
+  units_cursor_ = reply.view()[1].text();
+  std::vector<std::string> mended;
+  for (size_t i = 3; i < reply.view().size(); ++i) {
     ALLOT_ASSIGN(const uint64_t number, toNumber(reply.view()[i].text(), "repair"));
     if (number < 1 || number > lua::repair.keys.size()) return unexpectedReply("repair");
-    mended.push_back(
-        {std::string(lua::repair.keys[number - 1].name), std::string(reply.view()[i + 1].text())});
+    mended.emplace_back(lua::repair.keys[number - 1].name);
+  }
+  if (reply.view()[2].text() == "1") {
+    ALLOT_ASSIGN(const auto planned, listUnits());
+    ALLOT_TRY(planUnits(epoch, planned));
+    if (std::find(mended.begin(), mended.end(), "units") == mended.end()) {
+      mended.emplace_back("units");
+    }
   }
   return mended;
 }
 
 Result<uint64_t> RedisStore::openUnits() {
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"ZCARD", key("units")}));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HLEN", key("unit_specs")}));
   return static_cast<uint64_t>(reply.view().integer());
 }
 
 Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::list_units, {std::to_string(kLargestFacts)}));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HVALS", key("unit_specs")}));
   return toUnits(reply.view());
 }
 

@@ -151,14 +151,19 @@ TEST_F(AggregatorHistoryTest, WhatNobodyCanReadDoesNotStayInTheHistory) {
   verify();
 }
 
-TEST_F(AggregatorTest, FactsOfAModelThatCannotBeAreRefusedWithASentence) {
+TEST_F(AggregatorTest, FactsOfAModelThatCannotBeAreForgotten) {
   auto store = openMemoryStore(server_);
   createRun();
   v1::ModelFacts facts;
   facts.set_layers(60'000'000);
   ASSERT_TRUE(worker_->agreeOnModel(facts));
-  EXPECT_THAT(start("a", store.get())->tick(),
-              isError(ErrorCode::kUsage, HasSubstr("60000000 layers")));
+  auto aggregator = start("a", store.get());
+  EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_FALSE(worker_->readModel()->has_value());
+  EXPECT_THAT(aggregator->snapshot().last_error, HasSubstr("are mended: model"));
+  announceModel();
+  EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 0u);
 }
 
 }  // namespace

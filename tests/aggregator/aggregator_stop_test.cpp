@@ -14,17 +14,18 @@ class StopTest : public AggregatorTest {
     run_.experiment = valueOf(withSettings(run_.experiment, settings));
     run_.sha256 = specDigest(run_.experiment);
   }
-  // Records all open units of one chunk.
+  // Records all units of one chunk that are not recorded.
   void evaluate(const Grade& grade, double seconds = 0) {
-    const auto units = valueOf(worker_->listUnits());
-    for (const auto& unit : units) {
-      if (unit.chunk() == units.front().chunk()) record(unit, grade(unit), seconds);
+    std::optional<uint32_t> chunk;
+    for (const auto& unit : valueOf(worker_->listUnits())) {
+      if (chunk.value_or(unit.chunk()) != unit.chunk()) continue;
+      if (record(unit, grade(unit), seconds) == PushOutcome::kAccepted) chunk = unit.chunk();
     }
   }
-  void record(const v1::EvaluationUnit& unit, double score, double seconds) {
+  PushOutcome record(const v1::EvaluationUnit& unit, double score, double seconds) {
     v1::EvaluationResult result = truth(unit, score);
     result.set_seconds(seconds);
-    ASSERT_TRUE(worker_->pushEvaluation(result));
+    return valueOf(worker_->pushEvaluation(result));
   }
   void pushEpisodes(double seconds = 0) {
     for (int i = 0; i < 3; ++i) {

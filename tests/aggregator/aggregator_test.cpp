@@ -221,9 +221,10 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   // From the first evaluation on.
   v1::EvaluationResult evaluated;
   evaluated.mutable_unit()->set_unit_id("a");
-  ASSERT_TRUE(
-      Leadership(*store, store->acquireLease("a", 60'000)->epoch).planUnits({evaluated.unit()}));
+  const Leadership leader(*store, store->acquireLease("a", 60'000)->epoch);
+  ASSERT_TRUE(leader.planUnits({evaluated.unit()}));
   ASSERT_TRUE(store->pushEvaluation(evaluated));
+  ASSERT_TRUE(leader.acceptEvaluations(*store->readRecorded(1)));
   edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
   edited.sha256 = specDigest(edited.experiment);
   EXPECT_THAT(

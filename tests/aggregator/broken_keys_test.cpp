@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <set>
+#include <thread>
 
 #include "aggregator/learner/aggregator.h"
 #include "core/learning/replay.h"
@@ -22,6 +24,8 @@ using Words = std::vector<std::string>;
 
 constexpr uint32_t kLayers = 4;
 constexpr const char* kLargestId = "18446744073709551615-18446744073709551615";
+
+const std::string kTwentyMegabytes = "local large = string.rep(string.rep('x', 1000), 20000) ";
 
 struct Attack {
   const char* what;
@@ -60,7 +64,10 @@ class BrokenKeys : public testing::Test {
   void attack(const Attack& attack) {
     RedisConnection stranger(*parseRedisUrl(urlOf("worker")), 20'000);
     for (Words words : attack.commands) {
-      words.at(words[0] == "EVAL" ? 3 : 1).insert(0, "allot:{" + run_id_ + "}:");
+      const size_t first = words[0] == "EVAL" ? 3 : 1;
+      const size_t keys = words[0] == "EVAL" ? std::stoul(words[2]) : 1;
+      for (size_t i = first; i < first + keys; ++i)
+        words.at(i).insert(0, "allot:{" + run_id_ + "}:");
       (void)stranger.call({words.begin(), words.end()});
     }
   }
@@ -71,12 +78,12 @@ class BrokenKeys : public testing::Test {
     EXPECT_EQ(result.error().code, ErrorCode::kUnavailable) << result.error().message;
     return false;
   }
-  // What an honest worker does in one round.
-  void work(Store* worker) {
+  // What an honest worker does in one round: evaluate, learn.
+  void evaluate(Store* worker) {
     v1::WorkerBeat beat;
     beat.set_worker("honest");
     done(worker->beat({.beat = beat, .ttl_ms = 10'000}));
-    if (const auto units = worker->claimUnits({.holder = "honest", .count = 9, .lease_ms = 1000});
+    if (const auto units = worker->claimUnits({.holder = "honest", .count = 9, .lease_ms = 1});
         done(units)) {
       for (const v1::EvaluationUnit& unit : *units) {
         v1::EvaluationResult result;
@@ -87,6 +94,8 @@ class BrokenKeys : public testing::Test {
         done(worker->pushEvaluation(result));
       }
     }
+  }
+  void learn(Store* worker) {
     const auto policy = worker->readPolicy();
     const auto tickets = worker->takeTickets({.count = 2});
     if (!done(policy) || !*policy || !done(tickets)) return;
@@ -103,7 +112,8 @@ class BrokenKeys : public testing::Test {
     const uint64_t wanted = version() + updates;
     for (int round = 0; version() < wanted; ++round) {
       ASSERT_LT(round, 40) << "the run stands still at version " << version();
-      work(worker);
+      evaluate(worker);
+      learn(worker);
       now_ += 6'000;  // the lease is renewed
       done(aggregator->tick());
     }
@@ -119,35 +129,59 @@ class BrokenKeys : public testing::Test {
     }
     EXPECT_EQ(valueOf(valueOf(reader->readState())).policy().version(), version);
   }
-  // A run that is attacked before its first update, later, and under an aggregator that starts.
-  void survives(const Attack& each) {
-    SCOPED_TRACE(each.what);
-    run_id_ = "run" + std::to_string(++runs_);
-    attack(each);
-    const auto store = open("aggregator");
-    const auto worker = open("worker");
-    ASSERT_THAT(store->createRun(run_), succeeds());
+  static v1::ModelFacts facts() {
     v1::ModelFacts facts;
     facts.set_layers(kLayers);
     facts.set_weights_sha256("w");
+    return facts;
+  }
+  // A run that is attacked before its first update, later, and under an aggregator that starts.
+  void survives(const Attack& each, bool often = true) {
+    SCOPED_TRACE(each.what);
+    run_id_ = "run" + std::to_string(++runs_);
+    if (often) attack(each);
+    const auto store = open("aggregator");
+    const auto worker = open("worker");
+    // Redis frees what was deleted a little later.
+    const auto inTime = [](const auto& call) {
+      for (int i = 0; i < 10'000 && !call(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return call();
+    };
+    ASSERT_TRUE(inTime([&] { return done(store->createRun(run_)); }));
     auto aggregator = start(store.get());
     attack(each);
-    done(worker->agreeOnModel(facts));
+    done(worker->agreeOnModel(facts()));
     // Once its key is mended.
     done(aggregator->tick());
-    ASSERT_THAT(worker->agreeOnModel(facts), succeeds());
-    attack(each);
+    ASSERT_TRUE(inTime([&] { return done(worker->agreeOnModel(facts())); }));
+    if (often) attack(each);
     goOn(aggregator.get(), worker.get(), 2);
-    attack(each);
+    if (often) attack(each);
     goOn(aggregator.get(), worker.get(), 3);
     attack(each);
     aggregator = start(store.get());
     goOn(aggregator.get(), worker.get(), 2);
     verify();
+    // Nothing that was accepted is lost, and nothing planned is forgotten.
+    for (int round = 0; *store->openUnits() > 0; ++round) {
+      ASSERT_LT(round, 40) << "units stay open";
+      evaluate(worker.get());
+      now_ += 6'000;
+      done(aggregator->tick());
+    }
+    std::set<std::string> versions;
+    const auto accepted = valueOf(store->readEvaluations("", 1000));
+    for (const Evaluation& each : accepted) {
+      versions.insert(std::to_string(each.result.unit().policy_version()));
+      EXPECT_EQ(each.result.worker(), "honest");
+    }
+    EXPECT_THAT(versions, testing::IsSupersetOf({"0", "2", "4", "6"}));
   }
 
   test::RedisServer server_{
-      {"--aclfile", "FOLDER/acl/users.acl", "--appendfsync", "no"},
+      {"--aclfile", "FOLDER/acl/users.acl", "--appendfsync", "no", "--maxmemory", "40mb",
+       "--lua-time-limit", "100"},
       [](const std::string& folder) { ASSERT_TRUE(writeAcl(folder + "/acl")); }};
   RunSpec run_;
   std::string run_id_;
@@ -177,11 +211,97 @@ TEST_F(BrokenKeys, FullOfJunk) {
       {"tickets that nobody handed out",
        {{"EVAL", "for i = 1, 200000 do redis.call('ZADD', KEYS[1], 1000000 + i, 1000000 + i) end",
          "1", "reissue"}}});
+  survives({"tickets that were handed out, and words",
+            {{"INCRBY", "tickets", "300000"},
+             {"EVAL",
+              "for i = 0, 200000 do redis.call('ZADD', KEYS[1], i, i) end "
+              "redis.call('ZADD', KEYS[1], 0, ' 0', 0, '0x1', 0, '1e0', 0, 'word')",
+              "1", "reissue"}}});
+  survives({"more tickets than there are", {{"INCRBY", "tickets", "9223372036854000000"}}});
   survives(
       {"beats of nobody",
        {{"EVAL", "for i = 1, 2000 do redis.call('HSET', KEYS[1], i, string.rep('x', 1000)) end",
          "1", "beats"}}});
+  survives({"ghosts",
+            {{"EVAL",
+              "local ends = redis.call('TIME')[1] * 1000 + 300000 "
+              "for i = 1, 6000 do redis.call('ZADD', KEYS[1], ends, i) "
+              "redis.call('HSET', KEYS[2], i, 'x') end",
+              "2", "workers", "beats"}}});
   survives({"a large entry", {{"XADD", "inbox", "*", "id", "a", "r", std::string(1 << 20, 'r')}}});
+  survives({"units that nobody planned",
+            {{"EVAL",
+              "for i = 1, 6000 do redis.call('ZADD', KEYS[1], 0, 'u' .. i) "
+              "redis.call('ZADD', KEYS[2], 0, '0000:0/u' .. i) "
+              "redis.call('ZADD', KEYS[3], 0, '0000:' .. i % 3000) end",
+              "3", "units", "free_units", "free_groups"}}});
+  survives({"another model", {{"SETNX", "model", "no facts"}}});
+  survives({"a model of 20 MB",
+            {{"EVAL", kTwentyMegabytes + "redis.call('SETNX', KEYS[1], large)", "1", "model"}}});
+}
+
+TEST_F(BrokenKeys, Emptied) {
+  for (const char* stream : {"inbox", "eval", "news"})
+    survives({stream, {{"XADD", stream, "MAXLEN", "0", "*", "x", "y"}}});
+  const std::string empty =
+      "for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '+inf')) do "
+      "redis.call('ZREM', KEYS[1], m) end ";
+  survives({"units", {{"EVAL", empty, "1", "units"}}});
+  survives(
+      {"units, and others in their place",
+       {{"EVAL", empty + "for i = 1, 4 do redis.call('ZADD', KEYS[1], 0, i) end", "1", "units"}}});
+}
+
+// The server has 40 MB.
+TEST_F(BrokenKeys, FilledToTheLimit) {
+  const auto full = [this](const char* key, const std::string& script) {
+    survives({key, {{"EVAL", kTwentyMegabytes + script, "1", key}}}, false);
+  };
+  full("beats", "for i = 1, 40000 do redis.call('HSET', KEYS[1], i, string.rep('x', 1000)) end");
+  for (const char* hash : {"beats", "pending", "unit_groups", "unit_holders", "units_done"})
+    full(hash, "redis.call('HSET', KEYS[1], 'a', large, 'b', large)");
+  for (const char* set : {"reissue", "units", "free_units", "free_groups", "workers"})
+    full(set, "redis.call('ZADD', KEYS[1], 0, large, 0, large .. 'b')");
+  for (const char* stream : {"news", "inbox", "eval"})
+    full(stream, "for i = 1, 2 do redis.call('XADD', KEYS[1], '*', 'id', 'a', 'r', large) end");
+  full("tickets", "redis.call('SETNX', KEYS[1], large .. large)");
+}
+
+// All others get BUSY. The administrator ends the script, and where it has written, a restart does.
+TEST_F(BrokenKeys, AScriptWithoutEnd) {
+  run_id_ = "run";
+  const auto store = open("aggregator"), worker = open("worker");
+  ASSERT_THAT(store->createRun(run_), succeeds());
+  ASSERT_THAT(worker->agreeOnModel(facts()), succeeds());
+  auto aggregator = start(store.get());
+  goOn(aggregator.get(), worker.get(), 1);
+  const auto block = [&](const std::string& script) {
+    return std::thread([this, script] { attack({"", {{"EVAL", script, "1", "beats"}}}); });
+  };
+  const auto call = [&](const std::vector<std::string_view>& words) {
+    return RedisConnection(*parseRedisUrl(urlOf("admin")), 20'000).call(words);
+  };
+  // Until a script runs, and has run for 100 ms.
+  const auto untilItRuns = [&] {
+    while (call({"PING"})) std::this_thread::yield();
+  };
+  std::thread stranger = block("while true do end");
+  untilItRuns();
+  EXPECT_FALSE(done(worker->takeTickets({.count = 1})));
+  EXPECT_THAT(call({"SCRIPT", "KILL"}), succeeds());
+  stranger.join();
+  goOn(aggregator.get(), worker.get(), 2);
+
+  stranger = block("redis.call('HSET', KEYS[1], 'stranger', 'x') while true do end");
+  untilItRuns();
+  EXPECT_THAT(call({"SCRIPT", "KILL"}), isError(testing::HasSubstr("UNKILLABLE")));
+  server_.killHard();
+  stranger.join();
+  server_.start();
+  for (Store* client : {store.get(), worker.get()}) (void)client->readPolicy();  // connects again
+  aggregator = start(store.get());
+  goOn(aggregator.get(), worker.get(), 2);
+  verify();
 }
 
 // Redis deletes any key of an `allkeys` policy once its memory is full.

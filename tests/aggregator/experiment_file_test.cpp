@@ -48,8 +48,10 @@ class ExperimentFileTest : public testing::Test {
   void recordAnEvaluation() {
     v1::EvaluationResult result;
     result.mutable_unit()->set_unit_id("a");
-    ASSERT_TRUE(store_.planUnits(store_.acquireLease("x", 1000)->epoch, {result.unit()}));
+    const uint64_t epoch = store_.acquireLease("x", 1000)->epoch;
+    ASSERT_TRUE(store_.planUnits(epoch, {result.unit()}));
     ASSERT_TRUE(store_.pushEvaluation(result));
+    ASSERT_TRUE(store_.acceptEvaluations(epoch, *store_.readRecorded(1)));
   }
   uint64_t updates() { return control().experiment.spec().update().max_updates(); }
   Control control() { return **store_.readControl(); }

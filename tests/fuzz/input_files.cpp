@@ -130,7 +130,7 @@ const std::map<std::string, std::string>& soundExport() {
     const auto pushed = store->pushEvaluation(goodEvaluation(run));
     require(pushed && *pushed == PushOutcome::kAccepted, "a genuine evaluation is not taken in");
     const Leadership leader(*store, valueOf(store->readLease()).epoch);
-    require(leader.acceptEvaluations(valueOf(store->readEvaluations("", 10))).has_value(),
+    require(leader.acceptEvaluations(valueOf(store->readRecorded(10))).has_value(),
             "a genuine evaluation is not accepted");
     StoreSource source(store.get(), "01M7YCD2AZVZVPGCPCSFDWQWNZ");
     valueOf(exportRun(&source, folder.path()));

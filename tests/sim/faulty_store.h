@@ -52,9 +52,9 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
-  // Finds nothing: strangers of the simulation break no keys.
-  Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
-    return Leadership(*server_, epoch).repair();
+  // Nothing happens to this call: what a stranger lost is otherwise found by the next one.
+  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override {
+    return Leadership(*server_, epoch).repair(bounds);
   }
 
   // What a call does when it reaches the server. Those of writing calls own what they need, since

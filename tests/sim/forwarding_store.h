@@ -83,6 +83,9 @@ class RelayStore : public Store {
   Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override {
     return self().reading("readAnswers", [&](Store& s) { return s.readAnswers(after, count); });
   }
+  Result<std::vector<Evaluation>> readRecorded(size_t count) override {
+    return self().reading("readRecorded", [&](Store& s) { return s.readRecorded(count); });
+  }
   Result<uint64_t> nextTicket() override {
     return self().reading("nextTicket", [](Store& s) { return s.nextTicket(); });
   }
@@ -160,8 +163,8 @@ class ForwardingStore : public RelayStore<ForwardingStore> {
   Status withdrawUnits(uint64_t epoch) override {
     return Leadership(*inner_, epoch).withdrawUnits();
   }
-  Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
-    return Leadership(*inner_, epoch).repair();
+  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override {
+    return Leadership(*inner_, epoch).repair(bounds);
   }
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
     return inner_->takeTickets(request);

@@ -177,8 +177,8 @@ struct NoFence final : Broken {
     return Leadership(*inner_, inForce()).planUnits(units);
   }
   Status withdrawUnits(uint64_t) override { return Leadership(*inner_, inForce()).withdrawUnits(); }
-  Result<std::vector<MendedKey>> repair(uint64_t) override {
-    return Leadership(*inner_, inForce()).repair();
+  Result<std::vector<std::string>> repair(uint64_t, const KeyBounds& bounds) override {
+    return Leadership(*inner_, inForce()).repair(bounds);
   }
 
  private:

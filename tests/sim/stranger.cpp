@@ -145,7 +145,7 @@ void stranger(World& world) {
     world.sleep(chance.between(100, 8'000));
     if (!world.faultsOn()) return;
     if (world.storeFull()) continue;  // its writes are refused as anybody's
-    const uint64_t what = chance.below(11);
+    const uint64_t what = chance.below(12);
     if (what < 5) {
       inject(world);
     } else if (what == 5) {
@@ -157,6 +157,13 @@ void stranger(World& world) {
       if (tickets) world.ledger().handedOut(*tickets);
     } else if (what == 9) {
       pushAgain(world, *store);
+    } else if (what == 10) {
+      world.note("deletes recorded evaluations or open units", "");
+      if (chance.hit(0.5)) {
+        world.server().loseRecorded();
+      } else {
+        world.server().loseOpenUnits();
+      }
     } else if (const auto* unit = world.ledger().anyPlannedUnit(chance.next())) {
       takeClaim(world, *store, *unit);
     }

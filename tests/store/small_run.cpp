@@ -169,7 +169,7 @@ void SmallRun::evaluate(size_t count) {
 }
 
 void SmallRun::acceptEvaluations() {
-  const auto recorded = valueOf(store_.readEvaluations("", 1000));
+  const auto recorded = valueOf(store_.readRecorded(1000));
   ASSERT_TRUE(Leadership(store_, epoch_).acceptEvaluations(recorded));
 }
 

@@ -126,7 +126,7 @@ TEST_P(StoreConformance, ABeatThatIsTooLargeGoesWithoutItsErrorOrNotAtAll) {
 TEST_P(StoreConformance, FactsThatAreTooLargeAreRefused) {
   v1::ModelFacts facts;
   facts.set_architecture(std::string(kLargestFacts, 'x'));
-  EXPECT_TRUE(failsWith(store_->agreeOnModel(facts), ErrorCode::kData));
+  EXPECT_TRUE(failsWith(store_->agreeOnModel(facts), ErrorCode::kUnavailable));
   EXPECT_TRUE(failsWith(store_->readModel(), ErrorCode::kData));
 }
 

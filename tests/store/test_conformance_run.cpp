@@ -177,6 +177,7 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   ASSERT_TRUE(succeeded(leader.planUnits({unit(0, 0, "a")})));
   ASSERT_EQ(store_->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")).value(),
             PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store_->readRecorded(10).value())));
   const RunSpec next = edited("bb");
   auto begun = store_->replaceRun(next, controlOf(next, 1)).value();
   EXPECT_EQ(begun.outcome, Replacement::Outcome::kBegun);
@@ -322,7 +323,7 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   const auto entries = store_->readInbox(10, 0).value();
   ASSERT_TRUE(succeeded(displaced.planUnits({unit(0, 1, "done")})));
   ASSERT_TRUE(succeeded(store_->pushEvaluation(evaluationOf(unit(0, 1, "done"), "w"))));
-  const auto recorded = store_->readEvaluations("", 10).value();
+  const auto recorded = store_->readRecorded(10).value();
   backend_->advance(40);
   const uint64_t epoch = backend_->open()->acquireLease("b", 3'600'000)->epoch;
 
@@ -339,12 +340,14 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(failsWith(displaced.planUnits({unit(0, 0, "dense")}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.planUnits({}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.withdrawUnits(), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.acceptEvaluations(recorded), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.repair({}), ErrorCode::kFenced));
 
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);
   EXPECT_EQ(store_->inboxSize().value(), 1u);
-  EXPECT_EQ(store_->openUnits().value(), 0u);
-  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  EXPECT_THAT(store_->readRecorded(10).value(), SizeIs(1));
   EXPECT_FALSE(store_->readStatus().value().has_value());
   EXPECT_EQ(store_->readRefusalCounts()->at("stale"), 0u);
   EXPECT_TRUE(succeeded(Leadership(*store_, epoch).commit(commitOf(0, entries))));

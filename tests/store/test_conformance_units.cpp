@@ -32,17 +32,26 @@ TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
   EXPECT_THAT(claim({}), IsEmpty());
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w1")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
-  EXPECT_EQ(store_->openUnits().value(), 1u);
+  EXPECT_EQ(store_->openUnits().value(), 2u);  // it is not accepted yet
   ASSERT_TRUE(succeeded(store_->releaseUnits("w", {a, b, unit(7, 7, "never planned")})));
-  EXPECT_EQ(store_->openUnits().value(), 1u);
   EXPECT_THAT(claim({}, 300), ElementsAre(b.unit_id()));  // given back; a is done
   EXPECT_THAT(claim({}), IsEmpty());
   backend_->advance(320);
   EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));  // w1 died
   ASSERT_TRUE(succeeded(leader.planUnits({a, b})));  // a was recorded: not planned again
-  EXPECT_EQ(store_->openUnits().value(), 1u);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w2")).value(), PushOutcome::kAccepted);
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
+  ASSERT_THAT(store_->readRecorded(1).value(), SizeIs(1));
+  const auto recorded = store_->readRecorded(10).value();
+  ASSERT_THAT(recorded, SizeIs(2));
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations({recorded[0]})));
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(recorded)));  // one of them again
+  EXPECT_THAT(store_->readRecorded(10).value(), IsEmpty());
   EXPECT_EQ(store_->openUnits().value(), 0u);
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));
+  EXPECT_EQ(store_->openUnits().value(), 0u);
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   EXPECT_TRUE(failsWith(leader.planUnits({v1::EvaluationUnit()}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store_->pushEvaluation(v1::EvaluationResult()), ErrorCode::kUsage));
 
@@ -60,7 +69,7 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kDuplicate);
-  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
+  EXPECT_THAT(store_->readRecorded(10).value(), IsEmpty());
   ASSERT_TRUE(succeeded(leader.planUnits({b, a})));  // it was not marked as done either
   const auto open = store_->listUnits().value();
   ASSERT_THAT(open, SizeIs(2));
@@ -70,9 +79,8 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_TRUE(failsWith(store_->pushEvaluation(large), ErrorCode::kUsage));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "liar")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kAccepted);
-  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
 
-  const auto recorded = store_->readEvaluations("", 10).value();
+  const auto recorded = store_->readRecorded(10).value();
   ASSERT_THAT(recorded, SizeIs(2));
   ASSERT_TRUE(
       succeeded(leader.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "a lie", nullptr, 0)));
@@ -84,7 +92,7 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_TRUE(failsWith(leader.rejectEvaluation({"x", {}}, RefusalKind::kInvalid, "no", nullptr, 0),
                         ErrorCode::kUsage));
 
-  EXPECT_EQ(store_->openUnits().value(), 0u);  // not planned until somebody does it
+  EXPECT_EQ(store_->openUnits().value(), 1u);  // not planned until somebody does it
   ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));
   EXPECT_THAT(claimAll(), ElementsAre(a.unit_id(), c.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
@@ -92,7 +100,7 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   ASSERT_TRUE(
       succeeded(leader.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "a lie", nullptr, 0)));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
-  const auto again = store_->readEvaluations(recorded[0].entry_id, 10).value();
+  const auto again = store_->readRecorded(10).value();
   ASSERT_THAT(again, SizeIs(2));
   EXPECT_EQ(again[0].result.unit().unit_id(), b.unit_id());
   EXPECT_EQ(again[1].result.worker(), "w");
@@ -103,6 +111,27 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w3")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
+
+  // An accepted one, too.
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store_->readRecorded(10).value())));
+  EXPECT_EQ(store_->openUnits().value(), 1u);  // c
+  auto accepted = store_->readEvaluations("", 10).value();
+  ASSERT_THAT(accepted, SizeIs(1));
+  EXPECT_EQ(accepted[0].result.worker(), "w3");
+  ASSERT_TRUE(
+      succeeded(leader.rejectEvaluation(accepted[0], RefusalKind::kInvalid, "a lie", &a, 0)));
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
+  EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w4")).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store_->readRecorded(10).value())));
+  ASSERT_TRUE(
+      succeeded(leader.rejectEvaluation(accepted[0], RefusalKind::kInvalid, "a lie", &a, 0)));
+  accepted = store_->readEvaluations("", 10).value();
+  ASSERT_THAT(accepted, SizeIs(1));
+  EXPECT_EQ(accepted[0].result.worker(), "w4");
+  ASSERT_TRUE(
+      succeeded(leader.rejectEvaluation(accepted[0], RefusalKind::kInvalid, "no", nullptr, 0)));
+  EXPECT_THAT(store_->listUnits().value(), SizeIs(1));  // c alone
 }
 
 TEST_P(StoreConformance, AnswersLieBesideWhatEverybodyReads) {
@@ -115,6 +144,8 @@ TEST_P(StoreConformance, AnswersLieBesideWhatEverybodyReads) {
   for (const auto& result : {with, empty, evaluationOf(c, "older")}) {
     EXPECT_EQ(store_->pushEvaluation(result).value(), PushOutcome::kAccepted);
   }
+  const auto recorded = store_->readRecorded(10).value();
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(recorded)));
   const auto without = store_->readEvaluations("", 10).value();
   const auto full = store_->readAnswers("", 10).value();
   ASSERT_THAT(without, SizeIs(3));
@@ -126,6 +157,8 @@ TEST_P(StoreConformance, AnswersLieBesideWhatEverybodyReads) {
     const uint64_t bytes = i == 0 ? with.answers().ByteSizeLong() : 0;
     EXPECT_EQ(full[i].answers_bytes, bytes);
     EXPECT_EQ(without[i].answers_bytes, bytes);
+    EXPECT_EQ(recorded[i].answers_bytes, bytes);
+    EXPECT_FALSE(recorded[i].result.has_answers());
   }
   EXPECT_EQ(full[0].result.SerializeAsString(), with.SerializeAsString());
   EXPECT_EQ(without[0].result.scores_size(), 1);
@@ -135,6 +168,7 @@ TEST_P(StoreConformance, AnswersLieBesideWhatEverybodyReads) {
   // They go with the evaluation that they belong to.
   ASSERT_TRUE(succeeded(leader.rejectEvaluation(full[0], RefusalKind::kInvalid, "no", &a, 0)));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store_->readRecorded(10).value())));
   EXPECT_FALSE(store_->readAnswers(full[2].entry_id, 10).value().at(0).result.has_answers());
 }
 
@@ -150,6 +184,7 @@ TEST_P(StoreConformance, AnswersHaveABoundOfTheirOwn) {
   const auto most = answered(evaluationOf(a, std::string(kLargestResult - 1000, 'w')),
                              std::string(kLargestAnswers - 20, 'x'));
   EXPECT_EQ(store_->pushEvaluation(most).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store_->readRecorded(10).value())));
   EXPECT_EQ(store_->readAnswers("", 10).value().at(0).result.SerializeAsString(),
             most.SerializeAsString());
 }
@@ -166,10 +201,10 @@ TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {
   EXPECT_THAT(store_->listUnits().value(), IsEmpty());
   EXPECT_THAT(claim({}), IsEmpty());
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kDuplicate);
-  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
+  EXPECT_THAT(store_->readRecorded(10).value(), SizeIs(1));
   ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));  // a is recorded
   EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));     // whoever had claimed it before
-  EXPECT_EQ(store_->openUnits().value(), 2u);
+  EXPECT_EQ(store_->openUnits().value(), 3u);
 }
 
 TEST_P(StoreConformance, ALargeGridIsClaimedInShares) {
@@ -253,7 +288,7 @@ TEST_P(StoreConformance, ARefusedUnitCanBeHeldBack) {
   for (const uint64_t hold_ms : {20u, 3'600'000u}) {
     ASSERT_TRUE(succeeded(leader.planUnits({a})));
     EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
-    const auto recorded = store_->readEvaluations("", 1).value();
+    const auto recorded = store_->readRecorded(1).value();
     ASSERT_TRUE(succeeded(
         leader.rejectEvaluation(recorded.at(0), RefusalKind::kInvalid, "no", &a, hold_ms)));
     EXPECT_EQ(store_->openUnits().value(), 1u);
@@ -279,7 +314,7 @@ TEST_P(StoreConformance, WhoHasNothingToDoHearsOfNewsOnce) {
   EXPECT_TRUE(news());
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
   EXPECT_FALSE(news());
-  const auto recorded = store_->readEvaluations("", 1).value();
+  const auto recorded = store_->readRecorded(1).value();
   ASSERT_TRUE(
       succeeded(leader.rejectEvaluation(recorded.at(0), RefusalKind::kInvalid, "no", &a, 0)));
   EXPECT_TRUE(news());

@@ -107,6 +107,18 @@ TEST(RedisConnection, ConditionsOfTheServerAreUnavailableOtherErrorsAreFaults) {
   }
 }
 
+// Refused by its header: sixty million integers need gigabytes here.
+TEST(RedisConnection, AReplyWithMoreElementsThanAnyRunHasIsRefused) {
+  for (const auto& [answer, refused] : {std::pair{"*2000001\r\n:1\r\n", true},
+                                        {"*2\r\n*1999000\r\n:1\r\n", false},
+                                        {"*3\r\n*1\r\n*2000000\r\n", true}}) {
+    const FakeServer server(answer);
+    const auto read = std::move(*openRedisStore(server.url(), "run", 20'000))->readHistory(0, 1);
+    EXPECT_TRUE(failsWith(read, ErrorCode::kUnavailable)) << answer;
+    EXPECT_EQ(messageOf(read).find("larger than any") != std::string::npos, refused) << answer;
+  }
+}
+
 // Well-formed RESP of the wrong shape: an error or emptiness, never a crash.
 TEST(RedisConnection, RepliesOfTheWrongShapeAreSurvived) {
   for (const std::string answer :

@@ -36,7 +36,7 @@ TEST_F(RedisStrangers, AnEvaluationPastThePushCountsNothing) {
   for (const std::string& payload : {forged, std::string("\xff\xff"), large})
     ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:eval", "*", "id", a.unit_id(), "r", payload}));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:eval", "*", "odd", "fields"}));
-  const auto recorded = store->readEvaluations("", 10).value();
+  const auto recorded = store->readRecorded(10).value();
   ASSERT_THAT(recorded, SizeIs(5));
   EXPECT_EQ(recorded[0].result.worker(), "w");
   for (size_t i = 1; i < 5; ++i) {
@@ -45,70 +45,106 @@ TEST_F(RedisStrangers, AnEvaluationPastThePushCountsNothing) {
         succeeded(leader.rejectEvaluation(recorded[i], RefusalKind::kInvalid, "no", nullptr, 0)));
   }
   // The one who recorded the unit stands.
-  EXPECT_THAT(store->readEvaluations("", 10).value(), SizeIs(1));
+  EXPECT_THAT(store->readRecorded(10).value(), SizeIs(1));
   EXPECT_EQ(store->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   ASSERT_TRUE(succeeded(leader.planUnits({a})));
-  EXPECT_EQ(store->openUnits().value(), 0u);
+  EXPECT_THAT(store->claimUnits({.holder = "w", .lease_ms = 1000}).value(), IsEmpty());
 }
 
 // Whoever has a worker's account may write `eval` and `units_done`.
 TEST_F(RedisStrangers, AnAcceptedEvaluationIsNeverReplaced) {
   auto store = open();
   const Leadership leader(*store, store->acquireLease("a", 3'600'000)->epoch);
-  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
-  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));
+  const auto a = unit(1, 0, "a");
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
   ASSERT_TRUE(succeeded(store->pushEvaluation(evaluationOf(a, "honest"))));
-  ASSERT_TRUE(succeeded(store->pushEvaluation(evaluationOf(b, "honest"))));
-  const auto recorded = store->readEvaluations("", 10).value();
-  ASSERT_TRUE(succeeded(leader.acceptEvaluations({recorded[0]})));
-  const auto forge = [&](const v1::EvaluationUnit& of) {
-    const std::string payload = evaluationOf(of, "liar").SerializeAsString();
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store->readRecorded(10).value())));
+  const auto accepted = store->readEvaluations("", 10).value();
+  ASSERT_THAT(accepted, SizeIs(1));
+  // Also under the very id of the accepted entry, in the stream that workers write.
+  const std::string payload = evaluationOf(a, "liar").SerializeAsString();
+  const auto forge = [&](const std::string& id) {
     const auto entry =
-        valueOf(raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r", payload}));
-    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry.view().text()}));
+        valueOf(raw_.call({"XADD", "allot:{run}:eval", id, "id", a.unit_id(), "r", payload}));
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", a.unit_id(), entry.view().text()}));
   };
-  forge(a);
-  forge(b);
-  const auto workers = [&] {
-    std::vector<std::string> names;
+  const size_t dash = accepted[0].entry_id.find('-');
+  forge(accepted[0].entry_id.substr(0, dash) + "-1");
+  const auto honest = [&] {
     const auto all = store->readEvaluations("", 10).value();
-    for (const Evaluation& read : all) {
-      names.push_back(read.result.worker() + (read.accepted ? ", accepted" : ""));
-    }
-    return names;
+    return all.size() == 1 && all[0].result.worker() == "honest";
   };
-  EXPECT_THAT(workers(), ElementsAre("honest, accepted", "", "", "liar"));
-  // Neither a second acceptance nor the refusal of a forged entry changes it.
-  Evaluation forged = recorded[0];
-  forged.entry_id = store->readEvaluations("", 10)->at(2).entry_id;
-  ASSERT_TRUE(succeeded(leader.acceptEvaluations({forged})));
-  ASSERT_TRUE(succeeded(leader.rejectEvaluation(forged, RefusalKind::kInvalid, "no", &a, 0)));
-  EXPECT_THAT(workers(), ElementsAre("honest, accepted", "", "liar"));
-  ASSERT_TRUE(raw_.call({"HDEL", "allot:{run}:units_done", a.unit_id()}));
+  auto forged = store->readRecorded(10).value();
+  ASSERT_THAT(forged, SizeIs(1));
+  EXPECT_EQ(forged[0].result.ByteSizeLong(), 0u);
+  for (const bool accept : {true, false}) {
+    for (const std::string& id : {forged[0].entry_id, accepted[0].entry_id}) {
+      Evaluation other = forged[0];
+      other.entry_id = id;
+      other.result = evaluationOf(a, "liar");
+      ASSERT_TRUE(
+          succeeded(accept ? leader.acceptEvaluations({other})
+                           : leader.rejectEvaluation(other, RefusalKind::kInvalid, "no", &a, 0)));
+      EXPECT_TRUE(honest()) << accept << " " << id;
+    }
+    forge("*");
+    forged = store->readRecorded(10).value();
+    ASSERT_THAT(forged, SizeIs(1));
+  }
   ASSERT_TRUE(succeeded(leader.planUnits({a})));
   EXPECT_EQ(store->openUnits().value(), 0u);
-  // Its own refusal does, and the unit may be recorded again.
-  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", &a, 0)));
-  ASSERT_TRUE(succeeded(leader.planUnits({a})));
-  EXPECT_EQ(store->openUnits().value(), 1u);
+}
+
+// A worker's account can delete what is recorded and open, and cannot make a run end without it.
+TEST_F(RedisStrangers, UnitsThatSomebodyDeletesAreOpenedAgain) {
+  auto store = open();
+  const Leadership leader(*store, store->acquireLease("a", 3'600'000)->epoch);
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c"), d = unit(1, 0, "d");
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c, d})));
+  for (const auto& of : {a, b}) ASSERT_TRUE(store->pushEvaluation(evaluationOf(of, "w")));
+  EXPECT_THAT(valueOf(leader.repair({})), IsEmpty());
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations({store->readRecorded(1)->at(0)})));
+  ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:eval", "MAXLEN", "0", "*", "x", "y"}));
+  ASSERT_TRUE(raw_.call({"ZREM", "allot:{run}:units", c.unit_id()}));
+  // Another in its place, so that their number stays.
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", "nobody's"}));
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:free_units", "0", "0000:0/nobody's"}));
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:free_groups", "0", "0000:0"}));
+  EXPECT_EQ(store->openUnits().value(), 3u);
+  EXPECT_THAT(valueOf(leader.repair({})), Contains("units"));
+  EXPECT_THAT(valueOf(leader.repair({})), Contains("units"));  // too many now
+  EXPECT_THAT(valueOf(leader.repair({})), IsEmpty());
+  std::vector<std::string> claimed;
+  for (int i = 0; i < 9; ++i) {
+    const auto units = store->claimUnits({.holder = "w", .lease_ms = 60'000}).value();
+    for (const auto& of : units) claimed.push_back(of.unit_id());
+  }
+  EXPECT_THAT(claimed, ElementsAre(b.unit_id(), c.unit_id(), d.unit_id()));
+  ASSERT_TRUE(store->pushEvaluation(evaluationOf(b, "w")));
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(store->readRecorded(10).value())));
+  EXPECT_THAT(store->readEvaluations("", 10).value(), SizeIs(2));
 }
 
 // What a stranger puts in the place of answers costs nobody the evaluation.
 TEST_F(RedisStrangers, AnswersThatNoPushCanHaveMadeAreLeftOut) {
   auto store = open();
-  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
+  const Leadership leader(*store, store->acquireLease("a", 3'600'000)->epoch);
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
-  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({a, b, c})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));
   const auto forge = [&](const v1::EvaluationUnit& of, const std::string& answers) {
-    // Answers in the place of the result are no answers either.
+    // Answers in the place of the result are no answers either. Other fields stay.
     const auto result = answered(evaluationOf(of, "stranger"), "in the wrong place");
     const auto entry = valueOf(raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r",
-                                          result.SerializeAsString(), "a", answers}));
+                                          result.SerializeAsString(), "a", answers, "more", "1"}));
     ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry.view().text()}));
   };
   forge(a, "\xff\xff");
   forge(b, std::string(kLargestAnswers + 1, 'x'));
   forge(c, answered({}, "fine").answers().SerializeAsString());
+  const auto recorded = store->readRecorded(10).value();
+  ASSERT_THAT(recorded, SizeIs(3));
+  EXPECT_EQ(recorded[1].answers_bytes, kLargestAnswers + 1);
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations(recorded)));
   const auto without = store->readEvaluations("", 10).value();
   const auto full = store->readAnswers("", 10).value();
   ASSERT_THAT(full, SizeIs(3));
@@ -118,8 +154,11 @@ TEST_F(RedisStrangers, AnswersThatNoPushCanHaveMadeAreLeftOut) {
     EXPECT_EQ(full[i].result.has_answers(), i == 2);
     EXPECT_EQ(full[i].answers_bytes, without[i].answers_bytes);
   }
-  EXPECT_EQ(full[1].answers_bytes, kLargestAnswers + 1);
+  EXPECT_EQ(full[1].answers_bytes, 0u);  // it was not copied
   EXPECT_EQ(full[2].result.answers().answers(0).text(), "fine");
+  const auto kept = valueOf(raw_.call({"XRANGE", "allot:{run}:evaluations", "-", "+"}));
+  EXPECT_EQ(kept.view()[0][1].size(), 8u);
+  EXPECT_EQ(kept.view()[1][1].size(), 6u);
 }
 
 size_t residentKib() {
@@ -171,21 +210,29 @@ TEST_F(RedisStrangers, OneBadBeatOrUnitHidesNobodyElses) {
   const auto workers = valueOf(store->listWorkers());
   ASSERT_THAT(workers, SizeIs(1));
   EXPECT_EQ(workers.at(0).worker(), "sound");
+  ASSERT_TRUE(
+      raw_.call({"EVAL",
+                 "local ends = redis.call('TIME')[1] * 1000 + 300000 "
+                 "for i = 1, 20000 do redis.call('ZADD', KEYS[1], ends, i) "
+                 "redis.call('HSET', KEYS[2], i, ARGV[1]) end",
+                 "2", "allot:{run}:workers", "allot:{run}:beats", beat.SerializeAsString()}));
+  EXPECT_EQ(valueOf(store->listWorkers()).size(), kMostWorkers);
 
   const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
   ASSERT_TRUE(succeeded(
       Leadership(*store, epoch).planUnits({unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
-  v1::EvaluationUnit large = unit(0, 0, "b");
-  large.set_schedule_name(std::string(1 << 20, 'b'));
-  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_specs", unit(0, 0, "a").unit_id(), "\xff",
-                         large.unit_id(), large.SerializeAsString()}));
-  const auto open_units = valueOf(store->listUnits());
-  ASSERT_THAT(open_units, SizeIs(1));
-  EXPECT_EQ(open_units.at(0).unit_id(), unit(0, 0, "c").unit_id());
+  // Units that nobody planned, one of them with a name of a megabyte.
+  const std::string large = "nobody's " + std::string(1 << 20, 'b');
+  for (const std::string& name : {std::string("nobody's"), large}) {
+    ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", name}));
+    ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:free_units", "0", "0000:0/" + name}));
+  }
+  ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:free_groups", "0", "0000:0"}));
+  EXPECT_THAT(valueOf(store->listUnits()), SizeIs(3));
   size_t claimed = 0;
   for (int i = 0; i < 3; ++i)
     claimed += store->claimUnits({.holder = "w", .count = 3, .lease_ms = 60'000})->size();
-  EXPECT_EQ(claimed, 1u);
+  EXPECT_EQ(claimed, 3u);
 }
 
 TEST_F(RedisStrangers, WhatOthersWroteIsRefusedNotTrusted) {
@@ -282,9 +329,7 @@ TEST_F(RedisStrangers, AKeyOfAnotherTypeStopsTheCommitBeforeItsFirstWrite) {
   EXPECT_TRUE(failsWith(leader.commit(commitOf(0, entries)), ErrorCode::kUnavailable));
   EXPECT_EQ(store->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_TRUE(store->readHistory(0, 10).value().empty());
-  const auto mended = valueOf(leader.repair());
-  ASSERT_EQ(mended.size(), 1u);
-  EXPECT_EQ(mended[0].name, "seen");
+  EXPECT_THAT(valueOf(leader.repair({})), ElementsAre("seen"));
   EXPECT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
 }
 

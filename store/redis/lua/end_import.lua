@@ -1,5 +1,5 @@
 -- roles: aggregator
--- keys: 1 import rd, 2 history r, 3 units_done r, 4 model w, 5 policy w, 6 state w, 7 tickets w,
+-- keys: 1 import rd, 2 history r, 3 accepted r, 4 model w, 5 policy w, 6 state w, 7 tickets w,
 --       8 units w, 9 unit_groups w, 10 unit_specs w, 11 control w, 12 spec rw, 13 policies w
 -- Writes the rest of an imported run; spec comes last, because with it the run exists.
 -- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin

@@ -1,7 +1,7 @@
 -- roles: aggregator, reader
--- keys: 1 inbox|eval r, 2 pending|units_done r, 3 accepted r
+-- keys: 1 inbox|eval|evaluations r, 2 pending|units_done r, 3 accepted r
 -- Returns entries of a stream, each as entry id, name, payload, size of the payload, answers (of an
--- evaluation), size of the answers, and 1 if it is accepted, else 0.
+-- evaluation) and size of the answers.
 -- A worker can write anything, so nothing large leaves the server: a payload over the limit is left
 -- out, and the reply ends at its limit. A name counts only for the entry that was accepted under it
 -- (the third key: name -> entry id), else for the one that the push made for it (the second key);
@@ -21,8 +21,8 @@ while #answer < tonumber(ARGV[2]) do
       if fields[f] == 'r' then payload = fields[f + 1] end
       if fields[f] == 'a' then answers = fields[f + 1] end
     end
-    local accepted = #name <= 512 and redis.call('HGET', KEYS[3], name)
-    local own = accepted or #name <= 512 and redis.call('HGET', KEYS[2], name)
+    local own = #name <= 512 and
+                (redis.call('HGET', KEYS[3], name) or redis.call('HGET', KEYS[2], name))
     if own ~= id then name = '' end
     local size = #payload
     if size > tonumber(ARGV[3]) then payload = '' end
@@ -30,7 +30,7 @@ while #answer < tonumber(ARGV[2]) do
     if answers_size > tonumber(ARGV[5]) then answers = '' end
     total = total + #payload + #answers + #name
     if #answer > 0 and total > tonumber(ARGV[4]) then return answer end
-    table.insert(answer, {id, name, payload, size, answers, answers_size, accepted == id and 1 or 0})
+    table.insert(answer, {id, name, payload, size, answers, answers_size})
   end
   if #entries < few then break end
   start = '(' .. entries[#entries][1]

@@ -8,6 +8,8 @@ local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
 local owner = redis.call('HGET', KEYS[4], ARGV[3])
+-- First, so that a full server refuses nothing here: it makes room.
+redis.call('XDEL', KEYS[2], ARGV[2])
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
            'reason', ARGV[5], 'r', ARGV[6])
 redis.call('HINCRBY', KEYS[6], ARGV[4], 1)
@@ -16,6 +18,5 @@ if owner == ARGV[2] then
   redis.call('SADD', KEYS[3], ARGV[3])
   redis.call('HDEL', KEYS[4], ARGV[3])
 end
-redis.call('XDEL', KEYS[2], ARGV[2])
 redis.pcall('XADD', KEYS[7], 'MAXLEN', 1, '*', 'new', 'room')
 return {'OK'}

@@ -1,26 +1,45 @@
 -- roles: aggregator
 -- keys: 1 lease r, 2 inbox rwd, 3 eval rwd, 4 news rwd, 5 pending rwd, 6 units_done rwd,
---       7 units rwd, 8 unit_groups rwd, 9 unit_specs rwd, 10 unit_holders rwd, 11 free_units rwd,
---       12 free_groups rwd, 13 reissue rwd, 14 workers rwd, 15 beats rwd, 16 tickets rwd,
---       17 model rwd, 18 seen rwd, 19 accepted rwd
--- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type,
--- streams whose entry ids are used up, a ticket count that is no number, too many workers or beats.
--- Returns the number of each such key and, of such a stream, the id of its last entry.
--- ARGV: 1 epoch 2.. type of each key from the second on
+--       7 units rwd, 8 unit_groups rwd, 9 unit_holders rwd, 10 free_units rwd, 11 free_groups rwd,
+--       12 reissue rwd, 13 workers rwd, 14 beats rwd, 15 tickets rwd, 16 model rwd, 17 seen rwd,
+--       18 unit_specs r, 19 counted_tickets r
+-- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type, with
+-- more bytes or entries than they can need, streams whose entry ids are used up, a ticket count that
+-- no run reaches. What is deleted is pushed, planned or said again. Also looks at some planned units.
+-- Returns the cursor for the units to look at next, whether one of these is neither open nor
+-- recorded ('1'), and the number of each mended key.
+-- ARGV: 1 epoch 2 cursor of units 3 most results in the inbox 4 most reissued tickets 5 most workers
+--       6 most bytes of a result 7 most bytes of an evaluation 8 '1' to forget the model
+--       9.. type of each key from the second to the seventeenth
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
-local answer = {'OK'}
-local function mended(key, last)
+local answer, broken = {'OK', '0', '0'}, {}
+local function mended(key)
+  broken[key] = true
   table.insert(answer, tostring(key))
-  table.insert(answer, last)
 end
 -- The first id of the year 33658.
 local far = '1000000000000000'
-for i = 2, #KEYS do
+local planned = redis.call('HLEN', KEYS[18])
+local results = tonumber(ARGV[3])
+-- Most bytes of each key, and most entries of streams.
+local most = {
+  [2] = 1048576 + results * tonumber(ARGV[6]), [3] = 1048576 + planned * tonumber(ARGV[7]),
+  [4] = 65536, [14] = 33554432, [15] = 1024, [16] = 131072
+}
+local entries = {[2] = 50000 + 4 * results, [3] = 1000 + 2 * planned, [4] = 1000}
+for i = 2, 17 do
   local type = redis.call('TYPE', KEYS[i]).ok
-  if type ~= 'none' and type ~= ARGV[i] then
+  local bound = most[i] or 4194304 + planned * 2048
+  if type == 'stream' then
+    -- One large entry would else have the room of all.
+    bound = math.min(bound, 1048576 + redis.call('XLEN', KEYS[i]) * tonumber(ARGV[7]))
+  end
+  if type ~= 'none' and (type ~= ARGV[i + 7] or
+     i ~= 17 and redis.call('MEMORY', 'USAGE', KEYS[i], 'SAMPLES', 0) > bound or
+     entries[i] and redis.call('XLEN', KEYS[i]) > entries[i]) then
     redis.call('UNLINK', KEYS[i])
-    mended(i, '')
+    mended(i)
   elseif type == 'stream' then
     local last = ''
     local info = redis.call('XINFO', 'STREAM', KEYS[i])
@@ -28,60 +47,74 @@ for i = 2, #KEYS do
       if info[f] == 'last-generated-id' then last = info[f + 1] end
     end
     if #string.match(last, '^%d*') >= #far then
-      local entries = redis.call('XRANGE', KEYS[i], far, '+', 'COUNT', 100)
-      while #entries > 0 do
-        for _, entry in ipairs(entries) do
-          redis.call('XDEL', KEYS[i], entry[1])
-          -- Its name: the result may be pushed again, the unit planned again.
-          for f = 1, #entry[2] - 1, 2 do
-            if entry[2][f] == 'id' then
-              redis.pcall('HDEL', KEYS[5], entry[2][f + 1])
-              redis.pcall('HDEL', KEYS[6], entry[2][f + 1])
-              if redis.call('HGET', KEYS[19], entry[2][f + 1]) == entry[1] then
-                redis.call('HDEL', KEYS[19], entry[2][f + 1])
-              end
-            end
-          end
-        end
-        entries = redis.call('XRANGE', KEYS[i], far, '+', 'COUNT', 100)
-      end
       -- Made anew: Redis 8 keeps the last id of a stream above all ids that were deleted.
       local kept, start = {}, '-'
-      last = '0-1'
       repeat
-        entries = redis.call('XRANGE', KEYS[i], start, '+', 'COUNT', 16)
-        for _, entry in ipairs(entries) do
+        local some = redis.call('XRANGE', KEYS[i], start, '(' .. far, 'COUNT', 16)
+        for _, entry in ipairs(some) do
           local bytes = 0
           for _, field in ipairs(entry[2]) do bytes = bytes + #field end
           -- Larger ones are not ours.
           if #entry[2] <= 16 and bytes <= 1048576 then table.insert(kept, entry) end
-          start, last = '(' .. entry[1], entry[1]
+          start = '(' .. entry[1]
         end
-      until #entries == 0
+      until #some == 0
       redis.call('UNLINK', KEYS[i])
       for _, entry in ipairs(kept) do redis.call('XADD', KEYS[i], entry[1], unpack(entry[2])) end
-      mended(i, last)
+      mended(i)
     end
   end
 end
-local tickets = redis.call('GET', KEYS[16])
-if tickets and not string.match(tickets, '^%d+$') then
+if ARGV[8] == '1' then
   redis.call('UNLINK', KEYS[16])
-  mended(16, '')
+  mended(16)
+end
+-- Units that nobody planned would be claimed for ever.
+if redis.call('ZCARD', KEYS[7]) > planned or redis.call('ZCARD', KEYS[11]) > planned + 1000 then
+  redis.call('UNLINK', KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11])
+  mended(7)
+end
+if redis.call('ZCARD', KEYS[12]) > tonumber(ARGV[4]) then
+  redis.call('UNLINK', KEYS[12])
+  mended(12)
 end
 -- Beats of workers that nobody knows, and more workers than there can be.
-local workers = redis.call('ZCARD', KEYS[14])
-if workers > 100000 then
+local workers = redis.call('ZCARD', KEYS[13])
+if workers > tonumber(ARGV[5]) then
+  redis.call('UNLINK', KEYS[13])
   redis.call('UNLINK', KEYS[14])
-  redis.call('UNLINK', KEYS[15])
-  mended(14, '')
-elseif redis.call('HLEN', KEYS[15]) > workers + 100 then
+  mended(13)
+elseif redis.call('HLEN', KEYS[14]) > workers + 100 then
   local beats = {}
-  for _, worker in ipairs(redis.call('ZRANGE', KEYS[14], 0, -1)) do
-    beats[worker] = redis.call('HGET', KEYS[15], worker) or nil
+  for _, worker in ipairs(redis.call('ZRANGE', KEYS[13], 0, -1)) do
+    beats[worker] = redis.call('HGET', KEYS[14], worker) or nil
   end
-  redis.call('UNLINK', KEYS[15])
-  for worker, beat in pairs(beats) do redis.call('HSET', KEYS[15], worker, beat) end
-  mended(15, '')
+  redis.call('UNLINK', KEYS[14])
+  for worker, beat in pairs(beats) do redis.call('HSET', KEYS[14], worker, beat) end
+  mended(14)
+end
+-- Tickets go on behind those that have counted.
+local tickets = redis.call('GETRANGE', KEYS[15], 0, 16)
+local last = 4503599627370496  -- 2^52
+if tickets ~= '' and (not string.match(tickets, '^%d+$') or tonumber(tickets) > last) then
+  mended(15)
+end
+if broken[15] then
+  local first = 0
+  for _, chunk in ipairs(redis.call('HKEYS', KEYS[19])) do
+    local behind = (tonumber(chunk) + 1) * 512
+    if behind <= last then first = math.max(first, behind) end
+  end
+  redis.call('SET', KEYS[15], string.format('%.0f', first))
+end
+local some = redis.call('HSCAN', KEYS[18], ARGV[2], 'COUNT', 1000)
+answer[2] = some[1]
+for i = 1, #some[2], 2 do
+  local unit = some[2][i]
+  if not redis.call('ZSCORE', KEYS[7], unit) then
+    local entry = redis.call('HGET', KEYS[6], unit)
+    local recorded = entry and redis.pcall('XRANGE', KEYS[3], entry, entry)
+    if not (recorded and recorded[1]) then answer[3] = '1' end
+  end
 end
 return answer

@@ -17,8 +17,8 @@ local again = {'AGAIN'}
 while #again <= count do
   local ticket = redis.call('ZPOPMIN', KEYS[2])[1]
   if not ticket then break end
-  local number = tonumber(ticket)
-  if number and number >= tonumber(ARGV[4]) and number < handed_out then
+  local number = string.match(ticket, '^%d+$') and tonumber(ticket)
+  if number and #ticket <= 16 and number >= tonumber(ARGV[4]) and number < handed_out then
     table.insert(again, ticket)
   end
 end

@@ -20,7 +20,7 @@ using test::told;
 constexpr uint64_t kNow = 1'700'000'000'000;
 
 TextMap someAccounts() {
-  return accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}});
+  return accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"admin", "m"}, {"reader", "r"}});
 }
 
 KubeObjects madeOf(const json& object, uint32_t workers = 1) {

@@ -161,9 +161,10 @@ TEST(OperatorResults, OnlyWhoseResultsAreToBeExportedHasAFinalizer) {
 TEST(OperatorResults, TheJobIsThatOfTheComponent) {
   const json object = experiment("x", {{"results", {{"claim", "kept"}}}});
   const auto read = valueOf(readExperimentObject(object));
-  const auto made = valueOf(
-      objectsOf(object, read, accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}}),
-                {.exports = true}));
+  const auto made = valueOf(objectsOf(
+      object, read,
+      accountFiles({{"worker", "w"}, {"aggregator", "a"}, {"admin", "m"}, {"reader", "r"}}),
+      {.exports = true}));
   const json& job = made.back();
   ASSERT_EQ(job["kind"], "Job");
   EXPECT_EQ(job["metadata"]["name"], exportJobName("x"));
