@@ -194,7 +194,7 @@ TEST(TiedHeads, FollowTheFile) {
 
 // transformers leaves them aside, and warns.
 TEST(UnusedTensors, AreNamed) {
-  const std::string folder = kFolder + "llama";
+  const std::string folder = kFolder + "linear";
   std::string file = readFile(folder + "/model.safetensors");
   uint64_t size = 0;
   std::memcpy(&size, file.data(), sizeof size);
