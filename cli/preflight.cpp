@@ -208,6 +208,7 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
                   std::to_string(kClusterStoreBytes >> 20) +
                   " MiB: raise spec.evaluation.everyUpdates, or measure fewer cells");
   }
+  for (const std::string warning : facts.value("warnings", json::array())) all.push_back(warning);
   return all;
 }
 
@@ -326,6 +327,7 @@ json preflightJson(const Preflight& preflight, const std::string& file) {
           {"model",
            {{"folder", facts.value("model_folder", "")},
             {"architecture", facts.value("architecture", "")},
+            {"end_tokens", facts.value("end_tokens", json::array())},
             {"layers", facts.value("layers", 0U)},
             {"parameters", facts.value("parameters", uint64_t{0})},
             {"weights_bytes", facts.value("weights_bytes", uint64_t{0})},
@@ -375,6 +377,10 @@ std::string preflightText(const json& check, bool colour) {
             counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
             budgetsText(learning["total_budgets"]) + "\n";
   }
+  const std::vector<std::string> ends = model["end_tokens"];
+  text += "answers:   end with " +
+          (ends.empty() ? "no token: their length alone ends them" : printable(joined(ends), 300)) +
+          "\n";
   text += "memory:    " + std::to_string(mibOf(model.value("weights_bytes", uint64_t{0}))) +
           " MiB of weights and " + number(workers, "kv_memory_mib") +
           " MiB for keys and values, each worker (a question needs " +

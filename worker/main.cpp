@@ -127,6 +127,30 @@ Status lastOf(const std::vector<std::string>& mistakes) {
   return badInput(mistakes.back());
 }
 
+// Returns a sentence for what is lawful and yet hardly meant.
+std::vector<std::string> warningsOf(const Engine& engine, const v1::Spec& spec) {
+  std::vector<std::string> all;
+  if (const auto& unused = engine.decoder().unusedTensors(); !unused.empty()) {
+    all.push_back("spec.model.path: tensors without a use, as in transformers: " + unused.front() +
+                  (unused.size() > 1 ? " and " + std::to_string(unused.size() - 1) + " more" : "") +
+                  "; does config.json belong to them?");
+  }
+  if (spec.model().chat_template() != "rendered") return all;
+  size_t bare = 0, prompts = 0;
+  for (const auto* split : {&engine.dataset().train, &engine.dataset().held_out}) {
+    for (const Question& question : *split) {
+      ++prompts;
+      // Without a special token it is the same text as data.
+      bare += engine.tokenizer().encode(question.prompt, Specials::kText) == question.prompt_ids;
+    }
+  }
+  if (bare > 0) {
+    all.push_back("spec.model.chatTemplate: rendered: " + std::to_string(bare) + " of " +
+                  std::to_string(prompts) + " prompts hold no special token, and have no turns");
+  }
+  return all;
+}
+
 // --check: checks an experiment file, its model and its questions, and prints what was found.
 // Checks without the weights come first.
 Status check(const Options& options) {
@@ -156,6 +180,9 @@ Status check(const Options& options) {
   }
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
   const v1::ModelFacts& facts = engine->facts();
+  std::vector<std::string> ends;
+  for (const int32_t id : engine->endTokens())
+    ends.push_back(engine->tokenizer().decode({id}, false));
   const nlohmann::json json = {{"architecture", facts.architecture()},
                                {"layers", facts.layers()},
                                {"heads", facts.heads()},
@@ -168,13 +195,15 @@ Status check(const Options& options) {
                                {"weights_bytes", engine->decoder().weightBytes()},
                                {"least_kv_bytes", engine->leastKvBytes()},
                                {"model_folder", folder},
+                               {"end_tokens", ends},
+                               {"warnings", warningsOf(*engine, experiment.spec())},
                                {"task_path", tasks.path},
                                {"held_out_path", tasks.held_out_path},
                                {"device", engine->deviceName()},
                                {"gpu_memory_mib", engine->freeGpuMemory() >> 20},
                                {"host_memory_mib", freeMemory(Device::kCpu) >> 20},
                                {"gpus", cudaDevices()}};
-  std::printf("%s\n", json.dump().c_str());
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   return {};
 }
 

@@ -74,6 +74,7 @@ Preflight plantedPreflight() {
                      {"weights_bytes", 54'543'360},
                      {"least_kv_bytes", 720'896},
                      {"model_folder", "m"},
+                     {"end_tokens", {"</s>"}},
                      {"device", "cpu"}};
   preflight.sizes = {.workers = 2, .kv_mib = 100};
   return preflight;

@@ -124,8 +124,14 @@ CHAT_ML_MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 DEEPSEEK_MARKS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
 PLAIN = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
 
-# Case -> (the name that auto must find, template, marks, of these bos, tokenizer). qwen3-no-think is
-# never auto's: its template is qwen3's, told not to think.
+LINES = (
+    "{% for m in messages %}{{ '<|user|>\n' + m['content'] + ' <|end|> \n' + "
+    "m['content'] + '<|end|><|end|>' }}{% endfor %}{{ ' x<|assistant|>y\n' }}"
+)
+LINE_MARKS = ["<s>", "<|user|>", "<|assistant|>", "<|end|>"]
+
+# Case -> (the name that auto must find, template, marks, of these bos, tokenizer, and how its marks
+# differ from others). qwen3-no-think is never auto's: its template is qwen3's, told not to think.
 CASES = {
     "llama-3": ("llama-3", LLAMA3, LLAMA3_MARKS, 0, "llama3"),
     "qwen2": ("qwen2", chat_ml(QWEN), CHAT_ML_MARKS, None, "qwen2"),
@@ -153,6 +159,15 @@ CASES = {
     "qwen3": ("qwen3", with_thoughts(), CHAT_ML_MARKS + PLAIN[2:], None, "qwen2"),
     "qwen3-no-think": (
         "qwen3-no-think", with_thoughts(), CHAT_ML_MARKS + PLAIN[2:], None, "qwen2",
+    ),
+    # Marks that take the blanks beside them, as Phi-3's do, or are found in the normalised text
+    # alone, as in older files of Llama 2.
+    "rstrip": ("", "{{ bos_token }}" + LINES, LINE_MARKS, 0, "llama2", {"rstrip": True}),
+    "lstrip": ("", LINES, LINE_MARKS[1:], None, "llama3", {"lstrip": True}),
+    "single-word": ("", LINES, LINE_MARKS[1:], None, "qwen2", {"single_word": True}),
+    "normalised": ("", "{{ bos_token }}" + LINES, LINE_MARKS, 0, "llama2", {"normalized": True}),
+    "normalised-nfc": (
+        "", LINES, LINE_MARKS[1:], None, "qwen2", {"normalized": True, "rstrip": True},
     ),
 }
 
@@ -208,12 +223,15 @@ def switches_of(name):
 
 
 def chat_case(name, case, base, rng):
-    family, template, marks, bos, base_name = case
+    family, template, marks, bos, base_name, *flags = case
     vocab = base["model"]["vocab"]
     # `tokenizers` numbers new tokens itself, behind the vocabulary.
     new = [mark for mark in marks if mark not in vocab]
     ids = {mark: len(vocab) + i for i, mark in enumerate(new)}
-    tokens = [added(vocab.get(mark, ids.get(mark)), mark, mark not in PLAIN) for mark in marks]
+    tokens = [
+        {**added(vocab.get(mark, ids.get(mark)), mark, mark not in PLAIN), **dict(*flags)}
+        for mark in marks
+    ]
     bos_text = "" if bos is None else marks[bos]
     switches = switches_of(name)
     # With the marks under names that no text has, nothing in a text is one of them.
@@ -239,7 +257,11 @@ def chat_case(name, case, base, rng):
         secret = render(hidden_template, system, user, hidden.get(bos_text, ""), **switches) + prefix
         ids = tokenizer.encode(secret, add_special_tokens=False).ids
         if not any(m in system + user + prefix for m in marks):
-            assert ids == plain.encode(full, add_special_tokens=False).ids, (name, full)
+            expected = plain.encode(full, add_special_tokens=False).ids
+            assert flags or ids == expected, (name, full)
+            ids = expected
+        elif flags:
+            continue  # a mark that is no token here has not the text of its other name
         if bos is not None:
             assert full.startswith(bos_text) and ids[0] == tokens[bos]["id"]
             full, ids = full[len(bos_text):], ids[1:]
@@ -290,7 +312,7 @@ def bos_cases(base):
 
 def check_published(folder):
     """That the short templates say what the published ones do."""
-    for name, (_, template, marks, bos, _) in CASES.items():
+    for name, (_, template, marks, bos, *_) in CASES.items():
         path = pathlib.Path(folder) / f"{name.removesuffix('-no-think')}.jinja"
         if not path.exists():
             print(f"{name}: no {path.name}, not compared", file=sys.stderr)

@@ -100,7 +100,7 @@ Result<ChatTemplate::Prompt> promptOf(const ChatTemplate& chat, const ModelFolde
 }
 
 TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
-  ASSERT_GE(chatGolden()["cases"].size(), 17u);
+  ASSERT_GE(chatGolden()["cases"].size(), 22u);
   size_t texts = 0;
   for (const json& item : chatGolden()["cases"]) {
     SCOPED_TRACE(item["name"].get<std::string>());
@@ -119,7 +119,7 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
       ++texts;
     }
   }
-  EXPECT_GE(texts, 187u);
+  EXPECT_GE(texts, 240u);
 }
 
 TEST(ChatTemplate, ANameAloneDoes) {
@@ -191,15 +191,16 @@ TEST(ChatTemplate, ARenderedPromptKeepsItsTokensAndGetsNoOthers) {
     const auto plain =
         valueOf(valueOf(model.choose("none")).prompt(model.tokenizer(), "", prompt, ""));
     EXPECT_GT(plain.ids.size(), made.ids.size());
+    // Or, if that cannot be executed, as a template with a name does.
     model.publish("{% include 'x' %}");
-    EXPECT_EQ(valueOf(model.choose("rendered")).endOfTurn(), std::nullopt);
+    EXPECT_EQ(valueOf(model.choose("rendered")).endOfTurn(), chat.endOfTurn());
   }
 }
 
 // Of every mark there are as many as without the hostile texts.
 TEST(ChatTemplate, DataForgesNoTurn) {
-  for (const char* name :
-       {"llama-3", "qwen2", "qwen3-no-think", "deepseek", "mistral-v0.3", "smollm2"}) {
+  for (const char* name : {"llama-3", "qwen2", "qwen3-no-think", "deepseek", "mistral-v0.3",
+                           "smollm2", "rstrip", "lstrip", "normalised", "normalised-nfc"}) {
     SCOPED_TRACE(name);
     const json item = caseOf(name);
     ModelFolder model(item);
@@ -238,14 +239,20 @@ TEST(ChatTemplate, FindsWhatIsPublished) {
 }
 
 TEST(ChatTemplate, TheEndOfATurnIsThatOfTheTemplate) {
-  for (const auto& [name, end] : {std::pair{"llama-3", "<|eot_id|>"}, {"qwen3", "<|im_end|>"}}) {
+  const std::string normalised =
+      "{% for m in messages %}{{ '<|user|>' + m.content }} <|end|>{% endfor %}";
+  for (const auto& [name, text, end] :
+       {std::tuple{"llama-3", "", "<|eot_id|>"},
+        {"qwen2", "{% for m in messages %}{{ m.content }}<|im_end|>\n{% endfor %}", "<|im_end|>"},
+        {"normalised", normalised.c_str(), "<|end|>"},
+        // The short template of qwen3 wants thoughts of an answer, and fails without them.
+        {"qwen3", "", ""}}) {
+    SCOPED_TRACE(name);
     ModelFolder model(caseOf(name));
-    model.publish(caseOf(name)["template"]);
-    const auto chat = valueOf(model.choose("auto"));
-    // The short template of qwen3 wants thoughts of an answer, and shows none without them.
-    if (std::string(name) == "llama-3") {
-      EXPECT_EQ(chat.endOfTurn(), model.tokenizer().addedIdOf(end));
-    }
+    model.publish(*text == 0 ? caseOf(name)["template"].get<std::string>() : text);
+    const auto mark = model.tokenizer().addedIdOf(end);
+    EXPECT_EQ(mark.has_value(), *end != 0);
+    EXPECT_EQ(valueOf(model.choose("auto")).endOfTurn(), mark);
   }
 }
 

@@ -179,11 +179,42 @@ TEST(TiedHeads, FollowTheFile) {
 
   const Weights other = loaded(withTensors(file, embeddings, "lm_head.weight", reversed));
   EXPECT_EQ(other.parameters, tied.parameters + tied.embeddings.size());
+  EXPECT_TRUE(equal.unused.empty() && alone.unused.empty() && other.unused.empty());
   const Golden golden = goldenOf("linear");
   const auto decoder = valueOf(Decoder::load(copy.path(), {.kv_bytes = size_t{16} << 20}));
   std::vector<float> logits = valueOf(decoder->prefill(golden.prompt)).first_logits;
   std::reverse(logits.begin(), logits.end());
   EXPECT_LE(largestGap(logits, golden.logits[0]), 1e-3f);
+  // Its memory is counted before it is read.
+  EXPECT_NEAR(
+      static_cast<double>(decoder->weightBytes()),
+      static_cast<double>(weightBytes(decoder->config(), Device::kCpu, WeightType::kFloat32)),
+      0.02 * static_cast<double>(decoder->weightBytes()));
+}
+
+// transformers leaves them aside, and warns.
+TEST(UnusedTensors, AreNamed) {
+  const std::string folder = kFolder + "linear";
+  std::string file = readFile(folder + "/model.safetensors");
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  auto header = nlohmann::json::parse(file.substr(8, size));
+  std::string data = file.substr(8 + size);
+  for (const char* name : {"self_attn.q_proj.bias", "self_attn.rotary_emb.inv_freq"}) {
+    header[std::string("model.layers.0.") + name] = {
+        {"dtype", "F16"}, {"shape", {2}}, {"data_offsets", {data.size(), data.size() + 4}}};
+    data += std::string(4, '\0');
+  }
+  const std::string text = header.dump();
+  size = text.size();
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  const TempFolder copy;
+  copy.write("config.json", readFile(folder + "/config.json"));
+  copy.write("model.safetensors", bytes + text + data);
+  const auto decoder = valueOf(Decoder::load(copy.path(), {.kv_bytes = size_t{1} << 20}));
+  EXPECT_EQ(decoder->unusedTensors(),
+            std::vector<std::string>{"model.layers.0.self_attn.q_proj.bias"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Families,

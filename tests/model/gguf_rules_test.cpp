@@ -11,7 +11,9 @@
 
 #include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "worker/model/bpe.h"
 #include "worker/model/decoder.h"
+#include "worker/model/metaspace.h"
 #include "worker/model/tokenizer.h"
 #include "worker/model/weights.h"
 
@@ -221,6 +223,55 @@ TEST(GgufRules, Smollm3IsTransformers) {
   EXPECT_EQ(config.architecture, "SmolLM3ForCausalLM");
   EXPECT_EQ(config.unrotated, (std::vector<bool>{false, false, false, true}));
   EXPECT_LE(gap(file, "smollm3"), 1e-3f);
+}
+
+// A file of a tokenizer alone: the bytes, then others.
+File tokenizerFile(const std::string& model, std::vector<std::string> tokens,
+                   const std::vector<std::string>& more, const std::vector<float>& scores) {
+  std::vector<int32_t> types(tokens.size(), model == "llama" ? 6 : 1);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  types.resize(tokens.size(), 1);
+  std::vector<float> all(tokens.size() - scores.size(), 0);
+  all.insert(all.end(), scores.begin(), scores.end());
+  File file;
+  file.keys["tokenizer.ggml.model"] = string(model);
+  file.keys["tokenizer.ggml.tokens"] = list(kString, tokens, text);
+  file.keys["tokenizer.ggml.token_type"] = list(kI32, types, raw<int32_t>);
+  file.keys["tokenizer.ggml.scores"] = list(kF32, all, raw<float>);
+  return file;
+}
+
+// The ids of a text's tokens behind the bytes.
+std::vector<std::string> piecesOf(const File& file, const std::string& of) {
+  const TempFolder folder;
+  const auto tokenizer = valueOf(Tokenizer::load(folder.write("model.gguf", file.bytes())));
+  std::vector<std::string> pieces;
+  for (const int32_t id : tokenizer.encode(of)) pieces.push_back(tokenizer.decode({id}, false));
+  return pieces;
+}
+
+// As in SentencePiece and llama.cpp, whatever the order of the vocabulary.
+TEST(GgufRules, OfEqualScoresTheLeftmostPairMerges) {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.push_back(byteTokenName(static_cast<uint8_t>(byte)));
+  const std::vector<std::string> pieces = {
+      "\u2581", "h", "e", "l", "o", "\u2581h", "el", "lo", "\u2581he", "hel", "\u2581hello", "llo"};
+  File file = tokenizerFile("llama", bytes, pieces, std::vector<float>(pieces.size(), -5));
+  EXPECT_EQ(piecesOf(file, "hello"), std::vector<std::string>{"hello"});
+}
+
+// SmolLM3's files name the pattern so.
+TEST(GgufRules, SmaugsPatternIsThatOfLlama3) {
+  const std::vector<std::string> bytes(byteCharacters().begin(), byteCharacters().end());
+  File file = tokenizerFile("gpt2", bytes, {"123", "the", "\u0120the"}, {});
+  const std::vector<std::string> none;
+  file.keys["tokenizer.ggml.merges"] = list(kString, none, text);
+  for (const char* pre : {"smaug-bpe", "llama-bpe"}) {
+    file.keys["tokenizer.ggml.pre"] = string(pre);
+    if (std::string(pre) == "llama-bpe") file.keys["tokenizer.ggml.bos_token_id"] = u32(0);
+    EXPECT_THAT(piecesOf(file, "the the1234"), testing::ElementsAre("the", " the", "123", "4"))
+        << pre;
+  }
 }
 
 TEST(GgufRules, EveryKeyIsReadHarmlessOrRefused) {

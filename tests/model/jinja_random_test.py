@@ -69,7 +69,9 @@ WORDS = ["user", "system", "assistant", "a", "b ", " Ab c", "x-y z", "", "\n", "
          "2.50", "A<b>&'\"", "one\ntwo\n\nthree\r\nfour", "a,b,,c", "\\n{}", "aXbXc"]
 # Refused where a list of them is printed, since they may need an escape.
 ODD_WORDS = ["é\u00a0ü", "漢字 🙂"]
-NAMES = ["v", "w", "ns", "m", "k", "i", "item"]
+# What a template sets: of the first two the variables have values, too.
+SET_NAMES = ["v", "w", "x", "y"]
+SET_OF_VARIABLES = {"str": "bos_token", "bool": "flag", "int": "number", "list": "things", "dict": "table"}
 
 
 class Maker:
@@ -109,7 +111,7 @@ class Maker:
                 messages.append({"role": self.pick("user", "assistant", "tool"), "content": content})
                 if self.chance(0.2):
                     messages[-1][self.pick("name", "tool_calls", "reasoning")] = self.value()
-        return {"messages": messages, "tools": None, "bos_token": "<s>", "flag": self.chance(0.5), "add_generation_prompt": True,
+        return {"messages": messages, "tools": None, "bos_token": "<s>", "v": "V", "w": 7, "flag": self.chance(0.5), "add_generation_prompt": True,
                 "number": self.random.randrange(-3, 12), "things": [self.value(1) for _ in range(self.random.randrange(5))],
                 "table": {k: self.value(1) for k in self.random.sample(["a", "b", "c", "items", "Z"], self.random.randrange(4))}}
 
@@ -302,9 +304,11 @@ class Maker:
         return "{{" + self.pick("", "-", "- ", " ") + " " + self.expression(self.pick("str", "str", "str", None)) + self.pick(" ", " -", "-") + "}}"
 
     def statement(self, depth=0):
-        choice = self.random.randrange(24)
+        choice = self.random.randrange(26)
         if choice < 5:
             return self.text()
+        if choice >= 24:
+            return self.early()
         if choice < 13 or depth > 3:
             return self.printed()
         if choice < 15:
@@ -339,16 +343,32 @@ class Maker:
         if " if " in iterable:
             iterable = f"({iterable})"
         self.known.append(kinds)
-        condition = " if " + self.expression("bool", 2).replace("loop.", "missing.") if self.chance(0.2) else ""
+        condition = " if " + ("loop.first" if self.chance(0.02) else self.expression("bool", 2)) if self.chance(0.2) else ""
         self.loops += 1
         made = self.tag(f"for {target} in {iterable}{condition}") + self.body(depth + 1)
         self.loops -= 1
         self.known.pop()
         return made + self.tag("endfor")
 
+    def early(self):
+        """Reads a name in a block before the set of it, or where there is none."""
+        kind, name = self.pick(("str", "v"), ("int", "w"), ("any", "x"), *SET_OF_VARIABLES.items())
+        read = "{{ " + name + self.pick("", " is defined", " | default('d')") + " }}" + (self.printed() if self.chance(0.3) else "")
+        head, end = self.pick(
+            ("for i in [1, 2]", "endfor"), (f"for i in [1, 2] if {name}", "endfor"), ("set y", "endset"), ("generation", "endgeneration"),
+            ("if true", "endif"), ("macro g(q)", "endmacro"), (f"macro g(q={name})", "endmacro"))
+        if self.chance(0.3):
+            read = self.tag("for j in 'a'") + read + self.tag("endfor")
+        made = self.tag(head) + read + self.tag(end)
+        made += {"set y": "{{ y }}"}.get(head, "{{ g() }}" if "macro" in head else "")
+        if self.chance(0.7):
+            made += self.tag(f"set {name} = {self.expression(kind, 2)}")
+        return made + "{{ g() }}" * ("macro" in head) + (self.printed() if self.chance(0.3) else "")
+
     def set(self, depth):
         kind = self.pick("str", "str", "int", "bool", "list", "dict", "any", "message")
-        name = self.pick("v", "w", "x", "y")
+        name = SET_OF_VARIABLES.get(kind) if self.chance(0.2) else None
+        name = name or self.pick(*SET_NAMES)
         choice = self.random.randrange(6)
         if choice == 0:
             made = self.tag("set " + name) + self.body(depth + 2) + self.tag("endset")
@@ -364,7 +384,8 @@ class Maker:
         count = self.random.randrange(3)
         name = f"f{len(self.macros)}"
         defaults = self.random.randrange(count + 1)
-        names = [f"p{i}" + (f"={self.expression('str', 2)}" if i >= count - defaults else "") for i in range(count)]
+        standard = lambda: self.pick("p0", "p1") if self.chance(0.2) else self.expression("str", 2)  # noqa: E731
+        names = [f"p{i}" + (f"={standard()}" if i >= count - defaults else "") for i in range(count)]
         self.known.append({f"p{i}": "str" for i in range(count)})
         loops, self.loops, self.in_macro = self.loops, 0, True
         made = self.tag(f"macro {name}({', '.join(names)})") + self.body(depth + 1) + self.tag("endmacro")

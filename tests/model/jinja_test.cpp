@@ -59,6 +59,16 @@ TEST(Jinja, ShapesOfPublishedTemplatesAreJinjas) {
   }
 }
 
+TEST(Jinja, PublishedTemplatesTakeLongPrompts) {
+  const auto shapes =
+      ordered_json::parse(readFile(ALLOT_SOURCE_DIR "/tests/golden/chat_shapes.json"));
+  const ordered_json longest = variables(" Be kind. ", std::string(600'000, 'a') + " \n");
+  for (const auto& shape : shapes) {
+    const std::string text = made(shape["template"], longest);
+    EXPECT_EQ(text.size() >= 600'000, shape["system"].is_string()) << shape["name"];
+  }
+}
+
 TEST(Jinja, WhiteSpaceIsAsTransformersSetsIt) {
   EXPECT_EQ(made("a\n  {% if true %}\nb\n  {% endif %}\nc\n"), "a\nb\nc");
   EXPECT_EQ(made("a\n  {%+ if true %}\nb{% endif +%}\nc"), "a\n  b\nc");
@@ -90,6 +100,34 @@ TEST(Jinja, ValuesArePythons) {
       {"{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"},
       {"{% set a, b = (1, 2) %}{{ b }}{{ -a }}{{ not not a }}", "2-1True"},
       {"{{ 1 < 2 }} {{ 'a' in 'abc' and 3 not in [1] }} {{ 'y' if false }}", "True True "},
+  };
+  for (const auto& [source, text] : cases) EXPECT_EQ(made(source), text) << source;
+}
+
+// A name is of one block, whatever is run first.
+TEST(Jinja, NamesAreOfTheBlockThatSetsThem) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{% for i in [1] %}{{ bos_token }}{% endfor %}{% set bos_token = 'b' %}{{ bos_token }}",
+       "b"},
+      {"{% macro f() %}{{ bos_token }}|{% endmacro %}{{ f() }}{% set bos_token = 'b' %}{{ f() }}",
+       "|b|"},
+      {"{% for i in [1] if bos_token %}a{% endfor %}{% set bos_token = 'b' %}", ""},
+      {"{% generation %}{{ bos_token }}{% endgeneration %}{% macro bos_token() %}{% endmacro %}",
+       ""},
+      {"{% set x %}{{ bos_token }}{% endset %}{{ x }}{% set bos_token = 'b' %}", ""},
+      // It is the context's as well where it is read before, or perhaps not set.
+      {"{{ bos_token }}{% for i in [1] %}{{ bos_token }}{% endfor %}{% set bos_token = 'b' %}",
+       "<s><s>"},
+      {"{% for i in [1] %}{{ bos_token }}{% endfor %}{% if x %}{% set bos_token = 'b' %}{% endif "
+       "%}",
+       "<s>"},
+      {"{% for i in [1, 2] %}{% for j in [1] %}{{ bos_token }}{% endfor %}{% set bos_token = i %}"
+       "{% endfor %}",
+       ""},
+      {"{% for i in [1, 2] %}{% for j in [1] %}{{ bos_token }}{% endfor %}{% set bos_token = i %}"
+       "{% endfor %}{{ bos_token }}",
+       "<s><s><s>"},
+      {"{% macro f(a=b, b='b') %}{{ a }}{{ b }}{% endmacro %}{{ f() }}{{ f(b='c') }}", "bcc"},
   };
   for (const auto& [source, text] : cases) EXPECT_EQ(made(source), text) << source;
 }
@@ -145,12 +183,25 @@ TEST(Jinja, RefusesByNameAndLine) {
       {"{{ 'a' * 2 }}", "4 line 1: a multiple of a value of type str"},
       {"{{ 9223372036854775807 }}", "4 line 1: a number beyond 64 bits"},
       {"{{ 999999999999999999 * 999 }}", "4 line 1: an integer beyond 64 bits"},
+      {"{{ range(576460752303423488 * -16) }}", "4 line 1: range with such a number"},
+      {"{{ '{x}'.format(1) }}", "4 line 1: format with such arguments"},
+      {"{{ strftime_now('%d %-f') }}", "4 line 1: strftime_now with the format %d %-f"},
+      {"{{ strftime_now('%%z %z') }}", "4 line 1: strftime_now with the format %%z %z"},
+      {"{% for loop in [1] %}{% endfor %}", "0 line 1: the variable loop is set"},
+      {"{% for i in [1] %}{% set a, loop = 1, 2 %}{% endfor %}", "the variable loop is set"},
+      {"{% macro f(a, a) %}{% endmacro %}", "0 line 1: the parameter a is there twice"},
+      {"{% set ns = namespace() %}{% for i in [1] %}{% macro f() %}{{ i }}{% endmacro %}"
+       "{% set ns.f = f %}{% endfor %}{{ ns.f() }}",
+       "4 line 1: the macro f behind its block"},
       {"{% for i in [] recursive %}{% endfor %}",
        "0 line 1: \"%}\" is missing, there is \"recursive\""},
       {"{% if x %}", "0 line 1: the tag \"endif\" is missing"},
   };
   for (const auto& [source, message] : cases)
     EXPECT_THAT(made(source), HasSubstr(message)) << source;
+  // Whether braces are the template's or the question's.
+  EXPECT_THAT(made("{{ messages[0].content.format('q') }}", variables("", "{} {x!r}")),
+              HasSubstr("4 line 1: format with other fields than {}"));
 }
 
 // Each ends soon, with one sentence.
@@ -185,6 +236,19 @@ TEST(Jinja, HostileTemplatesAreBounded) {
            repeated("{{ x }}", 150000),
        }) {
     EXPECT_EQ(made(source).substr(0, 7), "5 line ") << source.substr(0, 90);
+  }
+  // What takes long, or much memory, counts for more than a step.
+  const auto loop = [](int count, const std::string& part) {
+    return "{% for i in range(" + std::to_string(count) + ") %}{% set x = messages[0].content" +
+           part + " %}{% endfor %}";
+  };
+  const ordered_json large = variables("", repeated("\u00e9", 20'000));
+  for (const auto& [part, count] : {std::pair{" | list", 30},
+                                    {".strip('abc')", 200},
+                                    {" | lower", 40},
+                                    {".split('\u00e9')", 30}}) {
+    EXPECT_EQ(made(loop(2, part), large), "") << part;
+    EXPECT_THAT(made(loop(count, part), large), HasSubstr("too many steps")) << part;
   }
   // Of a variable loop that outlives its loop, none keeps the one before.
   EXPECT_EQ(made("{% set ns = namespace() %}{% for i in range(9999) %}{% set before = ns.l %}"

@@ -196,6 +196,13 @@ GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method
                         size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
 }
 
+std::vector<int32_t> Engine::endTokens() const {
+  std::vector<int32_t> tokens = decoder_->config().eos_tokens;
+  const auto end = chat_ ? chat_->endOfTurn() : std::nullopt;
+  if (end && std::find(tokens.begin(), tokens.end(), *end) == tokens.end()) tokens.push_back(*end);
+  return tokens;
+}
+
 void Engine::reportMemory() {
   const KvPool& pool = decoder_->pool();
   events_.memory(decoder_->weightBytes(),

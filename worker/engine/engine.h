@@ -57,6 +57,9 @@ class Engine final : public EpisodeEngine {
 
   const v1::ModelFacts& facts() const { return facts_; }
   const Dataset& dataset() const { return dataset_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  // Returns the tokens that end an answer: the model's own, and that of the template's turns.
+  std::vector<int32_t> endTokens() const;
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
 

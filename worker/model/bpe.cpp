@@ -162,21 +162,30 @@ Status Bpe::readMerges(const nlohmann::json& model, const std::string& file) {
   if (merges == nullptr || !merges->is_array()) {
     return badInput(file + " has no merges (model.merges must be a list of pairs)");
   }
-  for (const nlohmann::json& merge : *merges) {
-    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      ALLOT_TRY(addMerge(merge[0].get_ref<const std::string&>(),
-                         merge[1].get_ref<const std::string&>(), file));
-      continue;
+  for (const nlohmann::json& entry : *merges) {
+    // Of a GGUF file, which has scores: a list of pairs that have one rank.
+    if (entry.is_array() && !entry.empty() && entry[0].is_array()) {
+      for (const nlohmann::json& merge : entry) ALLOT_TRY(readMerge(merge, file));
+    } else {
+      ALLOT_TRY(readMerge(entry, file));
     }
-    const std::string* text = merge.get_ptr<const std::string*>();
-    const size_t space = text == nullptr ? std::string::npos : text->find(' ');
-    if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
-      return badInput(file + ": model.merges[" + std::to_string(next_rank_) +
-                      "]: " + described(merge) + " is neither \"a b\" nor [\"a\", \"b\"]");
-    }
-    ALLOT_TRY(addMerge(text->substr(0, space), text->substr(space + 1), file));
+    ++next_rank_;
   }
   return {};
+}
+
+Status Bpe::readMerge(const nlohmann::json& merge, const std::string& file) {
+  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+    return addMerge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(),
+                    file);
+  }
+  const std::string* text = merge.get_ptr<const std::string*>();
+  const size_t space = text == nullptr ? std::string::npos : text->find(' ');
+  if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
+    return badInput(file + ": model.merges[" + std::to_string(next_rank_) +
+                    "]: " + described(merge) + " is neither \"a b\" nor [\"a\", \"b\"]");
+  }
+  return addMerge(text->substr(0, space), text->substr(space + 1), file);
 }
 
 Status Bpe::addMerge(const std::string& left, const std::string& right, const std::string& file) {
@@ -194,7 +203,7 @@ Status Bpe::addMerge(const std::string& left, const std::string& right, const st
   }
   // A pair listed twice: the last one counts, as in Hugging Face's loader.
   merges_.insert_or_assign(pairKey(left_id->second, right_id->second),
-                           Merge{next_rank_++, whole_id->second});
+                           Merge{next_rank_, whole_id->second});
   return {};
 }
 

@@ -74,6 +74,7 @@ class Bpe {
   Status readVocab(const nlohmann::json& model, const std::string& file);
   Status readBytes(const nlohmann::json& model, const std::string& file);
   Status readMerges(const nlohmann::json& model, const std::string& file);
+  Status readMerge(const nlohmann::json& merge, const std::string& file);
   Status addMerge(const std::string& left, const std::string& right, const std::string& file);
 
   Vocab vocab_;

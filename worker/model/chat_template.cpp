@@ -118,12 +118,6 @@ struct ChatTemplate::Family {
   std::string end_of_turn;
 };
 
-// A stretch of a prompt: text, or a special token.
-struct ChatTemplate::Piece {
-  std::string text;
-  std::optional<int32_t> token;
-};
-
 const std::vector<ChatTemplate::Family>& ChatTemplate::families() {
   static const std::vector<Family> all = [] {
     const auto chatMl = [](std::string name, const std::string& system,
@@ -176,6 +170,10 @@ Result<ChatTemplate> ChatTemplate::choose(const std::string& name, const std::st
     chosen.specials_ = Specials::kTokens;
     const auto published = choose("auto", model_path, tokenizer);
     if (published) chosen.end_of_turn_ = published->end_of_turn_;
+    // Whoever renders prompts may do so because the published template cannot be executed.
+    for (const Family& family : families()) {
+      if (!chosen.end_of_turn_) chosen.end_of_turn_ = tokenizer.addedIdOf(family.end_of_turn);
+    }
     return chosen;
   }
   chosen.bos_ = tokenizer.bosToken();
@@ -257,7 +255,7 @@ Status ChatTemplate::findEndOfTurn(const Tokenizer& tokenizer) {
     std::string_view behind = (*spans)[i + 1].text;
     behind.remove_prefix(std::min(behind.find_first_not_of(" \n"), behind.size()));
     if (behind.empty()) return {};
-    if (const auto mark = tokenizer.markAt(behind)) end_of_turn_ = mark->id;
+    end_of_turn_ = tokenizer.markAt(behind);
     return {};
   }
   return {};
@@ -266,51 +264,30 @@ Status ChatTemplate::findEndOfTurn(const Tokenizer& tokenizer) {
 Result<ChatTemplate::Prompt> ChatTemplate::prompt(const Tokenizer& tokenizer,
                                                   std::string_view system, std::string_view user,
                                                   std::string_view assistant_prefix) const {
-  std::vector<Piece> pieces;
-  const auto addText = [&](std::string_view text) {
-    if (text.empty()) return;
-    if (pieces.empty() || pieces.back().token) pieces.emplace_back();
-    pieces.back().text += text;
-  };
-  Prompt prompt;
+  std::vector<jinja::Span> spans;
+  std::vector<Tokenizer::Part> parts;
   if (none()) {
-    if (bos_) prompt.ids.push_back(*bos_);
-    addText(system);
-    if (!system.empty()) addText("\n\n");
-    addText(user);
+    parts = {{system, specials_}, {system.empty() ? "" : "\n\n", specials_}, {user, specials_}};
   } else {
     ordered_json messages = ordered_json::array();
     if (!system.empty()) messages.push_back(message("system", system));
     messages.push_back(message("user", user));
-    ALLOT_ASSIGN(const std::vector<jinja::Span> spans, run(messages, true));
-    for (const jinja::Span& span : spans) {
-      std::string_view rest = span.text;
-      if (span.data) addText(rest);
-      for (size_t at = 0; !span.data && !rest.empty();) {
-        const auto mark = at < rest.size() ? tokenizer.markAt(rest.substr(at)) : std::nullopt;
-        if (!mark && at++ < rest.size()) continue;
-        addText(rest.substr(0, at));
-        rest.remove_prefix(std::min(at, rest.size()));
-        at = 0;
-        if (!mark) break;
-        pieces.push_back({std::string(rest.substr(0, mark->bytes)), mark->id});
-        rest.remove_prefix(mark->bytes);
-      }
-    }
+    ALLOT_ASSIGN(spans, run(messages, true));
+    for (const jinja::Span& span : spans)
+      parts.push_back({span.text, span.data ? specials_ : Specials::kTokens});
   }
-  addText(assistant_prefix);
-  const std::string bos = none() ? "" : tokens_.value("bos_token", "");
-  for (const Piece& piece : pieces) {
-    const bool is_bos = piece.token && prompt.ids.empty() && piece.text == bos;
-    if (!is_bos) prompt.text += piece.text;
-    if (piece.token) {
-      prompt.ids.push_back(*piece.token);
-    } else {
-      const bool begins = prompt.ids.empty() || (none() && bos_ && prompt.ids.size() == 1);
-      const auto ids = tokenizer.encode(piece.text, specials_, begins);
-      prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
-    }
+  parts.push_back({assistant_prefix, specials_});
+  Prompt prompt;
+  for (const Tokenizer::Part& part : parts) prompt.text += part.text;
+  prompt.ids = tokenizer.encode(parts);
+  if (none()) {
+    if (bos_) prompt.ids.insert(prompt.ids.begin(), *bos_);
+    return prompt;
   }
+  const std::string bos = tokens_.value("bos_token", "");
+  const bool has_bos = !bos.empty() && prompt.text.starts_with(bos) && !prompt.ids.empty() &&
+                       tokenizer.addedIdOf(bos) == prompt.ids.front();
+  if (has_bos) prompt.text.erase(0, bos.size());
   return prompt;
 }
 

@@ -41,17 +41,17 @@ class ChatTemplate {
 
   // Returns the prompt. Without a template: bos if the tokenizer puts one in front, system, an
   // empty line, user, assistant_prefix. Similar text to a special token in the three arguments
-  // stays text. Of "rendered" it becomes the token, and there is no bos but the text's own.
+  // stays text. Of "rendered" it becomes the token, and no bos is put in front.
   // Errors (kUsage): the template refuses the question, or fails at it.
   // Requires: `tokenizer` is the one that choose() got.
   Result<Prompt> prompt(const Tokenizer& tokenizer, std::string_view system, std::string_view user,
                         std::string_view assistant_prefix) const;
-  // Returns the token that ends the assistant's turn; it counts beside the model's eos.
+  // Returns the token that ends the assistant's turn; it counts beside the model's eos. Where a
+  // model of "rendered" publishes no template that shows one, it is that of a named template.
   std::optional<int32_t> endOfTurn() const { return end_of_turn_; }
 
  private:
   struct Family;
-  struct Piece;
 
   static const std::vector<Family>& families();
   Result<std::vector<jinja::Span>> run(const nlohmann::ordered_json& messages, bool asks) const;

@@ -121,6 +121,7 @@ struct Decoder::Impl {
   ModelConfig config;
   uint64_t parameters = 0;
   std::string digest;
+  std::vector<std::string> unused;
   std::unique_ptr<DecoderBackend> backend;
 };
 
@@ -154,16 +155,18 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
   }
   auto impl = std::make_unique<Impl>();
   ALLOT_ASSIGN(impl->config, ModelConfig::load(folder));
+  ALLOT_ASSIGN(impl->config.tied_embeddings, Weights::areTied(folder, impl->config));
   ALLOT_TRY(checkWeightsFit(impl->config, device, type));
   Weights weights;
   if (cuda) {
     ALLOT_ASSIGN(impl->backend, makeCudaBackend(impl->config, folder, type, options, &weights));
-    impl->parameters = weights.parameters;
-    impl->digest = weights.digest;
   } else {
     ALLOT_ASSIGN(weights, Weights::load(folder, impl->config));
-    impl->parameters = weights.parameters;
-    impl->digest = weights.digest;
+  }
+  impl->parameters = weights.parameters;
+  impl->digest = weights.digest;
+  impl->unused = weights.unused;
+  if (!cuda) {
     ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), options));
   }
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
@@ -172,6 +175,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
 const ModelConfig& Decoder::config() const { return impl_->config; }
 uint64_t Decoder::parameters() const { return impl_->parameters; }
 const std::string& Decoder::weightsDigest() const { return impl_->digest; }
+const std::vector<std::string>& Decoder::unusedTensors() const { return impl_->unused; }
 std::string Decoder::deviceName() const { return impl_->backend->deviceName(); }
 size_t Decoder::weightBytes() const { return impl_->backend->weightBytes(); }
 KvPool& Decoder::pool() { return impl_->backend->pool(); }

@@ -144,8 +144,9 @@ class Decoder {
   const ModelConfig& config() const;
   uint64_t parameters() const;
   const std::string& weightsDigest() const;
-  std::string deviceName() const;  // "cpu", "NVIDIA H200"
-  size_t weightBytes() const;      // in memory, in all layouts
+  const std::vector<std::string>& unusedTensors() const;  // Weights::unused
+  std::string deviceName() const;                         // "cpu", "NVIDIA H200"
+  size_t weightBytes() const;                             // in memory, in all layouts
   KvPool& pool();
 
   // Reads a prompt of 1..max_positions ids, each below vocab_size; other ids are kUsage. kUsage

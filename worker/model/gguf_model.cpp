@@ -235,7 +235,8 @@ bool isLlama3(std::string_view pre) {
 Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre = name ? *name : "(missing)";
-  *ignore_merges = isLlama3(pre);
+  // Smaug's and SmolLM3's is Llama-3's vocabulary without a token in front.
+  *ignore_merges = isLlama3(pre) || pre == "smaug-bpe";
   if (*ignore_merges) return sequence(split(kLlama3Words));
   *composes = pre == "qwen2" || pre == "deepseek-r1-qwen";
   if (*composes) return sequence(split(kQwen2Words));
@@ -246,13 +247,13 @@ Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes)
         {"pretokenizers",
          json::array({json{{"type", "Digits"}, {"individual_digits", true}}, byteLevel(true)})}};
   }
-  return badInput(
-      gguf.path() + ": tokenizer.ggml.pre " + inQuotes(pre) +
-      " is not supported; supported: llama-bpe, qwen2, deepseek-r1-qwen, gpt-2, smollm");
+  return badInput(gguf.path() + ": tokenizer.ggml.pre " + inQuotes(pre) +
+                  " is not supported; supported: llama-bpe, llama3, llama-v3, smaug-bpe, qwen2, "
+                  "deepseek-r1-qwen, gpt-2, smollm");
 }
 
 // Turns SentencePiece's scores into merges: every pair of normal tokens that forms a normal token,
-// the highest score of the token formed first.
+// the highest score of the token formed first. Pairs of one score have one rank.
 Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_view, int64_t>& vocab,
                       const std::vector<std::string>& tokens, const std::vector<double>& scores) {
   std::vector<std::tuple<double, int64_t, int64_t>> merges;
@@ -262,17 +263,25 @@ Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_vie
                       "]: " + inQuotes(token) + " has " + std::to_string(token.size()) +
                       " bytes; at most " + std::to_string(kLongestPiece) + " are supported");
     }
+    const double score = scores[static_cast<size_t>(id)];
+    if (std::isnan(score)) {
+      return badInput(gguf.path() + ": tokenizer.ggml.scores[" + std::to_string(id) +
+                      "] is no number");
+    }
     for (size_t cut = 1; cut < token.size(); ++cut) {
       if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;  // within a character
       const auto left = vocab.find(token.substr(0, cut)), right = vocab.find(token.substr(cut));
       if (left == vocab.end() || right == vocab.end()) continue;
-      merges.emplace_back(-scores[static_cast<size_t>(id)], left->second, right->second);
+      merges.emplace_back(-score, left->second, right->second);
     }
   }
   std::sort(merges.begin(), merges.end());
   json list = json::array();
-  for (const auto& [score, left, right] : merges) {
-    list.push_back({tokens[static_cast<size_t>(left)], tokens[static_cast<size_t>(right)]});
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const auto& [score, left, right] = merges[i];
+    if (i == 0 || std::get<0>(merges[i - 1]) != score) list.push_back(json::array());
+    list.back().push_back(
+        json::array({tokens[static_cast<size_t>(left)], tokens[static_cast<size_t>(right)]}));
   }
   return list;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "worker/model/jinja_parts.h"
 
@@ -28,7 +29,25 @@ constexpr int kMaxHeight = 200;           // of the tree of its steps
 constexpr int kMaxDepth = 900;            // of steps in each other: less than 1 MB of stack
 constexpr size_t kMaxCharacters = size_t{1} << 20;  // of a template
 
-// Variables of a block. A macro keeps the scope that it was defined in.
+// Names of a block, without those of the blocks in it. Jinja decides by the whole text of a block
+// which names are its own: one that the block sets first is undefined in it before.
+struct Names {
+  std::shared_ptr<const Names> parent;
+  std::set<std::string> known = {};  // read or set
+  std::set<std::string> fresh = {};  // first set, outside any if, and in no block around this one
+  int ifs = 0;                       // around what is read now
+
+  void set(const std::string& name) {
+    if (known.insert(name).second && ifs == 0) fresh.insert(name);
+  }
+  bool isAround(const std::string& name) const {
+    return parent && (parent->known.contains(name) || parent->isAround(name));
+  }
+};
+using NamesPtr = std::shared_ptr<Names>;
+const Names kNoNames;
+
+// Variables of a block.
 struct Scope {
   std::map<std::string, Value> variables;
   std::shared_ptr<Scope> parent;
@@ -47,6 +66,7 @@ struct Macro {
   std::string name;
   std::vector<std::string> parameters = {};
   Codes parts = {};  // a default or null for each parameter, then the body
+  NamesPtr names = {};
 };
 
 // The variable loop of a for, which reads ahead only when asked, as Jinja's.
@@ -95,31 +115,27 @@ struct Run {
   Run(const std::vector<std::string>& not_known, size_t bytes)
       : unknown(not_known), work{kWork + kWorkPerCharacter * bytes} {}
   ~Run() {
-    // A macro and its scope hold each other, and a namespace may hold itself.
-    for (const ScopePtr& one : scopes) one->variables.clear();
+    // A namespace may hold itself.
     for (const Value& space : namespaces) space.object->pairs.clear();
-  }
-
-  ScopePtr newScope(ScopePtr parent) {
-    work.spend(4);
-    return std::make_shared<Scope>(Scope{{}, std::move(parent)});
   }
 
   // Runs `body` in a new scope inside `parent`. A fault ends the rendering, whose scope is then
   // wrong.
   template <typename Body>
-  auto inside(ScopePtr parent, const Body& body) {
-    ScopePtr before = std::exchange(scope, newScope(std::move(parent)));
+  auto inside(ScopePtr parent, const Names& names, const Body& body) {
+    work.spend(8 + kObjectUnits * names.fresh.size());
+    ScopePtr before = std::exchange(scope, std::make_shared<Scope>(Scope{{}, std::move(parent)}));
+    for (const std::string& name : names.fresh) scope->variables[name] = undefined(name);
     auto result = body();
     scope = std::move(before);
     return result;
   }
 
   void start(const Code& root, const nlohmann::ordered_json& variables) {
-    scope = newScope(nullptr);
+    scope = std::make_shared<Scope>();
     for (const auto& [name, value] : variables.items())
       scope->variables[name] = valueOf(value, name == "messages", false);
-    inside(scope, [&] { return eval(root); });
+    eval(root);
   }
 
   Value eval(const Code& code) {
@@ -143,18 +159,19 @@ struct Run {
   }
 
   // parts: iterable, condition or null, body
-  void runLoop(const Target& target, const Codes& parts) {
+  void runLoop(const Target& target, const Names& names, const Codes& parts) {
     const Value all = eval(parts[0]);
     const ScopePtr outer = scope;
     const auto loop = std::make_shared<Loop>();
     loop->items = listOf(work, all);
     loop->wanted = [&](const Value& item) {
       return !parts[1] ||
-             inside(outer, [&] { return assign(target, item), truth(eval(parts[1])); });
+             inside(outer, kNoNames, [&] { return assign(target, item), truth(eval(parts[1])); });
     };
     const Value variable = loopVariable(loop, all);
+    work.spend(4 * kObjectUnits);
     for (Flow left = Flow::kOn; left != Flow::kBreak && loop->advance();) {
-      left = inside(outer, [&] {
+      left = inside(outer, names, [&] {
         scope->variables["loop"] = variable;
         assign(target, loop->current);
         eval(parts[2]);
@@ -183,26 +200,33 @@ struct Run {
   }
 
   void define(const Macro& macro) {
-    scopes.push_back(scope);
+    // Weak: the macro may outlive its block in a namespace, and must not keep its scope.
     scope->variables[macro.name] =
-        function([this, &macro, defined = scopes.size() - 1](const Arguments& arguments) {
-          return inside(scopes[defined], [&] { return callMacro(macro, arguments); });
+        function([this, &macro, weak = std::weak_ptr(scope)](const Arguments& arguments) {
+          const ScopePtr defined = weak.lock();
+          if (!defined) unsupported("the macro " + macro.name + " behind its block");
+          return inside(defined, *macro.names, [&] { return callMacro(macro, arguments); });
         });
   }
 
   Value callMacro(const Macro& macro, const Arguments& arguments) {
-    const auto& names = macro.parameters;
+    const auto& parameters = macro.parameters;
     const auto& [values, named] = arguments;
-    size_t used = std::min(values.size(), names.size());
-    for (size_t i = 0; i < names.size(); ++i) {
+    size_t used = std::min(values.size(), parameters.size());
+    std::vector<size_t> missing;
+    for (size_t i = 0; i < parameters.size(); ++i) {
       const auto given = std::find_if(named.begin(), named.end(),
-                                      [&](const auto& one) { return one.first == names[i]; });
-      used += i >= values.size() && given != named.end() ? 1 : 0;
-      // A default sees the parameters before it.
-      scope->variables[names[i]] = i < values.size()      ? values[i]
-                                   : given != named.end() ? given->second
-                                   : macro.parts[i]       ? eval(macro.parts[i])
-                                                          : undefined("the parameter " + names[i]);
+                                      [&](const auto& one) { return one.first == parameters[i]; });
+      const bool has = i >= values.size() && given != named.end();
+      used += has ? 1 : 0;
+      if (i >= values.size() && !has) missing.push_back(i);
+      scope->variables[parameters[i]] = i < values.size() ? values[i]
+                                        : has             ? given->second
+                                                          : undefined(parameters[i]);
+    }
+    // A default sees all parameters.
+    for (const size_t i : missing) {
+      if (macro.parts[i]) scope->variables[parameters[i]] = eval(macro.parts[i]);
     }
     if (used < values.size() + named.size())
       raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
@@ -252,7 +276,6 @@ struct Run {
   Flow flow = Flow::kOn;
   int line = 0;
   int depth = 0;
-  std::vector<ScopePtr> scopes = {};  // those with macros
   Values namespaces = {};
 };
 
@@ -294,7 +317,10 @@ class Parser {
   // Throws Fault without a line: that is line().
   Code parse() {
     if (source_.size() > kMaxCharacters) raise(FailureKind::kLimit, "it is too long");
-    return statements({});
+    Code all = scoped([&] { return statements({}); });
+    for (const NamesPtr& names : frames_)
+      std::erase_if(names->fresh, [&](const std::string& name) { return names->isAround(name); });
+    return all;
   }
 
   // Returns the line of what was read last.
@@ -463,6 +489,32 @@ class Parser {
     return body;
   }
 
+  // Reads a block with names of its own, and returns them.
+  template <typename Read>
+  NamesPtr framed(const Read& read) {
+    frames_.push_back(std::make_shared<Names>(Names{names_}));
+    const NamesPtr outer = std::exchange(names_, frames_.back());
+    read();
+    return std::exchange(names_, outer);
+  }
+  // Reads it and makes a step that runs it in a scope of its own.
+  template <typename Read>
+  Code scoped(const Read& read) {
+    Code body;
+    const NamesPtr names = framed([&] { body = read(); });
+    return lazy({std::move(body)}, [names](Run& run, const Codes& codes) {
+      return run.inside(run.scope, *names, [&] { return run.eval(codes[0]); });
+    });
+  }
+
+  // Reads a name that a template sets.
+  std::string newName() {
+    std::string made = name();
+    if (among(made, kConstants)) miss("a name that is no constant");
+    if (made == "loop") fail("the variable loop is set");
+    return made;
+  }
+
   Code statement() {
     if (!isName()) fail("a tag has no name");
     const std::string word = name();
@@ -470,11 +522,7 @@ class Parser {
     if (word == "set") return set();
     if (word == "for") return loop();
     if (word == "macro") return macro();
-    if (word == "generation") {
-      return lazy({closed("endgeneration")}, [](Run& run, const Codes& codes) {
-        return run.inside(run.scope, [&] { return run.eval(codes[0]); });
-      });
-    }
+    if (word == "generation") return scoped([&] { return closed("endgeneration"); });
     if (word == "break" || word == "continue") {
       if (loops_ == 0) fail(word + " stands outside a loop");
       const Flow flow = word == "break" ? Flow::kBreak : Flow::kContinue;
@@ -486,8 +534,7 @@ class Parser {
   Target target() {
     Target made;
     do {
-      made.names.push_back(name());
-      if (among(made.names.back(), kConstants)) miss("a name that is no constant");
+      made.names.push_back(newName());
     } while (skip(","));
     return made;
   }
@@ -495,38 +542,46 @@ class Parser {
   Code set() {
     Target to = target();
     if (to.names.size() == 1 && skip(".")) to.attribute = name();
-    if (skip("=")) {
-      return lazy({expression()},
-                  [to](Run& run, const Codes& codes) { run.assign(to, run.eval(codes[0])); });
+    const bool value = skip("=");
+    Code code = value ? expression() : scoped([&] { return block({"endset"}); });
+    if (!value) skip("endset");
+    for (const std::string& one : to.names) {
+      if (to.attribute.empty()) names_->set(one);
+      names_->known.insert(one);
     }
-    Code body = block({"endset"});
-    skip("endset");
-    return lazy({std::move(body)}, [to](Run& run, const Codes& codes) {
-      const Value text = run.inside(run.scope, [&] { return run.captured(codes[0]); });
-      if (run.flow == Flow::kOn) run.assign(to, text);
+    return lazy({std::move(code)}, [to, value](Run& run, const Codes& codes) {
+      const Value made = value ? run.eval(codes[0]) : run.captured(codes[0]);
+      if (run.flow == Flow::kOn) run.assign(to, made);
     });
   }
 
   Code loop() {
     const Target to = target();
     expect("in");
-    Codes parts = {binary(0)};
-    parts.push_back(skip("if") ? expression() : nullptr);
+    Codes parts = {binary(0), nullptr, nullptr};
+    framed([&] { parts[1] = skip("if") ? expression() : nullptr; });
     ++loops_;
-    parts.push_back(block({"endfor"}));
+    const NamesPtr names = framed([&] {
+      names_->known.insert(to.names.begin(), to.names.end());
+      names_->known.insert("loop");
+      parts[2] = block({"endfor"});
+    });
     --loops_;
     skip("endfor");
-    return lazy(std::move(parts), [to](Run& run, const Codes& codes) { run.runLoop(to, codes); });
+    return lazy(std::move(parts),
+                [to, names](Run& run, const Codes& codes) { run.runLoop(to, *names, codes); });
   }
 
   Code branch() {
     Codes parts;
+    ++names_->ifs;
     do {
       parts.push_back(binary(0));
       parts.push_back(block({"elif", "else", "endif"}));
     } while (skip("elif"));
     if (skip("else")) parts.push_back(block({"endif"}));
     skip("endif");
+    --names_->ifs;
     return lazy(std::move(parts), [](Run& run, const Codes& codes) {
       size_t i = 1;
       while (i < codes.size() && !truth(run.eval(codes[i - 1]))) i += 2;
@@ -535,17 +590,24 @@ class Parser {
   }
 
   Code macro() {
-    Macro macro{.name = name()};
-    expect("(");
-    while (!skip(")")) {
-      if (!macro.parameters.empty()) expect(",");
-      macro.parameters.push_back(name());
-      Code standard = skip("=") ? expression() : nullptr;
-      if (!macro.parts.empty() && macro.parts.back() && !standard)
-        fail("a parameter without a default stands behind one with a default");
-      macro.parts.push_back(std::move(standard));
-    }
-    macro.parts.push_back(closed("endmacro"));
+    Macro macro{.name = newName()};
+    names_->set(macro.name);
+    macro.names = framed([&] {
+      expect("(");
+      while (!skip(")")) {
+        if (!macro.parameters.empty()) expect(",");
+        const std::string parameter = newName();
+        if (std::count(macro.parameters.begin(), macro.parameters.end(), parameter) > 0)
+          fail("the parameter " + parameter + " is there twice");
+        macro.parameters.push_back(parameter);
+        names_->known.insert(parameter);
+        Code standard = skip("=") ? expression() : nullptr;
+        if (!macro.parts.empty() && macro.parts.back() && !standard)
+          fail("a parameter without a default stands behind one with a default");
+        macro.parts.push_back(std::move(standard));
+      }
+      macro.parts.push_back(closed("endmacro"));
+    });
     return lazy(macro.parts, [macro](Run& run, const Codes&) { run.define(macro); });
   }
 
@@ -639,6 +701,7 @@ class Parser {
     const std::string word = name();
     if (among(word, "none None")) return constant(none());
     if (among(word, kConstants)) return constant(boolean(among(word, "true True")));
+    names_->known.insert(word);
     return made({}, [word](Run& run, const Values&) { return run.look(word); });
   }
 
@@ -755,7 +818,10 @@ class Parser {
       for (const Code& code : codes) values.push_back(code ? run.eval(code) : none());
       run.line = line;
       Value value = op(run, values);
-      if (value.isSized()) run.work.spend(value.text().size() / 4 + 2 * value.items().size());
+      if (value.object) {
+        run.work.spend(kObjectUnits + value.text().size() / 4 + 2 * value.items().size() +
+                       4 * value.pairs().size());
+      }
       return value;
     });
   }
@@ -771,6 +837,8 @@ class Parser {
   int line_ = 1;
   int level_ = 0;
   int loops_ = 0;
+  NamesPtr names_ = nullptr;  // of the block that is read
+  std::vector<NamesPtr> frames_ = {};
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <optional>
@@ -41,6 +40,13 @@ Value run(const Table::value_type& entry, Work& work, const Value& self,
   return run(in);
 }
 
+// Returns true if a text has one of these characters.
+bool hasOneOf(const Text& text, std::u32string_view characters) {
+  return std::any_of(text.begin(), text.end(), [&](char32_t c) {
+    return characters.find(bare(c)) != std::u32string_view::npos;
+  });
+}
+
 const Text& textIn(const Value& value, const std::string& what) {
   if (!value.is(Kind::kString))
     raise(FailureKind::kError, what + " wants a text, not " + typeName(value));
@@ -51,16 +57,24 @@ int64_t integerIn(const Value* value, int64_t standard, const std::string& what)
   if (value == nullptr) return standard;
   if (!value->isNumber())
     raise(FailureKind::kError, what + " wants an integer, not " + typeName(*value));
-  if (std::abs(value->number) >> 40 != 0) unsupported(what + " with such a number");
+  if (value->number >> 40 != 0 && value->number >> 40 != -1)
+    unsupported(what + " with such a number");
   return value->number;
 }
 
 Value lower(In& in) {
   Text out;
-  for (const char32_t marked : str(in.work, in.self)) {
+  const Text text = str(in.work, in.self);
+  in.work.spend(text.size());
+  for (const char32_t marked : text) {
     const char32_t c = bare(marked);
+    if (c < 0x80) {
+      out += c >= 'A' && c <= 'Z' ? marked + 32 : marked;
+      continue;
+    }
+    in.work.spend(8);
     // A sigma's lower case depends on its neighbours.
-    if (c == 0x3a3 || (c >= 0x80 && !nfcAvailable())) unsupported("lower case of " + utf8Of({c}));
+    if (c == 0x3a3 || !nfcAvailable()) unsupported("lower case of " + utf8Of({c}));
     for (const char32_t low : textOf(lowerCase(utf8Of({c})))) out += low | (marked & kData);
   }
   return string(std::move(out));
@@ -81,8 +95,10 @@ Value strip(In& in) {
   const bool blanks = in.at(0) == nullptr || in.at(0)->is(Kind::kNone);
   const Text set = blanks ? Text() : textIn(*in.at(0), in.name);
   if (set.size() > 64) unsupported("strip of more than 64 characters");
+  in.work.spend(text.size());
   const auto goes = [&](char32_t c) {
-    return blanks ? isSpace(c) : findText(set, Text(1, c)) != Text::npos;
+    if (blanks) return isSpace(c);
+    return std::any_of(set.begin(), set.end(), [&](char32_t one) { return bare(one) == bare(c); });
   };
   size_t begin = 0, end = text.size();
   while (in.name != "rstrip" && begin < end && goes(text[begin])) ++begin;
@@ -95,7 +111,7 @@ std::vector<Text> pieces(Work& work, const Text& text, const Text& by, int64_t m
   std::vector<Text> parts;
   size_t at = 0;
   for (size_t found; most != 0 && (found = findText(text, by, at)) != Text::npos; --most) {
-    work.spend(4 + by.size() / 4);
+    work.spend(kObjectUnits + by.size() / 4);
     parts.push_back(text.substr(at, found - at));
     at = found + by.size();
   }
@@ -139,8 +155,7 @@ Value format(In& in) {
   if (!in.arguments.named.empty() || parts.size() != values.size() + 1)
     unsupported("format with such arguments");
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].find_first_of(U"{}") != Text::npos)
-      unsupported("format with other fields than {}");
+    if (hasOneOf(parts[i], U"{}")) unsupported("format with other fields than {}");
     if (i > 0) parts[i].insert(0, str(in.work, values[i - 1]));
     in.work.spend(parts[i].size() / 4);
   }
@@ -159,7 +174,7 @@ Value replace(In& in) {
 Value view(In& in) {
   Values items;
   for (const auto& [key, value] : in.self.pairs()) {
-    in.work.spend(3);
+    in.work.spend(kObjectUnits + 4);
     items.push_back(sequence(Kind::kTuple, {key, value}));
   }
   return sequence(Kind::kView, std::move(items));
@@ -175,6 +190,7 @@ Value dictsort(In& in) {
     raise(FailureKind::kError, "dictsort wants a dict, not " + typeName(in.self));
   Values items;
   for (const auto& [key, value] : in.self.pairs()) {
+    in.work.spend(kObjectUnits + 4);
     if (!key.isNumber()) unsupported("dictsort of keys that are not integers");
     items.push_back(sequence(Kind::kTuple, {key, value}));
   }
@@ -203,13 +219,12 @@ Value json(In& in) {
 Value selectAttribute(In& in) try {
   const Values& values = in.arguments.values;
   const Text& name = textIn(*in.at(0), in.name);
-  if (name.find_first_of(U".,0123456789") != Text::npos)
-    unsupported("its attribute has dots, commas or digits");
+  if (hasOneOf(name, U".,0123456789")) unsupported("its attribute has dots, commas or digits");
   Arguments rest;
   for (size_t i = 2; i < values.size(); ++i) rest.values.push_back(values[i]);
   Values items;
   for (const Value& item : truth(in.self) ? listOf(in.work, in.self) : Values()) {
-    in.work.spend(2);
+    in.work.spend(4);
     if (item.is(Kind::kNamespace)) unsupported("an item is a namespace");
     const Value value = itemOf(in.work, item, values[0]);
     const bool is = values.size() < 2
@@ -267,6 +282,12 @@ Value makeNamespace(In& in) {
 
 Value today(In& in) {
   const std::string format = utf8Of(textIn(*in.at(0), in.name));
+  // Time zones and parts of a second are Python's own.
+  for (size_t at = 0; (at = format.find('%', at)) != std::string::npos; ++at) {
+    at = format.find_first_not_of("-_0^#123456789EO:", at + 1);
+    if (at == std::string::npos || std::string_view("fszZ").find(format[at]) != std::string::npos)
+      unsupported("strftime_now with the format " + format);
+  }
   std::tm day{};
   day.tm_mday = 26, day.tm_mon = 6, day.tm_year = 124, day.tm_wday = 5, day.tm_yday = 207;
   char buffer[256];

@@ -36,7 +36,9 @@ struct Fault {
 [[noreturn]] void raise(FailureKind kind, const std::string& message);
 [[noreturn]] void unsupported(const std::string& what);
 
-// The rendering's bound on work and memory. Each unit is a step, an element or four characters.
+// The rendering's bound on work and memory. Each unit is a step, half an element or four
+// characters: some 16 bytes.
+constexpr size_t kObjectUnits = 16;  // of a value, beside its characters and elements
 struct Work {
   size_t left;
   void spend(size_t units) {

@@ -269,7 +269,7 @@ Values listOf(Work& work, const Value& value) {
     raise(FailureKind::kError, "a value of type " + typeName(value) + " cannot be iterated");
   if (value.is(Kind::kIterator) && std::exchange(value.object->read, true))
     unsupported("a second pass over the result of selectattr");
-  work.spend(2 * sizeOf(*value.object));
+  work.spend(2 * sizeOf(*value.object) + kObjectUnits * value.text().size());
   Values items = value.items();
   for (const char32_t c : value.text()) items.push_back(string(Text(1, c)));
   for (const auto& [key, inner] : value.pairs()) items.push_back(key);

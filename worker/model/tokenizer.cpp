@@ -140,6 +140,41 @@ struct AddedToken {
   bool single_word = false;  // is text beside a character of a word
   bool lstrip = false;       // takes the blanks in front
   bool rstrip = false;       // takes the blanks behind
+  size_t put_in_front = 0;   // bytes of content, by the normalizer
+};
+
+// Where special tokens of a text count: in stretches, each up to its end, that are not data.
+class Stretches {
+ public:
+  void add(size_t bytes, bool data) {
+    if (bytes == 0) return;
+    if (ends_.empty() || data_.back() != data) {
+      ends_.push_back(size());
+      data_.push_back(data);
+    }
+    ends_.back() += bytes;
+  }
+  size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  // Returns true if no byte from `begin` to `end` is data.
+  bool allow(size_t begin, size_t end) const {
+    const size_t i = at(begin);
+    return i < ends_.size() && end <= ends_[i] && !data_[i];
+  }
+  // Calls take for the begin and end of each stretch in a part of the text, and whether it is data.
+  template <typename Take>
+  void forEach(size_t begin, size_t end, const Take& take) const {
+    for (size_t i = at(begin); begin < end; begin = ends_[i++]) {
+      take(begin, std::min(end, ends_[i]), data_[i]);
+    }
+  }
+
+ private:
+  size_t at(size_t begin) const {
+    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+  }
+
+  std::vector<size_t> ends_;
+  std::vector<bool> data_;
 };
 
 // Returns the code point of a text's first character; 0 if there is none.
@@ -195,11 +230,11 @@ class AddedTokenMatcher {
   // Calls plain for each text between matches that is not empty, and match for the id of each
   // match.
   template <typename Plain, typename Match>
-  void split(std::string_view text, Specials specials, const Plain& plain,
+  void split(std::string_view text, const Stretches& stretches, const Plain& plain,
              const Match& match) const {
     size_t done = 0;
     for (size_t at = 0; at < text.size();) {
-      const AddedToken* found = longestAt(text.substr(at), specials);
+      const AddedToken* found = longestAt(text, at, stretches);
       if (found == nullptr) {
         ++at;
         continue;
@@ -223,10 +258,10 @@ class AddedTokenMatcher {
     if (done < text.size()) plain(text.substr(done));
   }
 
-  // Returns the longest control token at the beginning of a text that is not empty.
-  const AddedToken* longestMarkAt(std::string_view text) const {
+  // Returns the longest token at the beginning of a text that is not empty.
+  const AddedToken* longestAt(std::string_view text) const {
     for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
-      if (token.control && text.starts_with(token.content)) return &token;
+      if (text.starts_with(token.content)) return &token;
     }
     return nullptr;
   }
@@ -235,10 +270,11 @@ class AddedTokenMatcher {
   static size_t firstByte(std::string_view text) {
     return static_cast<unsigned char>(text.front());
   }
-  const AddedToken* longestAt(std::string_view text, Specials specials) const {
-    for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
-      if (token.control && specials == Specials::kText) continue;
-      if (text.starts_with(token.content)) return &token;
+  const AddedToken* longestAt(std::string_view text, size_t at, const Stretches& stretches) const {
+    for (const AddedToken& token : by_first_byte_[firstByte(text.substr(at))]) {
+      if (!text.substr(at).starts_with(token.content)) continue;
+      if (!token.control || stretches.allow(at + token.put_in_front, at + token.content.size()))
+        return &token;
     }
     return nullptr;
   }
@@ -319,6 +355,8 @@ struct Tokenizer::Impl {
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
   std::optional<int32_t> addedIdOf(std::string_view token) const;
+  // Returns the stretches of a normalised text, which was at `begin` of the text of `stretches`.
+  Stretches stretchesOf(std::string_view text, const Stretches& stretches, size_t begin) const;
   std::string normalised(std::string_view text) const {
     if (metaspace) return metaspace->normalised(text);
     return composes && mayChangeInNfc(text) ? nfc(text) : std::string(text);
@@ -333,6 +371,8 @@ struct Tokenizer::Impl {
   // Tokens that are looked for before and after normalisation.
   AddedTokenMatcher before;
   AddedTokenMatcher after;
+  bool marks_after = false;  // one of them is a control token
+  AddedTokenMatcher marks;   // the control tokens, as the file spells them
   std::unordered_map<int32_t, Piece> pieces;
   size_t vocab_size = 0;
   std::optional<int32_t> bos;
@@ -379,10 +419,26 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
       token.special};
+  if (token.control) marks.add(token);
   AddedToken sought = token;
   if (token.normalized) sought.content = normalised(token.content);
+  if (token.normalized) sought.put_in_front = normalised("").size();
+  marks_after = marks_after || (token.normalized && token.control);
   (token.normalized ? after : before).add(sought);
   return {};
+}
+
+Stretches Tokenizer::Impl::stretchesOf(std::string_view text, const Stretches& stretches,
+                                       size_t begin) const {
+  Stretches out;
+  if (!marks_after) return out;
+  const size_t put_in_front = normalised("").size();
+  stretches.forEach(begin, begin + text.size(), [&](size_t from, size_t to, bool data) {
+    const size_t bytes = normalised(text.substr(from - begin, to - from)).size();
+    out.add(from == begin ? bytes : bytes - put_in_front, data);
+  });
+  // A character that composes with one of another stretch moves all behind it: no token counts.
+  return out.size() == normalised(text).size() ? out : Stretches();
 }
 
 std::optional<int32_t> Tokenizer::Impl::addedIdOf(std::string_view token) const {
@@ -428,8 +484,17 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
-                                       bool begins) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials) const {
+  return encode({{text, specials}});
+}
+
+std::vector<int32_t> Tokenizer::encode(const std::vector<Part>& parts) const {
+  std::string text;
+  Stretches stretches;
+  for (const Part& part : parts) {
+    text += part.text;
+    stretches.add(part.text.size(), part.specials == Specials::kText);
+  }
   std::vector<int32_t> ids;
   const auto addId = [&](int32_t id) { ids.push_back(id); };
   const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
@@ -438,14 +503,15 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
     const auto encodePlain = [&](std::string_view plain) {
       if (impl_->metaspace) {
         const bool first = rest.data() == text.data() && plain.data() == normalised.data();
-        impl_->metaspace->split(plain, begins && first, encodePiece);
+        impl_->metaspace->split(plain, first, encodePiece);
       } else {
         impl_->pre_tokenizer->split(plain, encodePiece);
       }
     };
-    impl_->after.split(normalised, specials, encodePlain, addId);
+    const auto begin = static_cast<size_t>(rest.data() - text.data());
+    impl_->after.split(normalised, impl_->stretchesOf(rest, stretches, begin), encodePlain, addId);
   };
-  impl_->before.split(text, specials, secondPass, addId);
+  impl_->before.split(text, stretches, secondPass, addId);
   return ids;
 }
 
@@ -463,14 +529,9 @@ std::optional<int32_t> Tokenizer::addedIdOf(std::string_view token) const {
   return impl_->addedIdOf(token);
 }
 
-std::optional<Tokenizer::Mark> Tokenizer::markAt(std::string_view text) const {
-  const AddedToken* found = impl_->before.longestMarkAt(text);
-  const AddedToken* other = impl_->after.longestMarkAt(text);
-  if (found == nullptr || (other != nullptr && other->content.size() > found->content.size())) {
-    found = other;
-  }
-  if (found == nullptr) return std::nullopt;
-  return Mark{found->id, found->content.size()};
+std::optional<int32_t> Tokenizer::markAt(std::string_view text) const {
+  const AddedToken* found = impl_->marks.longestAt(text);
+  return found == nullptr ? std::nullopt : std::optional(found->id);
 }
 
 std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {

@@ -33,13 +33,21 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  // A part of a text.
+  struct Part {
+    std::string_view text;
+    Specials specials = Specials::kTokens;
+  };
+
   // Returns the token ids of UTF-8 text. Added tokens in the text become their ids, except those
   // that `specials` excludes. Bytes that are not UTF-8 are tokenised as bytes, and decode()
   // restores them. Bytes without a token in the vocabulary (control characters in SmolLM2's) become
   // the unknown token, or are left out if there is none. SentencePiece models may put a space in
-  // front, some only if `begins`: no token precedes the text. decode() removes it.
-  std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens,
-                              bool begins = true) const;
+  // front, some only where no token precedes. decode() removes it.
+  std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens) const;
+  // Returns the token ids of the text that the parts are together. A special token counts if no
+  // byte of it is in a part of kText; blanks that it takes may be in any part.
+  std::vector<int32_t> encode(const std::vector<Part>& parts) const;
   // Returns the text of ids. Special tokens are left out if skip_special, ids without a token
   // always. The text is not UTF-8 if the ids begin or end within a character.
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = true) const;
@@ -48,12 +56,9 @@ class Tokenizer {
   // Returns the id of an added token, which encode() finds whole in a text.
   std::optional<int32_t> addedIdOf(std::string_view token) const;
   // Returns the longest special token, of those that Specials::kText leaves as text, with which the
-  // text begins: its id and its bytes.
-  struct Mark {
-    int32_t id = 0;
-    size_t bytes = 0;
-  };
-  std::optional<Mark> markAt(std::string_view text) const;
+  // text begins.
+  // Requires: the text is not empty.
+  std::optional<int32_t> markAt(std::string_view text) const;
   size_t vocabSize() const;  // largest id + 1
   // Returns the token that the model was trained to see in front of a text; nothing if there is
   // none.

@@ -1,5 +1,6 @@
 #include "worker/model/weights.h"
 
+#include <cstring>
 #include <set>
 
 #include "worker/model/gguf_model.h"
@@ -63,7 +64,8 @@ Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, 
 }
 
 Result<Weights> loadAll(const Append& from, const Contains& contains, std::string digest,
-                        const ModelConfig& config, const std::function<void(LayerWeights)>& take) {
+                        const ModelConfig& config, bool tied,
+                        const std::function<void(LayerWeights)>& take) {
   Weights weights;
   weights.digest = std::move(digest);
   const Append append = [&](const std::string& name, const std::vector<int64_t>& shape,
@@ -74,25 +76,45 @@ Result<Weights> loadAll(const Append& from, const Contains& contains, std::strin
     return {};
   };
   const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
-  const bool head_alone = config.tied_embeddings && !contains(kEmbeddings) && contains(kHead);
+  const bool head_alone = tied && !contains(kEmbeddings) && contains(kHead);
   ALLOT_TRY(append(head_alone ? kHead : kEmbeddings, table, &weights.embeddings));
   for (int64_t l = 0; l < config.layers; ++l) {
     ALLOT_ASSIGN(LayerWeights layer, loadLayer(append, config, l));
     take(std::move(layer));
   }
   ALLOT_TRY(append("model.norm.weight", {config.hidden_size}, &weights.final_norm));
-  if (!config.tied_embeddings || (!head_alone && contains(kHead))) {
-    ALLOT_TRY(append(kHead, table, &weights.head.rows));
-  }
-  if (config.tied_embeddings && weights.head.rows == weights.embeddings) {
-    weights.parameters -= weights.head.rows.size();
-    weights.head.rows = {};
-  }
+  if (!tied) ALLOT_TRY(append(kHead, table, &weights.head.rows));
   shape(&weights.head, config.vocab_size, config.hidden_size);
   return weights;
 }
 
+Result<bool> tiedIn(const Safetensors& file, const ModelConfig& config) {
+  if (!config.tied_embeddings || !file.contains(kHead) || !file.contains(kEmbeddings))
+    return config.tied_embeddings;
+  const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
+  ALLOT_ASSIGN(const TensorView head, file.tensor(kHead, table));
+  ALLOT_ASSIGN(const TensorView embeddings, file.tensor(kEmbeddings, table));
+  return head.type == embeddings.type && std::memcmp(head.data, embeddings.data, head.bytes) == 0;
+}
+
+// Returns the tensors that were not read, without those that earlier versions of transformers saved
+// and that follow from config.json.
+std::vector<std::string> unusedIn(const Safetensors& file, const std::set<std::string>& used,
+                                  bool tied) {
+  std::vector<std::string> unused = file.names();
+  std::erase_if(unused, [&](const std::string& name) {
+    return used.contains(name) || name.ends_with("rotary_emb.inv_freq") || (tied && name == kHead);
+  });
+  return unused;
+}
+
 }  // namespace
+
+Result<bool> Weights::areTied(const std::string& path, const ModelConfig& config) {
+  if (isGguf(path) || !config.tied_embeddings) return config.tied_embeddings;
+  ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
+  return tiedIn(file, config);
+}
 
 Result<std::string> Weights::digestOf(const std::string& path) {
   if (isGguf(path)) {
@@ -131,13 +153,17 @@ Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig&
       names.insert(name);
       return checkGgufTensor(gguf, name, shape);
     };
-    ALLOT_TRY(loadAll(note, contains, "", config, [](const LayerWeights&) {}));
+    const bool tied = config.tied_embeddings;
+    ALLOT_TRY(loadAll(note, contains, "", config, tied, [](const LayerWeights&) {}));
     ALLOT_TRY(checkNoOthers(gguf, names));
-    return loadAll(append, contains, gguf.digest(), config, take);
+    return loadAll(append, contains, gguf.digest(), config, tied, take);
   }
   ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
+  ALLOT_ASSIGN(const bool tied, tiedIn(file, config));
+  std::set<std::string> used;
   const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
                           std::vector<float>* out) -> Status {
+    used.insert(name);
     ALLOT_ASSIGN(const TensorView view, file.tensor(name, shape));
     const size_t start = out->size();
     out->resize(start + static_cast<size_t>(view.elements()));
@@ -145,7 +171,9 @@ Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig&
     return {};
   };
   const auto contains = [&](const std::string& name) { return file.contains(name); };
-  return loadAll(append, contains, file.digest(), config, take);
+  ALLOT_ASSIGN(Weights weights, loadAll(append, contains, file.digest(), config, tied, take));
+  weights.unused = unusedIn(file, used, tied);
+  return weights;
 }
 
 size_t Weights::bytes() const {

@@ -39,12 +39,17 @@ struct Weights {
   Matrix head;                    // [vocab, hidden]; rows are empty if the embeddings serve as rows
   uint64_t parameters = 0;        // as stored: tied embeddings count once
   std::string digest;             // SHA-256 of the weight files
+  // Tensors of a folder that the model has no place for, as it has none in transformers.
+  std::vector<std::string> unused;
 
   size_t bytes() const;  // in memory, both layouts
   const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
 
   // Returns the digest alone; reads the files without keeping them.
   static Result<std::string> digestOf(const std::string& path);
+  // Returns true if the embeddings serve as the output matrix: the model ties the two, and the file
+  // has one of them, or both of the same bytes.
+  static Result<bool> areTied(const std::string& path, const ModelConfig& config);
   // Reads a Hugging Face folder or a GGUF file, into both layouts. Errors: those of Safetensors or
   // Gguf, and a GGUF file with other tensors beside. As in transformers 5, a head of other numbers
   // than the embeddings counts even if config.json ties the two, and one of two tied matrices may
