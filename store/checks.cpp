@@ -166,6 +166,12 @@ Status checkImported(const std::vector<v1::IterationRecord>& records) {
   return {};
 }
 
+std::string signedBytes(std::string_view result, std::string_view answers) {
+  std::string bytes = std::to_string(result.size()) + "\n";
+  bytes.append(result).append(answers);
+  return bytes;
+}
+
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result) {
   ALLOT_TRY(checkUnit(result.unit()));
   const std::string& id = result.unit().unit_id();

@@ -61,10 +61,12 @@ Status Aggregator::readEvaluations() {
 
 // Reads one slice. Returns its approximate bytes; 0 if all recorded evaluations are read.
 Result<uint64_t> Aggregator::readSomeEvaluations() {
-  ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, 256));
+  // With answers, which their workers have signed, too.
+  ALLOT_ASSIGN(auto evaluations, store_.readAnswers(evaluations_read_, 256));
   uint64_t bytes = 0;
   for (Evaluation& evaluation : evaluations) {
     bytes += 1 + evaluation.result.ByteSizeLong();
+    evaluation.result.clear_answers();
     evaluation.result.DiscardUnknownFields();
     ALLOT_ASSIGN(const bool taken, takeEvaluation(evaluation));
     evaluations_read_ = evaluation.entry_id;
@@ -84,8 +86,15 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
+  const Status own =
+      evaluation.accepted
+          ? Status()
+          : checkSignature(evaluation.result.worker(), kSignedEvaluation, store_.runId(),
+                           evaluation.signed_bytes, evaluation.signature);
   std::string reason = "nobody planned this unit";
-  if (as_planned) {
+  if (as_planned && !own) {
+    reason = own.error().message;
+  } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
       evaluations_.add(evaluation.result);
@@ -99,7 +108,9 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
     reason = "it " + *why;
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
-  const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
+  // What is not the worker's own says nothing about the unit.
+  const bool counts = reopen != nullptr && own;
+  const uint64_t hold_ms = counts ? noteRefusal(evaluation.result, reason) : 0;
   ALLOT_TRY(
       leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);

@@ -22,8 +22,17 @@ uint64_t entryNumber(const std::string& entry_id) {
 
 }  // namespace
 
-void MemoryServer::injectIntoInbox(std::string result_id, std::string payload) {
-  inbox_.emplace(++last_entry_, std::pair(std::move(result_id), std::move(payload)));
+void MemoryServer::injectIntoInbox(std::string result_id, std::string payload,
+                                   std::string signature, bool named) {
+  ++last_entry_;
+  if (named) pending_[result_id] = last_entry_;
+  inbox_[last_entry_] = {std::move(result_id), std::move(payload), std::move(signature)};
+}
+
+void MemoryServer::injectEvaluation(const v1::EvaluationResult& result, std::string signature) {
+  units_done_[result.unit().unit_id()] = ++last_evaluation_;
+  Recorded& kept = evaluations_[last_evaluation_] = {result, std::move(signature)};
+  if (kept.result.answers().ByteSizeLong() == 0) kept.result.clear_answers();  // as Redis does
 }
 
 void MemoryServer::forgetOldPolicies() {
@@ -267,8 +276,8 @@ Result<std::vector<InboxEntry>> MemoryStore::readInbox(size_t count, uint64_t) {
   for (auto it = inbox.upper_bound(inbox_cursor_);
        it != inbox.end() && entries.size() < std::min(count, store::kMostRead); ++it) {
     const auto& [number, item] = *it;
-    const auto& [result_id, payload] = item;
-    InboxEntry entry{entryId(number), "", "", payload.size()};
+    const auto& [result_id, payload, signature] = item;
+    InboxEntry entry{entryId(number), "", "", payload.size(), signature};
     const auto waiting = server_->pending_.find(result_id);
     if (waiting != server_->pending_.end() && waiting->second == number)
       entry.result_id = result_id;
@@ -396,6 +405,10 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
   return tickets;
 }
 
+std::string MemoryStore::signatureOf(std::string_view kind, std::string_view bytes) const {
+  return identity_ ? identity_->sign(kind, runId(), bytes) : std::string();
+}
+
 Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
   const std::string& id = result.result_id();
   ALLOT_TRY(store::checkName(id, "the id of a result"));
@@ -403,8 +416,8 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   ALLOT_TRY(checkSpec());
   if (server_->seen_.contains(id) || server_->pending_.contains(id)) return PushOutcome::kDuplicate;
   if (server_->inbox_.size() >= cap) return PushOutcome::kFull;
-  server_->injectIntoInbox(id, result.SerializeAsString());
-  server_->pending_.emplace(id, server_->last_entry_);
+  const std::string bytes = result.SerializeAsString();
+  server_->injectIntoInbox(id, bytes, signatureOf(kSignedResult, bytes), true);
   return PushOutcome::kAccepted;
 }
 
@@ -466,7 +479,11 @@ Result<std::vector<v1::IterationRecord>> MemoryStore::readHistory(uint64_t after
 Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& after,
                                                              size_t count) {
   ALLOT_ASSIGN(auto evaluations, readAnswers(after, count));
-  for (Evaluation& evaluation : evaluations) evaluation.result.clear_answers();
+  for (Evaluation& evaluation : evaluations) {
+    evaluation.result.clear_answers();
+    evaluation.signed_bytes.clear();
+    evaluation.signature.clear();
+  }
   return evaluations;
 }
 
@@ -476,7 +493,8 @@ Result<std::vector<Evaluation>> MemoryStore::readAnswers(const std::string& afte
   const auto& all = server_->evaluations_;
   for (auto it = all.upper_bound(after.empty() ? 0 : entryNumber(after));
        it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it) {
-    const std::string& unit_id = it->second.unit().unit_id();
+    const auto& [result, signature] = it->second;
+    const std::string& unit_id = result.unit().unit_id();
     Evaluation& evaluation = evaluations.emplace_back();
     evaluation.entry_id = entryId(it->first);
     evaluation.accepted = server_->accepted_.contains(unit_id);
@@ -486,8 +504,12 @@ Result<std::vector<Evaluation>> MemoryStore::readAnswers(const std::string& afte
       evaluation.accepted = false;
       continue;
     }
-    evaluation.result = it->second;
-    evaluation.answers_bytes = it->second.answers().ByteSizeLong();
+    evaluation.result = result;
+    evaluation.answers_bytes = result.answers().ByteSizeLong();
+    if (evaluation.accepted) continue;
+    ALLOT_ASSIGN(const auto stored, store::toStored(result));
+    evaluation.signed_bytes = store::signedBytes(stored.result, stored.answers);
+    evaluation.signature = signature;
   }
   return evaluations;
 }

@@ -44,7 +44,7 @@ Status MemoryStore::importEvaluations(const std::vector<v1::EvaluationResult>& r
   ALLOT_TRY(checkImport());
   for (const auto& result : results)
     if (!server_->units_done_.contains(result.unit().unit_id())) {
-      record(result);
+      server_->injectEvaluation(result, "");
       server_->accepted_[result.unit().unit_id()] = server_->last_evaluation_;
     }
   return {};

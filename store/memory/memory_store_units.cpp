@@ -141,22 +141,16 @@ Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
 }
 
 Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::toStored(result));
+  ALLOT_ASSIGN(const auto stored, store::toStored(result));
   const std::string& id = result.unit().unit_id();
   ALLOT_TRY(checkSpec());
   const auto open = server_->units_.find(id);
   if (open == server_->units_.end()) return PushOutcome::kDuplicate;
   server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
   server_->units_.erase(open);
-  record(result);
+  server_->injectEvaluation(
+      result, signatureOf(kSignedEvaluation, store::signedBytes(stored.result, stored.answers)));
   return PushOutcome::kAccepted;
-}
-
-void MemoryStore::record(const v1::EvaluationResult& result) {
-  const uint64_t number = ++server_->last_evaluation_;
-  server_->units_done_[result.unit().unit_id()] = number;
-  v1::EvaluationResult& kept = server_->evaluations_[number] = result;
-  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as Redis stores them
 }
 
 }  // namespace allot

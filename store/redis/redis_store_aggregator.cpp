@@ -175,11 +175,12 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_TRY(store::checkEntryId(entry[0].text()));
-    entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
-                        std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
-                       std::string(entry[4].text()),
-                       static_cast<uint64_t>(entry[5].integer()),
-                       entry[6].integer() == 1});
+    entries.push_back(
+        {{std::string(entry[0].text()), std::string(entry[1].text()), std::string(entry[2].text()),
+          static_cast<uint64_t>(entry[3].integer()), std::string(entry[7].text())},
+         std::string(entry[4].text()),
+         static_cast<uint64_t>(entry[5].integer()),
+         entry[6].integer() == 1});
   }
   return entries;
 }
