@@ -98,9 +98,10 @@ Status checkTicket(uint64_t ticket) {
 
 Status checkFacts(uint64_t bytes, const std::string& where) {
   if (bytes <= kLargestFacts) return {};
-  return fail(ErrorCode::kData, "the model's facts in " + where + " have " + std::to_string(bytes) +
-                                    " bytes: no worker of ours wrote them; the aggregator forgets them, and a "
-                                    "worker that starts will say what the model is");
+  return fail(ErrorCode::kData,
+              "the model's facts in " + where + " have " + std::to_string(bytes) +
+                  " bytes: no worker of ours wrote them; the aggregator forgets them, and a "
+                  "worker that starts will say what the model is");
 }
 
 Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) {
@@ -172,6 +173,12 @@ Status checkImported(const std::vector<v1::IterationRecord>& records) {
       ALLOT_TRY(checkName(result.result_id(), "the id of an imported result"));
   }
   return {};
+}
+
+std::string signedBytes(std::string_view result, std::string_view answers) {
+  std::string bytes = std::to_string(result.size()) + "\n";
+  bytes.append(result).append(answers);
+  return bytes;
 }
 
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result) {

@@ -57,6 +57,8 @@ struct StoredEvaluation {
   std::string result;
   std::string answers;  // "": none
 };
+// Returns the bytes of an evaluation that its worker signs: of both parts, which they keep apart.
+std::string signedBytes(std::string_view result, std::string_view answers);
 // Returns the stored form. kUsage if checkUnit() refuses the unit, or a part is larger than the
 // store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);

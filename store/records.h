@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,9 +50,14 @@ struct InboxEntry {
   // The name that the worker gave the result. Empty if no pushResult() made this entry, which can
   // then only be rejected.
   std::string result_id;
-  std::string payload;  // empty if it has more than kLargestResult bytes
-  uint64_t bytes = 0;   // size of the payload
+  std::string payload;         // empty if it has more than kLargestResult bytes
+  uint64_t bytes = 0;          // size of the payload
+  std::string signature = {};  // of the payload, as its worker made it; has not been checked
 };
+
+// Kinds of what workers sign (core/worker_identity.h).
+inline constexpr std::string_view kSignedResult = "result";
+inline constexpr std::string_view kSignedEvaluation = "evaluation";
 
 // Bytes of the largest EpisodeResult or EvaluationResult. One with 4096 scores and a schedule of
 // 1024 entries needs less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).
@@ -129,6 +135,10 @@ struct Evaluation {
   v1::EvaluationResult result = {};
   uint64_t answers_bytes = 0;  // size of the answers in the store, even if they were not read
   bool accepted = false;       // read by readEvaluations or readAnswers, not by readRecorded
+  // From readRecorded(): the bytes that its worker signed, and the signature, which has not been
+  // checked.
+  std::string signed_bytes = {};
+  std::string signature = {};
 };
 
 struct TicketRequest {

@@ -14,6 +14,7 @@ class RunReader {
  public:
   virtual ~RunReader() = default;
 
+  virtual const std::string& runId() const = 0;
   // Returns the spec; nothing before the run is created or imported. Later calls of agreeOnModel,
   // pushResult and pushEvaluation are for this spec. Once the run is replaced these calls are
   // refused (kFenced) until the spec is read again. kUsage if a newer build or a development build

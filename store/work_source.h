@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/worker_identity.h"
 #include "store/records.h"
 
 namespace allot {
@@ -13,6 +14,9 @@ class WorkSource {
  public:
   virtual ~WorkSource() = default;
 
+  // Makes pushResult and pushEvaluation sign what they push. Without a signature of the worker that
+  // it names, the aggregator refuses it.
+  virtual void signAs(const WorkerIdentity& identity) = 0;
   // Sets the model facts if there are none, and returns the facts that the store has. kFenced if
   // the run was replaced, kUnavailable if they are unreadable: the aggregator forgets these.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;

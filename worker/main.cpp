@@ -1,4 +1,5 @@
 // allot-worker: one worker process of a run.
+#include <openssl/rand.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -20,7 +21,7 @@
 #include "core/spec/task_catalogue.h"
 #include "core/telemetry/log.h"
 #include "core/telemetry/process.h"
-#include "core/ulid.h"
+#include "core/worker_identity.h"
 #include "store/store_probe.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_settings.h"
@@ -300,14 +301,24 @@ Status load(const Options& options, const std::string& name, const FoundRun& run
                   std::to_string((least >> 20) + 1));
 }
 
+// Makes the identity of this process in one run: a name and a key that no process had before.
+Result<WorkerIdentity> newIdentity(const std::string& name) {
+  std::string seed(kIdentitySeedBytes, '\0');
+  if (RAND_priv_bytes(reinterpret_cast<unsigned char*>(seed.data()),
+                      static_cast<int>(seed.size())) != 1) {
+    return fail(ErrorCode::kInternal, "OpenSSL has no random numbers for this worker's key");
+  }
+  return WorkerIdentity::make(name, seed);
+}
+
 // Works for one run, from loading the model to the run's end.
 Status workFor(const Options& options, FoundRun* run, const RunFinder& finder,
                ProcessTelemetry* shown, std::unique_ptr<Engine>* engine) {
   Health& health = shown->telemetry.health();
-  std::random_device device;
-  const auto random = [&] { return uint64_t{device()} << 32 | device(); };
-  const std::string name = options.name + "-" + makeUlid(unixMs(), random(), random()).substr(16);
+  ALLOT_ASSIGN(const WorkerIdentity identity, newIdentity(options.name));
+  const std::string& name = identity.name();
   Store& store = *run->store;
+  store.signAs(identity);
   const Status worked = [&]() -> Status {
     health.loading("the model is being loaded");
     ALLOT_TRY(load(options, name, *run, &shown->worker, engine));

@@ -251,6 +251,9 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
     return refuse(entry, RefusalKind::kInvalid,
                   "it was put there by another way than a worker's push");
   }
+  const Status own = checkSignature(result.worker(), kSignedResult, store_.runId(), entry.payload,
+                                    entry.signature);
+  if (!own) return refuse(entry, RefusalKind::kInvalid, own.error().message);
   if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
   if (isBeyondWindow(result)) return refuseStale(entry, result);
   const Status checked =

@@ -101,8 +101,12 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
+  const Status own = checkSignature(evaluation.result.worker(), kSignedEvaluation, store_.runId(),
+                                    evaluation.signed_bytes, evaluation.signature);
   std::string reason = "nobody planned this unit";
-  if (as_planned) {
+  if (as_planned && !own) {
+    reason = own.error().message;
+  } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
       progressed();
@@ -112,7 +116,9 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
     reason = "it " + *why;
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
-  const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
+  // What is not the worker's own says nothing about the unit.
+  const bool counts = reopen != nullptr && own;
+  const uint64_t hold_ms = counts ? noteRefusal(evaluation.result, reason) : 0;
   ALLOT_TRY(
       leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);

@@ -22,8 +22,17 @@ uint64_t entryNumber(const std::string& entry_id) {
 
 }  // namespace
 
-void MemoryServer::injectIntoInbox(std::string result_id, std::string payload) {
-  inbox_.emplace(++last_entry_, std::pair(std::move(result_id), std::move(payload)));
+void MemoryServer::injectIntoInbox(std::string result_id, std::string payload,
+                                   std::string signature, bool named) {
+  ++last_entry_;
+  if (named) pending_[result_id] = last_entry_;
+  inbox_[last_entry_] = {std::move(result_id), std::move(payload), std::move(signature)};
+}
+
+void MemoryServer::injectEvaluation(const v1::EvaluationResult& result, std::string signature) {
+  units_done_[result.unit().unit_id()] = ++last_evaluation_;
+  Recorded& kept = recorded_[last_evaluation_] = {result, std::move(signature)};
+  if (kept.result.answers().ByteSizeLong() == 0) kept.result.clear_answers();  // as Redis does
 }
 
 void MemoryServer::forgetOldPolicies() {
@@ -268,8 +277,8 @@ Result<std::vector<InboxEntry>> MemoryStore::readInbox(size_t count, uint64_t) {
   for (auto it = inbox.upper_bound(inbox_cursor_);
        it != inbox.end() && entries.size() < std::min(count, store::kMostRead); ++it) {
     const auto& [number, item] = *it;
-    const auto& [result_id, payload] = item;
-    InboxEntry entry{entryId(number), "", "", payload.size()};
+    const auto& [result_id, payload, signature] = item;
+    InboxEntry entry{entryId(number), "", "", payload.size(), signature};
     const auto waiting = server_->pending_.find(result_id);
     if (waiting != server_->pending_.end() && waiting->second == number)
       entry.result_id = result_id;
@@ -319,8 +328,9 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(evaluation.entry_id);
-  auto& entries = evaluation.accepted ? server_->evaluations_ : server_->recorded_;
-  if (entries.erase(number) == 0) return {};
+  const size_t erased =
+      evaluation.accepted ? server_->evaluations_.erase(number) : server_->recorded_.erase(number);
+  if (erased == 0) return {};
   const std::string& unit_id = evaluation.result.unit().unit_id();
   refuse(unit_id, kind, reason);
   auto& owners = evaluation.accepted ? server_->accepted_ : server_->units_done_;
@@ -340,7 +350,8 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
 
 Result<std::vector<Evaluation>> MemoryStore::readRecorded(size_t count) {
   std::vector<Evaluation> evaluations;
-  for (const auto& [number, result] : server_->recorded_) {
+  for (const auto& [number, recorded] : server_->recorded_) {
+    const v1::EvaluationResult& result = recorded.result;
     if (evaluations.size() == std::min(count, store::kMostRead)) break;
     Evaluation& evaluation = evaluations.emplace_back();
     evaluation.entry_id = entryId(number);
@@ -351,6 +362,9 @@ Result<std::vector<Evaluation>> MemoryStore::readRecorded(size_t count) {
     evaluation.result = result;
     evaluation.result.clear_answers();
     evaluation.answers_bytes = result.answers().ByteSizeLong();
+    ALLOT_ASSIGN(const auto stored, store::toStored(result));
+    evaluation.signed_bytes = store::signedBytes(stored.result, stored.answers);
+    evaluation.signature = recorded.signature;
   }
   return evaluations;
 }
@@ -364,7 +378,7 @@ Status MemoryStore::acceptEvaluations(uint64_t epoch, const std::vector<Evaluati
     const std::string& unit_id = evaluation.result.unit().unit_id();
     const auto recorded = server_->recorded_.find(number);
     if (evaluation.accepted || recorded == server_->recorded_.end()) continue;
-    if (!server_->accepted_.contains(unit_id)) accept(recorded->second);
+    if (!server_->accepted_.contains(unit_id)) accept(recorded->second.result);
     server_->recorded_.erase(recorded);
     const auto done = server_->units_done_.find(unit_id);
     if (done != server_->units_done_.end() && done->second == number)
@@ -421,6 +435,10 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
   return tickets;
 }
 
+std::string MemoryStore::signatureOf(std::string_view kind, std::string_view bytes) const {
+  return identity_ ? identity_->sign(kind, runId(), bytes) : std::string();
+}
+
 Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
   const std::string& id = result.result_id();
   ALLOT_TRY(store::checkName(id, "the id of a result"));
@@ -428,8 +446,8 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   ALLOT_TRY(checkSpec());
   if (server_->seen_.contains(id) || server_->pending_.contains(id)) return PushOutcome::kDuplicate;
   if (server_->inbox_.size() >= cap) return PushOutcome::kFull;
-  server_->injectIntoInbox(id, result.SerializeAsString());
-  server_->pending_.emplace(id, server_->last_entry_);
+  const std::string bytes = result.SerializeAsString();
+  server_->injectIntoInbox(id, bytes, signatureOf(kSignedResult, bytes), true);
   return PushOutcome::kAccepted;
 }
 
@@ -491,7 +509,9 @@ Result<std::vector<v1::IterationRecord>> MemoryStore::readHistory(uint64_t after
 Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& after,
                                                              size_t count) {
   ALLOT_ASSIGN(auto evaluations, readAnswers(after, count));
-  for (Evaluation& evaluation : evaluations) evaluation.result.clear_answers();
+  for (Evaluation& evaluation : evaluations) {
+    evaluation.result.clear_answers();
+  }
   return evaluations;
 }
 

@@ -21,14 +21,21 @@ namespace allot {
 
 class MemoryServer {
  public:
+  // The id of its run.
+  static inline const std::string kRunId = "memory";
+
   // now_ms: returns the time of any clock, in milliseconds.
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
   uint64_t now() const { return now_ms_(); }
   // Returns the newest 1000 rejected results and evaluations, the oldest first.
   const std::deque<Refusal>& refused() const { return refused_; }
-  // Adds bytes to the inbox without pushResult's checks, as a foreign program could do in Redis.
-  void injectIntoInbox(std::string result_id, std::string payload);
+  // Add to the inbox and to the recorded evaluations without the checks of a push, as a foreign
+  // program could do in Redis. Injected evaluations, and results if `named`, take the name from the
+  // entry that the push made for it.
+  void injectIntoInbox(std::string result_id, std::string payload, std::string signature = {},
+                       bool named = false);
+  void injectEvaluation(const v1::EvaluationResult& result, std::string signature);
   // Deletes the recorded evaluations, or the open units, as a worker's account can in Redis.
   void loseRecorded() { recorded_.clear(); }
   void loseOpenUnits();
@@ -51,6 +58,15 @@ class MemoryServer {
     v1::WorkerBeat beat;
     uint64_t dies_ms = 0;
   };
+  struct Pushed {
+    std::string result_id;
+    std::string payload;
+    std::string signature;
+  };
+  struct Recorded {
+    v1::EvaluationResult result;
+    std::string signature;
+  };
 
   // Returns a server without a run, with this one's lease, workers, fill, news and last entry
   // numbers.
@@ -69,8 +85,8 @@ class MemoryServer {
   std::optional<v1::AggregatorStatus> status_;
   std::map<uint64_t, v1::PolicySnapshot> policies_;  // by version
   TicketSet counted_tickets_;
-  std::map<uint64_t, v1::IterationRecord> history_;                // by version
-  std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
+  std::map<uint64_t, v1::IterationRecord> history_;  // by version
+  std::map<uint64_t, Pushed> inbox_;                 // by number
   uint64_t last_entry_ = 0;
   bool lose_reject_ = false;
   StoreFill fill_;
@@ -85,7 +101,7 @@ class MemoryServer {
   // Free units as "group/unit", and each group's place in the order of claims (claim_units.lua).
   std::set<std::string> free_units_;
   std::map<std::string, uint64_t> free_groups_;
-  std::map<uint64_t, v1::EvaluationResult> recorded_;     // by number
+  std::map<uint64_t, Recorded> recorded_;                 // by number
   std::map<std::string, uint64_t> units_done_;            // unit id -> number of the recorded one
   std::map<uint64_t, v1::EvaluationResult> evaluations_;  // accepted ones, by number
   std::map<std::string, uint64_t> accepted_;              // unit id -> number of the accepted one
@@ -101,6 +117,7 @@ class MemoryStore final : public Store {
  public:
   explicit MemoryStore(std::shared_ptr<MemoryServer> server) : server_(std::move(server)) {}
 
+  const std::string& runId() const override { return MemoryServer::kRunId; }
   Status createRun(const RunSpec& spec) override;
   Result<std::optional<RunSpec>> readSpec() override;
   Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
@@ -125,6 +142,7 @@ class MemoryStore final : public Store {
   Result<StoreFill> fill() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
+  void signAs(const WorkerIdentity& identity) override { identity_ = identity; }
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
@@ -169,6 +187,7 @@ class MemoryStore final : public Store {
 
   bool isRecorded(const std::string& unit_id) const;
   void accept(const v1::EvaluationResult& result);
+  std::string signatureOf(std::string_view kind, std::string_view bytes) const;
   static bool lives(const MemoryServer::Worker& worker, uint64_t now);
   uint64_t leaseEnd(uint64_t now) const;
   Status checkEpoch(uint64_t epoch) const;
@@ -184,9 +203,10 @@ class MemoryStore final : public Store {
   std::vector<MemoryServer::Unit*> take(const std::string& group, uint64_t count);
 
   std::shared_ptr<MemoryServer> server_;
-  std::string spec_sha256_;    // of the spec that this client read last
-  uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox returned
-  uint64_t import_ = 0;        // the import that beginImport started
+  std::optional<WorkerIdentity> identity_;  // signs pushes
+  std::string spec_sha256_;                 // of the spec that this client read last
+  uint64_t inbox_cursor_ = 0;               // number of the last entry that readInbox returned
+  uint64_t import_ = 0;                     // the import that beginImport started
   uint64_t news_heard_ = 0;
 };
 

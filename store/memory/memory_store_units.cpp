@@ -171,17 +171,15 @@ Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
 }
 
 Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::toStored(result));
+  ALLOT_ASSIGN(const auto stored, store::toStored(result));
   const std::string& id = result.unit().unit_id();
   ALLOT_TRY(checkSpec());
   const auto open = server_->units_.find(id);
   if (open == server_->units_.end()) return PushOutcome::kDuplicate;
   server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
   server_->units_.erase(open);
-  const uint64_t number = ++server_->last_evaluation_;
-  server_->units_done_[id] = number;
-  v1::EvaluationResult& kept = server_->recorded_[number] = result;
-  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as Redis stores them
+  server_->injectEvaluation(
+      result, signatureOf(kSignedEvaluation, store::signedBytes(stored.result, stored.answers)));
   return PushOutcome::kAccepted;
 }
 

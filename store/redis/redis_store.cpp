@@ -283,12 +283,18 @@ Result<std::vector<uint64_t>> RedisStore::takeTickets(const TicketRequest& reque
   return tickets;
 }
 
+std::string RedisStore::signatureOf(std::string_view kind, std::string_view bytes) const {
+  return identity_ ? identity_->sign(kind, run_id_, bytes) : std::string();
+}
+
 Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
   ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "result " + result.result_id()));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_result, {result.result_id(), bytes,
-                                                              std::to_string(cap), spec_sha256_}));
+  const std::string signature = signatureOf(kSignedResult, bytes);
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::push_result,
+                   {result.result_id(), bytes, std::to_string(cap), spec_sha256_, signature}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OK") return PushOutcome::kAccepted;
   if (word == "DUPLICATE") return PushOutcome::kDuplicate;
@@ -343,9 +349,11 @@ Status RedisStore::releaseUnits(const std::string& holder,
 
 Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_ASSIGN(const auto stored, store::toStored(result));
+  const std::string signature =
+      signatureOf(kSignedEvaluation, store::signedBytes(stored.result, stored.answers));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::push_evaluation,
-                   {result.unit().unit_id(), stored.result, spec_sha256_, stored.answers}));
+               run(lua::push_evaluation, {result.unit().unit_id(), stored.result, spec_sha256_,
+                                          stored.answers, signature}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
@@ -444,6 +452,9 @@ Result<std::vector<Evaluation>> RedisStore::readEvaluations(std::string_view str
     if (evaluation.result.unit().unit_id().empty()) continue;
     evaluation.answers_bytes = entry.answers_bytes;
     store::addAnswers(entry.answers, &evaluation.result);
+    if (evaluation.accepted) continue;
+    evaluation.signed_bytes = store::signedBytes(entry.entry.payload, entry.answers);
+    evaluation.signature = entry.entry.signature;
   }
   return evaluations;
 }

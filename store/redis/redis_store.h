@@ -21,6 +21,7 @@ class RedisStore final : public Store {
  public:
   RedisStore(RedisConnection connection, std::string run_id);
 
+  const std::string& runId() const override { return run_id_; }
   Status createRun(const RunSpec& spec) override;
   Result<std::optional<RunSpec>> readSpec() override;
   Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
@@ -45,6 +46,7 @@ class RedisStore final : public Store {
   Result<StoreFill> fill() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
+  void signAs(const WorkerIdentity& identity) override { identity_ = identity; }
   Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
@@ -88,6 +90,7 @@ class RedisStore final : public Store {
   Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
   std::string key(std::string_view name) const;
+  std::string signatureOf(std::string_view kind, std::string_view bytes) const;
   // Runs a script with the keys that its first lines declare.
   Result<RedisReply> run(const RedisScript& script, const RedisConnection::Arguments& arguments);
   // Runs a script with the keys `names`, for a script whose keys differ between calls. kInternal if
@@ -121,6 +124,7 @@ class RedisStore final : public Store {
 
   RedisConnection connection_;
   std::string run_id_;
+  std::optional<WorkerIdentity> identity_;  // signs pushes
   std::string prefix_;
   std::string spec_sha256_;  // of the spec that this client read last
   // The last inbox entry that readInbox returned since reopenInbox.

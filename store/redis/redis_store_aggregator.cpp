@@ -176,10 +176,11 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_TRY(store::checkEntryId(entry[0].text()));
-    entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
-                        std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
-                       std::string(entry[4].text()),
-                       static_cast<uint64_t>(entry[5].integer())});
+    entries.push_back(
+        {{std::string(entry[0].text()), std::string(entry[1].text()), std::string(entry[2].text()),
+          static_cast<uint64_t>(entry[3].integer()), std::string(entry[6].text())},
+         std::string(entry[4].text()),
+         static_cast<uint64_t>(entry[5].integer())});
   }
   return entries;
 }
@@ -207,7 +208,10 @@ Status RedisStore::reopenInbox() {
 
 // Each entry is accepted or rejected, and then gone.
 Result<std::vector<Evaluation>> RedisStore::readRecorded(size_t count) {
-  return readEvaluations("eval", "-", count, 0);
+  // With answers: their worker has signed them, too.
+  ALLOT_ASSIGN(auto evaluations, readEvaluations("eval", "-", count, kLargestAnswers));
+  for (Evaluation& evaluation : evaluations) evaluation.result.clear_answers();
+  return evaluations;
 }
 
 Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,

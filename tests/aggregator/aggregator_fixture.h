@@ -8,6 +8,7 @@
 #include "aggregator/learner/aggregator.h"
 #include "core/spec/spec_change.h"
 #include "store/memory/memory_store.h"
+#include "tests/identity.h"
 #include "tests/results.h"
 #include "tests/tiny_experiment.h"
 
@@ -23,6 +24,7 @@ class AggregatorTest : public testing::Test {
                         "schedules: [uniform, learned], methods: [s2anta-sys]}"}));
     server_ = std::make_shared<MemoryServer>([this] { return now_; });
     worker_ = openMemoryStore(server_);
+    worker_->signAs(identityOf("w"));
   }
 
   // Makes the run that is created later one of this experiment.
@@ -57,7 +59,9 @@ class AggregatorTest : public testing::Test {
   }
   v1::EpisodeResult episode(uint64_t ticket) {
     const PublishedPolicy policy = valueOf(valueOf(worker_->readPolicy()));
-    return episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
+    v1::EpisodeResult result = episodeOf(run_.experiment.spec(), policy.snapshot, ticket);
+    result.set_worker(identityOf("w").name());
+    return result;
   }
   template <typename... Tickets>
   void push(Tickets... tickets) {
@@ -76,6 +80,7 @@ class AggregatorTest : public testing::Test {
   static v1::EvaluationResult truth(const v1::EvaluationUnit& unit, double score = 0) {
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;
+    result.set_worker(identityOf("w").name());
     for (uint32_t i = 0; i < unit.question_count(); ++i) {
       v1::QuestionScore& of = *result.add_scores();
       of.set_question(unit.first_question() + i);

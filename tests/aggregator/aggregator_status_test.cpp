@@ -97,6 +97,7 @@ TEST_F(WaitingTest, EvaluationsThatAreAllRefusedAreNoProgress) {
     now_ += 1000;
     v1::EvaluationResult bad;
     *bad.mutable_unit() = claimOne();
+    bad.set_worker(identityOf("w").name());
     ASSERT_TRUE(worker_->pushEvaluation(bad));
   }
   EXPECT_THAT(after(10), StartsWith("the last 3 results were refused (refused evaluation v"));

@@ -278,11 +278,73 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
   auto aggregator = lead();
   v1::EvaluationResult forged;
   *forged.mutable_unit() = claimOne();
+  forged.set_worker(identityOf("w").name());
   forged.mutable_unit()->set_policy_version(1);
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
   EXPECT_EQ(*worker_->openUnits(), 2u);
+}
+
+// A name is its worker's own: what another key has signed is refused, whatever `pending` and
+// `units_done` say.
+TEST_F(AggregatorTest, NobodySpeaksForAnotherWorker) {
+  auto aggregator = lead();
+  const auto refusedFor = [&](const std::string& reason) {
+    EXPECT_TRUE(tick(aggregator.get()));
+    const auto refusals = *worker_->readRefusals(1);
+    EXPECT_EQ(refusals.at(0).kind, "invalid");
+    EXPECT_THAT(refusals[0].reason, HasSubstr(reason));
+  };
+  const std::string true_bytes = episode(0).SerializeAsString();
+  const std::string signature = identityOf("w").sign(kSignedResult, worker_->runId(), true_bytes);
+  v1::EpisodeResult better = episode(1);
+  better.set_worker(identityOf("w").name());
+  for (v1::QuestionScore& score : *better.mutable_scores()) score.set_score(1);
+  better.set_reward(1);
+  const std::string bytes = better.SerializeAsString();
+  const auto forge = [&](const std::string& forged) {
+    server_->injectIntoInbox(better.result_id(), bytes, forged, true);
+  };
+  forge("");
+  refusedFor("no worker's signature");
+  forge(signature);
+  refusedFor("of another content");
+  forge(identityOf("liar").sign(kSignedResult, worker_->runId(), bytes));
+  refusedFor("another key");
+  forge(identityOf("w").sign(kSignedEvaluation, worker_->runId(), bytes));
+  refusedFor("kind");
+  forge(identityOf("w").sign(kSignedResult, "another run", bytes));
+  refusedFor("run");
+
+  const v1::EvaluationUnit unit = claimOne();
+  ASSERT_EQ(*worker_->pushEvaluation(truth(unit, 0.5)), PushOutcome::kAccepted);
+  const std::string its_own = valueOf(worker_->readRecorded(1)).at(0).signature;
+  v1::EvaluationResult answers = truth(unit, 0.5);
+  answers.mutable_answers()->add_answers()->set_text("another");
+  v1::EvaluationResult renamed = truth(unit, 0.5);
+  renamed.set_worker(identityOf("v").name());
+  for (const auto& [result, of, reason] :
+       {std::tuple{truth(unit, 1), its_own, "of another content"},
+        {answers, its_own, "of another content"},
+        {truth(unit, 0.5), signature, "of another content"},
+        {renamed, its_own, "another key"},
+        {truth(unit, 1), std::string(), "no worker's signature"}}) {
+    server_->injectEvaluation(result, of);
+    refusedFor(reason);
+  }
+  EXPECT_EQ(*worker_->openUnits(), 2u);
+  beat("w", "idle");
+  now_ += 6'000;
+  EXPECT_THAT(aggregator->snapshot().waiting, Not(HasSubstr("held back")));
+  // The same bytes under the same signature are the worker's, whoever put them there.
+  server_->injectEvaluation(truth(unit, 0.5), its_own);
+  server_->injectIntoInbox(episode(0).result_id(), true_bytes, signature, true);
+  push(2, 3);
+  ASSERT_TRUE(tick(aggregator.get()));
+  ASSERT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 1u);
+  EXPECT_TRUE(valueOf(worker_->readAnswers("", 1)).at(0).accepted);
 }
 
 TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
@@ -314,17 +376,20 @@ TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
     refused = unit.unit_id();
     v1::EvaluationResult result = truth(unit);
     result.mutable_scores(0)->set_score(2);
-    result.set_worker(worker);
+    result.set_worker(identityOf(worker).name());
+    worker_->signAs(identityOf(worker));
     ASSERT_EQ(*worker_->pushEvaluation(result), PushOutcome::kAccepted);
     ASSERT_TRUE(tick(aggregator.get()));
   }
+  worker_->signAs(identityOf("w"));
   EXPECT_EQ(*worker_->openUnits(), 1u);  // it is waited for,
   EXPECT_TRUE(worker_->claimUnits({.holder = "three", .lease_ms = 1000})->empty());
   now_ += 6'000;
   beat("three", "idle", "", 600'000);
   ASSERT_TRUE(tick(aggregator.get()));
   const std::string waiting = aggregator->snapshot().waiting;
-  EXPECT_THAT(waiting, HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
+  EXPECT_THAT(waiting, HasSubstr("unit " + refused + " was refused 3 times, from " +
+                                 identityOf("one").name() + ", " + identityOf("two").name()));
   EXPECT_THAT(waiting, HasSubstr("scores that cannot be"));
   now_ += 600'000;  // and tried again later
   ASSERT_TRUE(worker_->pushEvaluation(truth(claimOne("three"))));

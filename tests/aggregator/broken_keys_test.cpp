@@ -1,9 +1,10 @@
-// A process with a worker's account breaks keys of the run: the run goes on without a person's
-// help, also with an aggregator that is started anew, and verifies. On a real Redis with the
-// accounts of store/redis/acl.h.
+// A process with a worker's account breaks keys of the run, or puts results of its own under the
+// names of other workers: the run goes on without a person's help, also with an aggregator that is
+// started anew, and verifies. On a real Redis with the accounts of store/redis/acl.h.
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -11,8 +12,10 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
+#include "store/checks.h"
 #include "store/redis/acl.h"
 #include "store/redis/redis_connection.h"
+#include "tests/identity.h"
 #include "tests/results.h"
 #include "tests/store/redis_server.h"
 #include "tests/tiny_experiment.h"
@@ -47,7 +50,9 @@ class BrokenKeys : public testing::Test {
            ".password";
   }
   std::unique_ptr<Store> open(const std::string& user) {
-    return valueOf(openRedisStore(urlOf(user), run_id_));
+    auto store = valueOf(openRedisStore(urlOf(user), run_id_));
+    store->signAs(identityOf("honest"));
+    return store;
   }
   std::unique_ptr<Aggregator> start(Store* store) {
     // Another holder each time; the lease of the one before has ended.
@@ -88,7 +93,7 @@ class BrokenKeys : public testing::Test {
       for (const v1::EvaluationUnit& unit : *units) {
         v1::EvaluationResult result;
         *result.mutable_unit() = unit;
-        result.set_worker("honest");
+        result.set_worker(honest_);
         for (uint32_t i = 0; i < unit.question_count(); ++i)
           result.add_scores()->set_question(unit.first_question() + i);
         done(worker->pushEvaluation(result));
@@ -100,7 +105,9 @@ class BrokenKeys : public testing::Test {
     const auto tickets = worker->takeTickets({.count = 2});
     if (!done(policy) || !*policy || !done(tickets)) return;
     for (const uint64_t ticket : *tickets) {
-      done(worker->pushResult(episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket), 100));
+      auto result = episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket);
+      result.set_worker(honest_);
+      done(worker->pushResult(result, 100));
     }
   }
   // Works until that many more updates are there.
@@ -183,6 +190,7 @@ class BrokenKeys : public testing::Test {
       {"--aclfile", "FOLDER/acl/users.acl", "--appendfsync", "no", "--maxmemory", "40mb",
        "--lua-time-limit", "100"},
       [](const std::string& folder) { ASSERT_TRUE(writeAcl(folder + "/acl")); }};
+  const std::string honest_ = identityOf("honest").name();
   RunSpec run_;
   std::string run_id_;
   std::string holder_ = "nobody";
@@ -302,6 +310,101 @@ TEST_F(BrokenKeys, AScriptWithoutEnd) {
   aggregator = start(store.get());
   goOn(aggregator.get(), worker.get(), 2);
   verify();
+}
+
+// It puts what waits there again with other scores, and has `pending` and `units_done` point at its
+// own entries. It may know all that the server knows, and has no key but its own.
+TEST_F(BrokenKeys, OtherScoresUnderTheNamesOfOthers) {
+  run_id_ = "thief";
+  const auto store = open("aggregator");
+  const auto worker = open("worker");
+  ASSERT_THAT(store->createRun(run_), succeeds());
+  v1::ModelFacts facts;
+  facts.set_layers(kLayers);
+  facts.set_weights_sha256("w");
+  auto aggregator = start(store.get());
+  ASSERT_THAT(worker->agreeOnModel(facts), succeeds());
+  ASSERT_THAT(aggregator->tick(), succeeds());
+
+  RedisConnection thief(*parseRedisUrl(urlOf("worker")), 20'000);
+  RedisConnection eye(*parseRedisUrl(urlOf("reader")), 20'000);
+  const std::string prefix = "allot:{" + run_id_ + "}:";
+  const WorkerIdentity own = identityOf("thief");
+  size_t turn = 0;
+  // Puts the entries of a stream, with other scores, under their names. Returns how many.
+  const auto steal = [&](const char* stream, const char* names, auto changed, auto signedPart) {
+    const auto read = valueOf(eye.call({"XRANGE", prefix + stream, "-", "+"}));
+    size_t stolen = 0;
+    for (; stolen < read.view().size(); ++stolen) {
+      std::map<std::string, std::string> fields;
+      const RedisView words = read.view()[stolen][1];
+      for (size_t f = 0; f + 1 < words.size(); f += 2) {
+        fields[std::string(words[f].text())] = words[f + 1].text();
+      }
+      const std::string payload = changed(fields["r"]);
+      const auto& [kind, bytes] = signedPart(payload);
+      // With the honest signature, one of its own key, or none, in turn.
+      const std::string signature[] = {fields["s"], own.sign(kind, run_id_, bytes), ""};
+      const auto entry = valueOf(thief.call({"XADD", prefix + stream, "*", "id", fields["id"], "r",
+                                             payload, "s", signature[turn++ % 3]}));
+      valueOf(thief.call({"HSET", prefix + names, fields["id"], entry.view().text()}));
+    }
+    return stolen;
+  };
+  size_t results = 0, evaluations = 0;
+  for (int round = 0; round < 12; ++round) {
+    work(worker.get());
+    results += steal(
+        "inbox", "pending",
+        [](const std::string& payload) {
+          v1::EpisodeResult result;
+          EXPECT_TRUE(result.ParseFromString(payload));
+          for (v1::QuestionScore& of : *result.mutable_scores()) of.set_score(1 - of.score());
+          result.set_reward(1 - result.reward());
+          return result.SerializeAsString();
+        },
+        [](const std::string& payload) { return std::pair(kSignedResult, payload); });
+    evaluations += steal(
+        "eval", "units_done",
+        [](const std::string& payload) {
+          v1::EvaluationResult result;
+          EXPECT_TRUE(result.ParseFromString(payload));
+          for (v1::QuestionScore& score : *result.mutable_scores()) score.set_score(1);
+          return result.SerializeAsString();
+        },
+        [](const std::string& payload) {
+          return std::pair(kSignedEvaluation, store::signedBytes(payload, ""));
+        });
+    for (int ticks = 0; ticks == 0 || valueOf(store->inboxSize()) > 0; ++ticks) {
+      ASSERT_LT(ticks, 10) << "a result of the thief waits to be counted";
+      now_ += 6'000;
+      ASSERT_THAT(aggregator->tick(), succeeds());
+    }
+  }
+  EXPECT_EQ(results, 24u);
+  EXPECT_GE(evaluations, 12u);
+  // None of them counted, and what comes later does.
+  EXPECT_EQ(valueOf(valueOf(store->readPolicy())).snapshot.version(), 0u);
+  goOn(aggregator.get(), worker.get(), 3);
+  verify();
+  const auto records = valueOf(store->readHistory(0, 100));
+  for (const auto& record : records) {
+    for (const v1::EpisodeResult& result : record.results()) {
+      const auto policies = valueOf(store->readPolicies(result.policy_version(), 1));
+      auto honest = episodeOf(run_.experiment.spec(), policies.at(0), result.ticket());
+      honest.set_worker(honest_);
+      EXPECT_EQ(result.SerializeAsString(), honest.SerializeAsString());
+    }
+  }
+  size_t accepted = 0;
+  const auto all = valueOf(store->readEvaluations("", 1000));
+  for (const Evaluation& each : all) {
+    if (!each.accepted) continue;
+    ++accepted;
+    EXPECT_EQ(each.result.worker(), honest_);
+    for (const v1::QuestionScore& score : each.result.scores()) EXPECT_EQ(score.score(), 0);
+  }
+  EXPECT_GE(accepted, 2u);
 }
 
 // Redis deletes any key of an `allkeys` policy once its memory is full.

@@ -7,6 +7,7 @@
 #include "aggregator/learner/aggregator.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
+#include "tests/identity.h"
 #include "tests/results.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/forwarding_store.h"
@@ -202,10 +203,12 @@ class EvaluationFlow : public testing::Test {
     ++working_;
     clock_.add([this, number, unit_ms] {
       BlinkingStore store(openMemoryStore(server_), &clock_, outage_);
+      const WorkerIdentity identity = identityOf("w" + std::to_string(number));
+      store.signAs(identity);
       SlowEngine engine(&clock_, unit_ms, &evaluated_);
       engine.score = score_;
       WorkerLoop loop(&store, &store, &engine, run_,
-                      {.name = "w" + std::to_string(number),
+                      {.name = identity.name(),
                        .build = "test",
                        .jitter_seed = number,
                        .grace_ms = 100'000,

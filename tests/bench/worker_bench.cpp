@@ -24,6 +24,7 @@
 #include "store/store_probe.h"
 #include "tests/bench/bench_redis.h"
 #include "tests/bench/benches.h"
+#include "tests/identity.h"
 #include "worker/engine/engine.h"
 #include "worker/worker_probe.h"
 
@@ -80,6 +81,8 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
       bench.experiment,
       {.model_folder = bench.model_folder, .kv_bytes = size_t{4} << 30, .events = &probe}));
   auto store = must(openRedisStore(bench.url, "bench", 5000, &store_probe));
+  const WorkerIdentity identity = identityOf(std::to_string(number));
+  store->signAs(identity);
   must(store->agreeOnModel(engine->facts()));
   prefillAll(bench, engine.get(), &share);
   engine->decoder().measureSampling();
@@ -101,6 +104,7 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
     mark = Clock::now();
     for (auto& result : results) {
       result.set_result_id(std::to_string(number) + "-" + std::to_string(sequence++));
+      result.set_worker(identity.name());
       must(store->pushResult(result, 1000));
       probe.episode(WorkOutcome::kPushed, &result);
       share.steps += static_cast<double>(result.counts().decode_steps());

@@ -10,6 +10,7 @@
 #include "store/archive/exact_json.h"
 #include "store/store.h"
 #include "tests/e2e/programs.h"
+#include "tests/identity.h"
 #include "tests/store/redis_server.h"
 #include "worker/loop/worker_loop.h"
 
@@ -183,6 +184,8 @@ TEST_F(Measured, ARunThatAWorkerMadeUpIsFound) {
   facts.set_longest_prompt(check["longest_prompt"]);
   ASSERT_TRUE(store->agreeOnModel(facts));
 
+  const WorkerIdentity liar = identityOf("liar");
+  store->signAs(liar);
   LyingEngine engine(spec.experiment);
   std::atomic<bool> draining{false};
   const auto now = [] {
@@ -191,7 +194,7 @@ TEST_F(Measured, ARunThatAWorkerMadeUpIsFound) {
                                      .count());
   };
   WorkerLoop loop(store.get(), store.get(), &engine, spec,
-                  {.name = "liar", .build = "allot", .now = now, .unix_now = now}, &draining);
+                  {.name = liar.name(), .build = "allot", .now = now, .unix_now = now}, &draining);
   const Status worked = loop.run();
   EXPECT_TRUE(worked) << worked.error().message;
 

@@ -4,9 +4,16 @@
 
 #include "core/learning/policy.h"
 #include "core/learning/replay.h"
+#include "tests/identity.h"
 
 namespace allot::fuzz {
 namespace {
+
+// Signs whatever an input pushes, as the worker of the prepared runs.
+const WorkerIdentity& worker() {
+  static const WorkerIdentity identity = identityOf("worker");
+  return identity;
+}
 
 // One input's copy of a prepared run.
 struct World {
@@ -14,7 +21,9 @@ struct World {
       : run(prepared),
         server(std::make_shared<MemoryServer>(*prepared.server)),
         store(openMemoryStore(server)),
-        aggregator(store.get(), prepared.run, optionsOf("second")) {}
+        aggregator(store.get(), prepared.run, optionsOf("second")) {
+    store->signAs(worker());
+  }
 
   // Whatever anybody sent, the aggregator goes on.
   void tick() { require(valueOf(aggregator.tick()), "the run ended"); }
@@ -148,6 +157,7 @@ Verdict feed(const uint8_t* data, size_t size) {
   if (kind == Kind::kEvaluation) {
     v1::EvaluationResult evaluation;
     if (!evaluation.ParseFromString(bytes)) return Verdict::kNotDelivered;
+    evaluation.set_worker(worker().name());  // else its signature alone is refused
     return feedEvaluation(world, evaluation);
   }
   v1::EpisodeResult result;
@@ -155,6 +165,7 @@ Verdict feed(const uint8_t* data, size_t size) {
     world.server->injectIntoInbox("worker-3", bytes);
     return feedInbox(world, 1, false);
   }
+  result.set_worker(worker().name());
   uint64_t entries = 0;
   for (int copies = kind == Kind::kPushedTwice ? 2 : 1; copies > 0; --copies) {
     const auto outcome = world.store->pushResult(result, 100);

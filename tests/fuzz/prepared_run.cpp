@@ -14,6 +14,7 @@
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
+#include "tests/identity.h"
 
 namespace allot::fuzz {
 namespace {
@@ -68,7 +69,7 @@ v1::EpisodeResult episode(const PreparedRun& run, uint64_t ticket) {
   }
   result.set_seconds(2.5);
   result.mutable_counts()->set_draws(100);
-  result.set_worker("worker");
+  result.set_worker(identityOf("worker").name());
   result.set_device("cpu");
   result.set_build("fuzz");
   repair(run, &result);
@@ -81,6 +82,7 @@ PreparedRun prepare(size_t number) {
   run.run = {experiment, specDigest(experiment), number == 3, 1, {}};
   run.server = std::make_shared<MemoryServer>([] { return kNow; });
   const auto store = openMemoryStore(run.server);
+  store->signAs(identityOf("worker"));
   run.run.arithmetic = kArithmetic;
   require(store->createRun(run.run).has_value(), "the run cannot be created");
   v1::ModelFacts facts;
@@ -196,7 +198,7 @@ v1::EvaluationResult goodEvaluation(const PreparedRun& run) {
     score.set_score(i % 2);
   }
   result.set_seconds(1.5);
-  result.set_worker("worker");
+  result.set_worker(identityOf("worker").name());
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/begin_run.h"
+#include "tests/identity.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/faulty_store.h"
 #include "worker/loop/worker_loop.h"
@@ -56,11 +57,13 @@ void workerBody(World& world, Process& process) {
   if (!facts || facts->layers() != world.scenario().shape.layers) {
     return world.violate("workers do not agree on the model");
   }
+  const WorkerIdentity identity = identityOf(process.name);
+  store.signAs(identity);
   FakeEngine engine(&world, &process);
   Counts counts;
   const uint64_t born = world.chance().below(1'000'000);
   WorkerLoop loop(&store, &store, &engine, *run,
-                  {.name = process.name,
+                  {.name = identity.name(),
                    .build = "sim",
                    .inbox_cap = world.scenario().inbox_cap,
                    .jitter_seed = world.chance().next(),

@@ -19,6 +19,8 @@ class FaultyStore final : public RelayStore<FaultyStore> {
  public:
   FaultyStore(World* world, const Process* process);
 
+  const std::string& runId() const override { return server_->runId(); }
+  void signAs(const WorkerIdentity& identity) override { server_->signAs(identity); }
   Result<bool> changeControl(const Control& next) override;
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;

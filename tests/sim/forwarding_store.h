@@ -118,6 +118,8 @@ class ForwardingStore : public RelayStore<ForwardingStore> {
  public:
   explicit ForwardingStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
 
+  const std::string& runId() const override { return inner_->runId(); }
+  void signAs(const WorkerIdentity& identity) override { inner_->signAs(identity); }
   Result<bool> changeControl(const Control& next) override { return inner_->changeControl(next); }
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override {
     return inner_->acquireLease(holder, ttl_ms);

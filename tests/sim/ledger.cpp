@@ -98,12 +98,13 @@ void Ledger::pushed(const std::string& worker, const v1::EpisodeResult& result,
   genuine_entries_.push_back(entry->entry_id);
 }
 
-void Ledger::injected(bool by_push) {
+void Ledger::injected(bool named) {
   const auto entry = newEntry();
   if (!entry) return;
-  if (entry->result_id.empty() == by_push) {
-    violate("whether entry " + entry->entry_id + " was pushed is told wrongly");
+  if (entry->result_id.empty() == named) {
+    violate("whether entry " + entry->entry_id + " has a name is told wrongly");
   }
+  if (named) taken_names_.insert(entry->result_id);
   entries_[entry->entry_id] = {entry->result_id, entry->payload, false, 0, 0, ""};
 }
 
@@ -228,6 +229,8 @@ bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const
     const bool dropped = drop_ever_ && version_ > entry.policy_version + least_lag_;
     return dropped || version_ >= entry.policy_version + scenario_.policy_window;
   }
+  // Its name is that of another entry.
+  if (entry.fate == "invalid") return taken_names_.contains(entry.result_id);
   if (entry.fate != "superseded" || !scenario_.run.synchronous) return false;
   if (entry.policy_version != version_) return true;
   return std::any_of(entries_.begin(), entries_.end(), [&](const auto& item) {

@@ -47,7 +47,8 @@ class Ledger {
   void workerLeft(const std::string& worker, size_t dropped_results, size_t aborted_episodes,
                   uint64_t now_ms);
   // --- what strangers do ---
-  void injected(bool by_push);
+  // named: by a push, or so that the name of a true result is that of this entry.
+  void injected(bool named);
 
   // --- what aggregators do ---
   void led(const std::string& holder, const Result<Lease>& lease);
@@ -109,6 +110,7 @@ class Ledger {
   std::map<std::string, std::string> accepted_;                             // by result id
   std::map<std::string, Entry> entries_;                                    // by entry id
   std::vector<std::string> genuine_entries_;
+  std::set<std::string> taken_names_;                            // result ids, by strangers
   std::set<std::string> consumed_;                               // result ids
   std::multiset<std::string> refusals_;                          // kinds
   std::set<uint64_t> handed_out_, unheard_, arrived_, excused_;  // tickets

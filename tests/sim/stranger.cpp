@@ -1,12 +1,21 @@
 // Somebody who can write to the server and wishes the run no good: what no worker would send.
 #include <limits>
 
+#include "store/checks.h"
+#include "tests/identity.h"
 #include "tests/sim/bodies.h"
+#include "tests/sim/fake_engine.h"
 
 namespace allot::sim {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Its own identity: it may work, too.
+const WorkerIdentity& itself() {
+  static const WorkerIdentity identity = identityOf("stranger");
+  return identity;
+}
 
 std::string bytes(Chance& chance) {
   std::string text(static_cast<size_t>(chance.below(200)), '\0');
@@ -87,7 +96,7 @@ void pushForged(World& world, Store& store) {
   if (real == nullptr || !result.ParseFromString(*real)) return;
   spoil(world.chance(), result);
   result.set_result_id("stranger-" + std::to_string(world.chance().next()));
-  result.set_worker("stranger");
+  result.set_worker(itself().name());
   const auto outcome = store.pushResult(result, 1'000);
   world.note("pushes what cannot be", "");
   if (outcome && *outcome == PushOutcome::kAccepted) world.ledger().injected(true);
@@ -99,6 +108,7 @@ void pushAgain(World& world, Store& store) {
   v1::EpisodeResult result;
   if (real == nullptr || !result.ParseFromString(*real)) return;
   result.set_result_id("stranger-" + std::to_string(world.chance().next()));
+  result.set_worker(itself().name());
   const auto outcome = store.pushResult(result, 1'000);
   world.note("pushes what has counted", "");
   if (outcome && *outcome == PushOutcome::kAccepted) world.ledger().injected(true);
@@ -110,6 +120,7 @@ void forgeEvaluation(World& world, Store& store) {
   if (unit == nullptr) return;
   v1::EvaluationResult result;
   *result.mutable_unit() = *unit;
+  result.set_worker(itself().name());
   const uint64_t what = chance.below(6);
   for (uint32_t i = 0; i < unit->question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
@@ -123,6 +134,41 @@ void forgeEvaluation(World& world, Store& store) {
   if (what == 5) result.mutable_scores(0)->set_question(unit->first_question() + 1);
   world.note("forges an evaluation, kind", "", what);
   (void)store.pushEvaluation(result);
+}
+
+// A better result under the name of a true one, which then has none: signed with its own key, or
+// not at all.
+void takeResultsName(World& world) {
+  const std::string* real = world.ledger().anyPayload(world.chance().next());
+  v1::EpisodeResult result;
+  if (real == nullptr || !result.ParseFromString(*real)) return;
+  beautify(result);
+  const std::string payload = result.SerializeAsString();
+  const bool with_key = world.chance().hit(0.5);
+  world.note("takes a result's name", with_key ? "with a key" : "");
+  world.server().injectIntoInbox(
+      result.result_id(), payload,
+      with_key ? itself().sign(kSignedResult, world.server().kRunId, payload) : "", true);
+  world.ledger().injected(true);
+}
+
+// The same with an evaluation, recorded or not.
+void takeUnitsName(World& world) {
+  const v1::EvaluationUnit* unit = world.ledger().anyPlannedUnit(world.chance().next());
+  if (unit == nullptr) return;
+  v1::EvaluationResult result;
+  *result.mutable_unit() = *unit;
+  result.set_worker(identityOf("worker-1").name());
+  for (uint32_t i = 0; i < unit->question_count(); ++i) {
+    v1::QuestionScore& score = *result.add_scores();
+    score.set_question(unit->first_question() + i);
+    score.set_score(1 - heldOutScore(*unit, score.question()));
+  }
+  const std::string bytes = store::signedBytes(result.SerializeAsString(), "");
+  const bool with_key = world.chance().hit(0.5);
+  world.note("takes a unit's name", with_key ? "with a key" : "");
+  world.server().injectEvaluation(
+      result, with_key ? itself().sign(kSignedEvaluation, world.server().kRunId, bytes) : "");
 }
 
 // Opens a worker's claim in its name, or claims units that it will not do.
@@ -141,11 +187,12 @@ void takeClaim(World& world, Store& store, const v1::EvaluationUnit& unit) {
 void stranger(World& world) {
   Chance& chance = world.chance();
   const auto store = world.openClient();
+  store->signAs(itself());
   while (world.faultsOn()) {
     world.sleep(chance.between(100, 8'000));
     if (!world.faultsOn()) return;
     if (world.storeFull()) continue;  // its writes are refused as anybody's
-    const uint64_t what = chance.below(12);
+    const uint64_t what = chance.below(14);
     if (what < 5) {
       inject(world);
     } else if (what == 5) {
@@ -164,6 +211,10 @@ void stranger(World& world) {
       } else {
         world.server().loseOpenUnits();
       }
+    } else if (what == 11) {
+      takeResultsName(world);
+    } else if (what == 12) {
+      takeUnitsName(world);
     } else if (const auto* unit = world.ledger().anyPlannedUnit(chance.next())) {
       takeClaim(world, *store, *unit);
     }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/digest.h"
+#include "tests/identity.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
@@ -305,6 +306,43 @@ TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
   ASSERT_THAT(left, SizeIs(1));
   EXPECT_EQ(left[0].worker(), "a");
   EXPECT_TRUE(failsWith(store_->beat({.ttl_ms = 10}), ErrorCode::kUsage));
+}
+
+TEST_P(StoreConformance, WhatIsPushedIsSignedByTheWorkerOfTheClient) {
+  const Leadership leader = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));
+  ASSERT_TRUE(succeeded(store_->pushResult(result("before"), 10)));
+  const auto other = backend_->open();
+  other->signAs(identityOf("other"));
+  store_->signAs(identityOf("w"));
+  const auto with = answered(evaluationOf(a, "w"), "21");
+  ASSERT_TRUE(succeeded(store_->pushEvaluation(with)));
+  ASSERT_TRUE(succeeded(other->pushEvaluation(evaluationOf(b, "other"))));
+  ASSERT_TRUE(succeeded(other->pushResult(result("r1"), 10)));
+  ASSERT_TRUE(succeeded(store_->pushResult(result("r2"), 10)));
+  backend_->inject("r3", "x");
+  const auto isBy = [&](const char* name, const char* kind, const std::string& bytes,
+                        const std::string& signature) {
+    const std::string worker = identityOf(name).name();
+    return checkSignature(worker, kind, store_->runId(), bytes, signature).has_value();
+  };
+  const auto entries = store_->readInbox(10, 0).value();
+  ASSERT_THAT(entries, SizeIs(4));
+  EXPECT_EQ(entries[0].signature, "");
+  EXPECT_TRUE(isBy("other", "result", entries[1].payload, entries[1].signature));
+  EXPECT_TRUE(isBy("w", "result", entries[2].payload, entries[2].signature));
+  EXPECT_EQ(entries[3].signature, "");
+  const auto recorded = store_->readRecorded(10).value();
+  ASSERT_THAT(recorded, SizeIs(2));
+  EXPECT_TRUE(isBy("w", "evaluation", recorded[0].signed_bytes, recorded[0].signature));
+  EXPECT_TRUE(isBy("other", "evaluation", recorded[1].signed_bytes, recorded[1].signature));
+  EXPECT_THAT(recorded[0].signed_bytes, EndsWith(with.answers().SerializeAsString()));
+  // What is accepted needs no signature any more.
+  ASSERT_TRUE(succeeded(leader.acceptEvaluations({recorded[0]})));
+  const auto accepted = store_->readAnswers("", 1).value().at(0);
+  EXPECT_TRUE(accepted.accepted);
+  EXPECT_EQ(accepted.signature + accepted.signed_bytes, "");
 }
 
 TEST_P(StoreConformance, AnyBytesSurvive) {

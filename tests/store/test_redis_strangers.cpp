@@ -51,6 +51,27 @@ TEST_F(RedisStrangers, AnEvaluationPastThePushCountsNothing) {
   EXPECT_THAT(store->claimUnits({.holder = "w", .lease_ms = 1000}).value(), IsEmpty());
 }
 
+// What a stranger puts in the place of a signature costs the entry alone, and stays in the server.
+TEST_F(RedisStrangers, ASignatureOfAnotherSizeIsNone) {
+  auto store = open();
+  const Leadership leader(*store, store->acquireLease("a", 3'600'000)->epoch);
+  const auto a = unit(1, 0, "a");
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
+  const std::string payload = evaluationOf(a, "w").SerializeAsString();
+  for (const size_t size : {size_t{0}, size_t{95}, size_t{96}, size_t{97}, size_t{1} << 20}) {
+    const std::string signature(size, 's');
+    ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:inbox", "*", "id", "r", "r", "x", "s", signature}));
+    const auto entry = valueOf(raw_.call(
+        {"XADD", "allot:{run}:eval", "*", "id", a.unit_id(), "r", payload, "s", signature}));
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", a.unit_id(), entry.view().text()}));
+    const std::string taken = size == 96 ? signature : "";
+    EXPECT_EQ(store->readInbox(10, 0).value().at(0).signature, taken);
+    const auto recorded = store->readRecorded(10).value();
+    EXPECT_EQ(recorded.back().signature, taken);
+    EXPECT_EQ(recorded.back().result.worker(), "w");
+  }
+}
+
 // Whoever has a worker's account may write `eval` and `units_done`.
 TEST_F(RedisStrangers, AnAcceptedEvaluationIsNeverReplaced) {
   auto store = open();

@@ -20,6 +20,7 @@
 
 #include "core/evaluation/answers.h"
 #include "store/memory/memory_store.h"
+#include "tests/identity.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 
@@ -247,11 +248,24 @@ Call countedTickets(Scene& scene) {
   return
       [tickets = scene.someTickets()](Store& s, Side&) { return text(s.countedTickets(tickets)); };
 }
+// Returns whose signature it is.
+std::string signer(Store& s, std::string_view kind, const std::string& bytes,
+                   const std::string& signature) {
+  for (const char* name : {"v", "w"}) {
+    if (checkSignature(identityOf(name).name(), kind, s.runId(), bytes, signature)) return name;
+  }
+  return signature.empty() ? " unsigned" : " signed wrongly";
+}
 Call readInbox(Scene& scene) {
   return [count = scene.below(5)](Store& s, Side& side) {
     const auto read = s.readInbox(count, 0);
-    if (read) side.entries.insert(side.entries.end(), read->begin(), read->end());
-    return text(read);
+    std::string told = text(read);
+    if (!read) return told;
+    side.entries.insert(side.entries.end(), read->begin(), read->end());
+    for (const InboxEntry& entry : *read) {
+      told += signer(s, kSignedResult, entry.payload, entry.signature);
+    }
+    return told;
   };
 }
 Call reject(Scene& scene) {
@@ -316,6 +330,12 @@ Call takeTickets(Scene& scene) {
       .count = scene.below(4), .limit = scene.below(30), .shared = scene.below(6)};
   return [request](Store& s, Side&) { return text(s.takeTickets(request)); };
 }
+Call signAs(Scene& scene) {
+  return [identity = identityOf(scene.one({"v", "w"}))](Store& s, Side&) {
+    s.signAs(identity);
+    return std::string();
+  };
+}
 Call pushResult(Scene& scene) {
   const auto made = result(scene.mostly() ? scene.resultId() : "", scene.below(5));
   return [=, cap = 3 + scene.below(8)](Store& s, Side&) { return text(s.pushResult(made, cap)); };
@@ -379,8 +399,14 @@ Call readEvaluations(Scene& scene) {
 Call readRecorded(Scene& scene) {
   return [count = scene.below(9)](Store& s, Side& side) {
     const auto read = s.readRecorded(count);
-    if (read) side.evaluations.insert(side.evaluations.end(), read->begin(), read->end());
-    return text(read);
+    std::string told = text(read);
+    if (!read) return told;
+    side.evaluations.insert(side.evaluations.end(), read->begin(), read->end());
+    for (const Evaluation& evaluation : *read) {
+      told += text(evaluation.signed_bytes) +
+              signer(s, kSignedEvaluation, evaluation.signed_bytes, evaluation.signature);
+    }
+    return told;
   };
 }
 Call readAnswers(Scene& scene) {
@@ -461,6 +487,7 @@ const std::vector<Kind> kCalls = {
     {"fill", 1, plain(&Store::fill)},
     {"readPolicy", 1, plain(&Store::readPolicy)},
     {"takeTickets", 4, takeTickets},
+    {"signAs", 1, signAs},
     {"pushResult", 8, pushResult},
     {"claimUnits", 4, claimUnits},
     {"releaseUnits", 2, releaseUnits},

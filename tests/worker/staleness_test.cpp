@@ -11,6 +11,7 @@
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/schedule.h"
 #include "store/memory/memory_store.h"
+#include "tests/identity.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace allot {
@@ -45,6 +46,7 @@ class Staleness : public testing::Test {
     auto server = std::make_shared<MemoryServer>(clock);
     auto worker = openMemoryStore(server), store = openMemoryStore(server);
     const RunSpec run{experiment, specDigest(experiment), false, 1, {}};
+    worker->signAs(identityOf("w"));
     EXPECT_TRUE(worker->createRun(run));
     EXPECT_TRUE(worker->agreeOnModel(engine->facts()));
     Aggregator aggregator(store.get(), run,
@@ -59,6 +61,7 @@ class Staleness : public testing::Test {
       auto results = valueOf(engine->rollOut(old.snapshot, old.sha256, tickets));
       for (v1::EpisodeResult& result : results) {
         result.set_result_id("w-" + std::to_string(result.ticket()));
+        result.set_worker(identityOf("w").name());
         EXPECT_TRUE(worker->pushResult(result, 1000));
       }
       EXPECT_THAT(aggregator.tick(), succeeds());

@@ -23,7 +23,9 @@
 namespace allot {
 
 struct WorkerOptions {
-  std::string name;                    // never used before in this run: results are named after it
+  // Of the identity that the WorkSource signs as. Never used before in this run: results are named
+  // after it.
+  std::string name;
   std::string build;                   // of this program, for the results
   uint64_t inbox_cap = kInboxEntries;  // lower bound of inboxCapacity
   uint64_t jitter_seed = 0;

@@ -3,14 +3,14 @@
 --       7 free_units w
 -- Records one open unit, once. A unit that is not open was recorded, withdrawn or never planned.
 -- ARGV: 1 unit id 2 result 3 sha256 of the spec that it was made for, '' if not known
---       4 its answers, '' if it has none
+--       4 its answers, '' if it has none 5 signature
 if ARGV[3] ~= '' and redis.call('SISMEMBER', KEYS[5], 'replaced') == 1 and
    redis.call('SISMEMBER', KEYS[5], 'spec ' .. ARGV[3]) == 0 then
   return {'REPLACED'}
 end
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {'DUPLICATE'} end
-local fields = {'id', ARGV[1], 'r', ARGV[2]}
-if ARGV[4] ~= '' then fields = {'id', ARGV[1], 'r', ARGV[2], 'a', ARGV[4]} end
+local fields = {'id', ARGV[1], 'r', ARGV[2], 's', ARGV[5], 'a', ARGV[4]}
+if ARGV[4] == '' then fields = {'id', ARGV[1], 'r', ARGV[2], 's', ARGV[5]} end
 local entry = redis.call('XADD', KEYS[4], '*', unpack(fields))
 redis.call('HSET', KEYS[3], ARGV[1], entry)
 redis.call('ZREM', KEYS[1], ARGV[1])
