@@ -50,6 +50,7 @@ Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
 // Checks the size of a payload of pushResult or pushEvaluation. `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
+Status checkAudit(uint64_t bytes);  // of AuditAnswers
 // An evaluation in stored form: its answers are separate, so that readers can leave them out.
 struct StoredEvaluation {
   std::string result;

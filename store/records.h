@@ -69,6 +69,7 @@ inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) 
 // account can write these, and other processes read them.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
+inline constexpr uint64_t kLargestAudit = 64 * 1024;  // bytes of AuditAnswers
 
 struct Refusal {
   std::string result_id;

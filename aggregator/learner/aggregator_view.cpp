@@ -55,7 +55,8 @@ Status Aggregator::readEvaluations() {
   while (read > 0) {
     ALLOT_ASSIGN(read, readSomeEvaluations());
   }
-  evaluations_settled_ = open_units_ == 0;
+  ALLOT_TRY(takeWaitingEvaluations());
+  evaluations_settled_ = open_units_ == 0 && waiting_evaluations_.empty();
   return {};
 }
 
@@ -77,17 +78,45 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   return bytes;
 }
 
-// Checks an evaluation against the plan. Returns false if it was refused: its unit is opened again
-// if it is planned and hours are left.
-Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
+// Takes evaluations whose workers are not held any more.
+Status Aggregator::takeWaitingEvaluations() {
+  for (auto it = waiting_evaluations_.begin(); it != waiting_evaluations_.end();) {
+    if (audits_.holds(it->result.worker())) {
+      ++it;
+      continue;
+    }
+    ALLOT_ASSIGN(const bool taken, takeEvaluation(*it, true));
+    if (taken) to_accept_.push_back(std::move(*it));
+    it = waiting_evaluations_.erase(it);
+  }
+  if (!to_accept_.empty()) ALLOT_TRY(leadership_->acceptEvaluations(to_accept_));
+  to_accept_.clear();
+  return {};
+}
+
+// Checks an evaluation against the plan. Returns false if it was refused, or waits for an audit.
+// The unit of a refused one is opened again if it is planned and hours are left. waited: it was
+// among waiting_evaluations_.
+Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation, bool waited) {
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
   std::string reason = "nobody planned this unit";
-  if (as_planned) {
+  const std::string lies = as_planned ? audits_.lies(evaluation.result.worker()) : "";
+  if (!lies.empty()) {
+    reason = "its worker lies: " + lies;
+  } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
+      if (!evaluation.accepted) {
+        if (!waited) audits_.take(evaluation.result);
+        if (audits_.holds(evaluation.result.worker())) {
+          waiting_evaluations_.push_back(evaluation);
+          return false;
+        }
+        audits_.counts(evaluation.result);
+      }
       evaluations_.add(evaluation.result);
       fidelity_.add(evaluation.result);
       evaluation_seconds_ += evaluation.result.seconds();
@@ -99,7 +128,9 @@ Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
     reason = "it " + *why;
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
-  const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
+  // Other workers may do the unit of one that lies at once.
+  const bool noted = reopen != nullptr && lies.empty();
+  const uint64_t hold_ms = noted ? noteRefusal(evaluation.result, reason) : 0;
   ALLOT_TRY(
       leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);
@@ -183,6 +214,7 @@ std::string Aggregator::whyWaiting() {
   if (!workers) return workers.error().message;
   if (const std::string why = whyNobodyCanWork(*workers); !why.empty()) return why;
   if (!loaded_) return "no worker has loaded the model yet";
+  if (const std::string disputed = audits_.whyWaiting(); !disputed.empty()) return disputed;
   if (const std::string held_back = heldBack(); !held_back.empty()) return held_back;
   const size_t alive = aliveWorkers(*workers);
   if (refused_in_a_row_ >= std::max<size_t>(alive, kRefusedInARow)) {
@@ -268,6 +300,7 @@ v1::AggregatorStatus Aggregator::ownStatus() {
   status.set_store_limit_bytes(store_fill_.limit_bytes);
   if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
   status.set_finished_unix_ms(finished_unix_ms_);
+  if (loaded_) *status.mutable_audits() = audits_.status();
   return status;
 }
 

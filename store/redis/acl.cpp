@@ -97,7 +97,7 @@ std::vector<std::string> keysOf(std::string_view role, const std::vector<std::st
 // Aggregator and reader have all keys, those of other builds, too. No command of the reader writes.
 const std::vector<AclRole>& aclRoles() {
   static const std::vector<AclRole> roles = {
-      {"worker", keysOf("worker", {"allot:index", "spec", "control", "policy", "news"}),
+      {"worker", keysOf("worker", {"allot:index", "spec", "control", "policy", "news", "audits"}),
        commandsOf("worker", {"hget", "hmget", "xread"})},
       {"aggregator",
        {"~allot:*"},

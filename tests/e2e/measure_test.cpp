@@ -51,6 +51,9 @@ class LyingEngine final : public EpisodeEngine {
     }
     return results;
   }
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>&) override {
+    return fail(ErrorCode::kInternal, "nobody audits here");
+  }
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;

@@ -117,6 +117,21 @@ Result<std::vector<v1::EpisodeResult>> FakeEngine::rollOut(const v1::PolicySnaps
   return results;
 }
 
+Result<std::vector<v1::EpisodeResult>> FakeEngine::answerUnder(
+    const std::vector<Episode>& episodes) {
+  std::vector<v1::EpisodeResult> results;
+  for (const Episode& episode : episodes) {
+    ALLOT_TRY(work(episode_ms_));
+    v1::EpisodeResult& result = results.emplace_back();
+    for (uint32_t i = episode.first; i < episode.first + episode.count; ++i) {
+      const double score = trainScore(episode.ticket, episode.schedule, episode.questions[i]);
+      result.add_scores()->set_score(score);
+      result.mutable_scores()->rbegin()->set_tokens(3);
+    }
+  }
+  return results;
+}
+
 Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit) {
   uint64_t ms = world_.chance().between(episode_ms_ / 2, 2 * episode_ms_);
   // Now and then much longer than a claim.

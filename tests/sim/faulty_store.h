@@ -52,6 +52,8 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override;
   // Finds nothing: strangers of the simulation break no keys.
   Result<std::vector<MendedKey>> repair(uint64_t epoch) override {
     return Leadership(*server_, epoch).repair();

@@ -105,6 +105,15 @@ Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
   });
 }
 
+Result<std::vector<v1::AuditAnswers>> FaultyStore::exchangeAudits(
+    uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) {
+  return writing("exchangeAudits", kOften, [epoch, tasks, world = &world_](Store& s) {
+    auto answers = Leadership(s, epoch).exchangeAudits(tasks);
+    if (answers) world->ledger().wroteUnder(epoch, "exchangeAudits", {});
+    return answers;
+  });
+}
+
 Status FaultyStore::withdrawUnits(uint64_t epoch) {
   return writingUnder(epoch, "withdrawUnits", kSeldom,
                       [](const Leadership& leader) { return leader.withdrawUnits(); });
