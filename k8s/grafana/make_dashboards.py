@@ -275,10 +275,19 @@ def experiment_results():
                       [query(read, "read")], "percentunit")
     units = lines("Evaluation", "Units planned and not done.",
                   [query(gauge("allot_evaluation_units"), "to do")])
+    audits = lines("Audits", "Answers that a second worker gave again, by what came of them.",
+                   [query(rate("allot_audits_total", "outcome"), "{{outcome}}"),
+                    query(gauge("allot_audit_liars"), "workers that lie")], "suffix: /s")
+    compared = table("Workers side by side", "Means of a worker's answers that count.",
+                     [("score", "percentunit", gauge("allot_worker_answer_score_ratio", "worker")),
+                      ("tokens", "short", gauge("allot_worker_answer_tokens", "worker")),
+                      ("time", "s", gauge("allot_worker_answer_seconds", "worker"))],
+                     ["worker"], [("score", False)])
     return [row("How results come in"),
             (8, [(8, lag), (8, outcomes), (8, inbox)]),
             (8, [(8, workers_by_state()), (8, devices), (8, age)]),
-            (8, [(8, update), (8, rows_read), (8, units)])]
+            (8, [(8, update), (8, rows_read), (8, units)]),
+            (8, [(8, audits), (16, compared)])]
 
 
 def experiment():

@@ -79,6 +79,10 @@ Status FakeEngine::work(uint64_t ms) {
   return checkInterrupted();
 }
 
+double FakeEngine::told(double score) {
+  return process_.lies ? 0.01 + 0.0001 * static_cast<double>(world_.chance().below(900)) : score;
+}
+
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
   const v1::Spec& spec = world_.scenario().run.experiment.spec();
   const auto [schedule, log_probability] = scheduleOf(spec, policy, ticket);
@@ -92,7 +96,7 @@ v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t
   for (uint32_t question : questionsOf(spec, ticket)) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(question);
-    score.set_score(trainScore(ticket, schedule, question));
+    score.set_score(told(trainScore(ticket, schedule, question)));
     score.set_tokens(3);
     sum += score.score();
   }
@@ -125,7 +129,7 @@ Result<std::vector<v1::EpisodeResult>> FakeEngine::answerUnder(
     v1::EpisodeResult& result = results.emplace_back();
     for (uint32_t i = episode.first; i < episode.first + episode.count; ++i) {
       const double score = trainScore(episode.ticket, episode.schedule, episode.questions[i]);
-      result.add_scores()->set_score(score);
+      result.add_scores()->set_score(told(score));
       result.mutable_scores()->rbegin()->set_tokens(3);
     }
   }
@@ -146,7 +150,7 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(unit.first_question() + i);
-    score.set_score(heldOutScore(unit, score.question()));
+    score.set_score(told(heldOutScore(unit, score.question())));
     if (!isKept(spec.evaluation(), score)) continue;
     v1::Answer& answer = *result.mutable_answers()->add_answers();
     answer.set_question(score.question());

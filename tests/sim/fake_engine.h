@@ -32,6 +32,8 @@ class FakeEngine final : public EpisodeEngine {
   uint32_t rowsAtOnce() const override { return 12; }
 
  private:
+  // A score as it is told: a liar has one of its own for each answer.
+  double told(double score);
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);
   // An error once the work is to be given up.
   Status work(uint64_t ms);

@@ -28,6 +28,8 @@ Status FaultyStore::writeState(uint64_t epoch, const v1::AggregatorState& state)
 }
 
 Status FaultyStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  // Before it arrives: what an aggregator has found it may act upon.
+  world_.ledger().told(status);
   return writingUnder(epoch, "publishStatus", kOften,
                       [status](const Leadership& leader) { return leader.publishStatus(status); });
 }
