@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostDevices = 8;
 constexpr size_t kLongestDevice = 64;
 constexpr const char* kOtherDevice = "other";
-constexpr size_t kMostWorkers = 50;  // with series of their own
+constexpr size_t kMostCompared = 50;  // with series of their own
 
 double secondsOf(uint64_t ms) { return static_cast<double>(ms) / 1000; }
 
@@ -225,27 +225,25 @@ void AggregatorProbe::showWorkerSeconds(const RunSnapshot& snapshot) {
 
 void AggregatorProbe::showAudits(const v1::AuditStatus& audits,
                                  const std::vector<v1::WorkerBeat>& workers) {
-  for (const auto& [outcome, count] :
-       {std::pair{"equal", audits.audited() - audits.differing()},
-        {"differing", audits.differing()},
-        {"dropped", audits.dropped()},
-        {"undecided", audits.undecided()}}) {
+  for (const auto& [outcome, count] : {std::pair{"equal", audits.audited() - audits.differing()},
+                                       {"differing", audits.differing()},
+                                       {"dropped", audits.dropped()},
+                                       {"undecided", audits.undecided()}}) {
     prometheus::Counter& counter = metrics_.counter("allot_audits_total", {{"outcome", outcome}});
     counter.Increment(std::max(0.0, static_cast<double>(count) - counter.Value()));
   }
   set("allot_audit_liars", static_cast<double>(audits.liars()));
   std::set<std::string> live;
   for (const v1::WorkerBeat& beat : workers) live.insert(beat.worker());
-  using Series = std::vector<std::pair<MetricRegistry::Labels, double>>;
-  Series scores, tokens, seconds;
+  std::vector<MetricRegistry::Sample> scores, tokens, seconds;
   for (const v1::AuditedWorker& worker : audits.workers()) {
     if (worker.answers() == 0 || !live.contains(worker.worker())) continue;
-    if (scores.size() == kMostWorkers) break;
+    if (scores.size() == kMostCompared) break;
     const MetricRegistry::Labels labels = {{"worker", printable(worker.worker(), kLongestDevice)}};
     const auto answers = static_cast<double>(worker.answers());
-    scores.emplace_back(labels, worker.score() / answers);
-    tokens.emplace_back(labels, static_cast<double>(worker.tokens()) / answers);
-    seconds.emplace_back(labels, worker.seconds() / answers);
+    scores.push_back({labels, worker.score() / answers});
+    tokens.push_back({labels, static_cast<double>(worker.tokens()) / answers});
+    seconds.push_back({labels, worker.seconds() / answers});
   }
   metrics_.replace("allot_worker_answer_score_ratio", scores);
   metrics_.replace("allot_worker_answer_tokens", tokens);

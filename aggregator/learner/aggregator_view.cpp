@@ -209,12 +209,12 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
   if (phase_ == Phase::kPaused) return "it is paused: allot resume";
+  if (const std::string disputed = audits_.whyWaiting(); !disputed.empty()) return disputed;
   if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
   const auto workers = store_.listWorkers();
   if (!workers) return workers.error().message;
   if (const std::string why = whyNobodyCanWork(*workers); !why.empty()) return why;
   if (!loaded_) return "no worker has loaded the model yet";
-  if (const std::string disputed = audits_.whyWaiting(); !disputed.empty()) return disputed;
   if (const std::string held_back = heldBack(); !held_back.empty()) return held_back;
   const size_t alive = aliveWorkers(*workers);
   if (refused_in_a_row_ >= std::max<size_t>(alive, kRefusedInARow)) {

@@ -132,7 +132,9 @@ class AuditFlow {
   }
   // A new aggregator's process.
   void begin() {
-    if (aggregator_) EXPECT_TRUE(eye_->releaseLease("a" + std::to_string(born_)));
+    if (aggregator_) {
+      EXPECT_TRUE(eye_->releaseLease("a" + std::to_string(born_)));
+    }
     aggregator_store_ = openMemoryStore(server_);
     aggregator_ =
         std::make_unique<Aggregator>(aggregator_store_.get(), run_,
@@ -161,7 +163,8 @@ class AuditFlow {
   v1::AggregatorStatus status() { return valueOf(valueOf(eye_->readStatus())); }
   std::vector<std::string> liars() {
     std::vector<std::string> names;
-    for (const auto& worker : status().audits().workers()) {
+    const v1::AggregatorStatus now = status();
+    for (const auto& worker : now.audits().workers()) {
       if (!worker.lies().empty()) names.push_back(worker.worker());
     }
     return names;
@@ -283,7 +286,8 @@ TEST(AuditFlow, WhatALiarHasEvaluatedIsEvaluatedAgain) {
         if (first == 0) first = last;
       }
     }
-    for (const v1::AuditedWorker& worker : flow.status().audits().workers()) {
+    const v1::AggregatorStatus now = flow.status();
+    for (const v1::AuditedWorker& worker : now.audits().workers()) {
       if (worker.worker() != "w1") continue;
       EXPECT_EQ(worker.episodes(), counted);
       EXPECT_EQ(worker.first_update(), first);

@@ -78,6 +78,10 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   const auto control = valueOf(run_->readControl().value());
   const auto reopen = unit(0, 0, "a");
   const RunSpec next = runSpec("cc");
+  v1::AuditTasks tasks;
+  tasks.set_worker("w");
+  v1::AuditAnswers answers;
+  answers.set_worker("w");
 
   const std::vector<std::pair<const char*, Status>> refused = {
       {"acquireLease", statusOf(run_->acquireLease("a", 1000))},
@@ -94,6 +98,8 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
        Leadership(*run_, epoch_)
            .rejectEvaluation(evaluations_[0], RefusalKind::kInvalid, "no", &reopen, 0)},
       {"acceptEvaluations", Leadership(*run_, epoch_).acceptEvaluations(evaluations_)},
+      {"exchangeAudits", statusOf(Leadership(*run_, epoch_).exchangeAudits({tasks}))},
+      {"answerAudits", run_->answerAudits(answers)},
       {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
       {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},
