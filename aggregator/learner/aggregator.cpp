@@ -479,8 +479,9 @@ Result<bool> Aggregator::finishIfDone() {
   const bool evaluated = state_.has_evaluation() && state_.evaluated_version() == version;
   if (hoursSpent()) {
     ALLOT_TRY(withdrawOpenUnits());
-  } else if (!evaluated || open_units_ > 0 || learning() || audits_.open() ||
-             !waiting_evaluations_.empty()) {
+  } else if (!evaluated || open_units_ > 0 || learning()) {
+    return false;
+  } else if (audits_.open() || !waiting_evaluations_.empty()) {
     return false;
   }
   Control next = control_;

@@ -75,7 +75,10 @@ void workerBody(World& world, Process& process) {
   while (true) {
     const auto rest = loop.step();
     if (!rest && process.draining && rest.error().code == ErrorCode::kUnavailable) break;
-    if (!rest && process.lies) return world.note("is told that it lies", "");
+    if (!rest && process.lies) {
+      world.note("is told that it lies", "");
+      return world.ledger().workerKilled(process.name, world.now());
+    }
     if (!rest) {
       return world.violate("worker " + process.name + " ended: " + rest.error().message);
     }
