@@ -103,7 +103,7 @@ class Aggregator {
   Status dropStale();
   Status audit();
   void lookAtWorkers();
-  void restoreAudits();
+  Status restoreAudits();
   void readEvaluationsAgain();
   Status refuseLiars();
   bool mayCount(const Held& held) const { return !audits_.holds(held.result.worker()); }

@@ -12,14 +12,15 @@ constexpr uint64_t kLookAtWorkersMs = 1'000;
 }  // namespace
 
 // Takes the marks and counts of an earlier process from its last status.
-void Aggregator::restoreAudits() {
+Status Aggregator::restoreAudits() {
   if (!audits_restored_) {
-    const auto told = store_.readStatus();
-    if (told && *told) audits_.restore((*told)->audits());
-    audits_restored_ = told.has_value();
+    ALLOT_ASSIGN(const auto told, store_.readStatus());
+    if (told) audits_.restore(told->audits());
+    audits_restored_ = true;
   }
   audits_.setShare(control_.experiment.spec().audit().share());
   lookAtWorkers();
+  return {};
 }
 
 // On an error the last workers stay.

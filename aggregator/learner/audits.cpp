@@ -20,8 +20,9 @@ constexpr size_t kMostOpen = 256;        // further answers are not audited
 constexpr uint64_t kMostTries = 3;       // workers that are asked for one audit
 constexpr uint64_t kAnswerMs = 600'000;  // a worker has up to this much work in hand
 constexpr size_t kMostWorkers = 200;     // remembered, beside live ones and those that lie
-constexpr size_t kMostNamed = 3;         // in a sentence
-constexpr double kFalseAlarms = 0.001;   // runs in which an honest worker is suspect, at most
+constexpr size_t kMostLiars = 500;
+constexpr size_t kMostNamed = 3;        // in a sentence
+constexpr double kFalseAlarms = 0.001;  // runs in which an honest worker is suspect, at most
 
 std::vector<double> scoresOf(const google::protobuf::RepeatedPtrField<v1::QuestionScore>& scores) {
   std::vector<double> values;
@@ -55,8 +56,10 @@ bool isUnlikely(const v1::AuditTally& tally, uint64_t place) {
 
 v1::AuditedWorker& Audits::of(const std::string& worker) {
   if (workers_.size() > kMostWorkers + live_.size() && !workers_.contains(worker)) {
+    const bool crowded = workers_.size() > kMostWorkers + live_.size() + kMostLiars;
     const auto forgotten = std::find_if(workers_.begin(), workers_.end(), [&](const auto& known) {
-      return known.second.lies().empty() && !live_.contains(known.first) && !holds(known.first);
+      return (crowded || known.second.lies().empty()) && !live_.contains(known.first) &&
+             !holds(known.first);
     });
     if (forgotten != workers_.end()) workers_.erase(forgotten);
   }
@@ -142,7 +145,8 @@ void Audits::draw(const Audit& whole, bool unit) {
 
 // Begins the audit of a part of the answers of `audit`.
 void Audits::begin(Audit audit, uint32_t first, uint32_t count) {
-  if (open_.size() >= kMostOpen) {
+  // First audits, of results that wait, are as few as results in the inbox.
+  if (!audit.first && open_.size() >= kMostOpen) {
     counts_.set_dropped(counts_.dropped() + count);
     return;
   }

@@ -170,7 +170,7 @@ json auditsView(const v1::AuditStatus& audits) {
   for (const v1::AuditedWorker* worker : shown) {
     const double answers = std::max(1.0, static_cast<double>(worker->answers()));
     workers.push_back({{"worker", printable(worker->worker(), kLongestName)},
-                       {"lies", printable(worker->lies(), kLongestSentence)},
+                       {"lies", printable(worker->lies(), kLongestWorkerError)},
                        {"suspect", worker->suspect()},
                        {"audited", worker->audited()},
                        {"differing", worker->differing()},
