@@ -80,7 +80,7 @@ Status FakeEngine::work(uint64_t ms) {
 }
 
 double FakeEngine::told(double score) {
-  return process_.lies ? 0.01 + 0.0001 * static_cast<double>(world_.chance().below(900)) : score;
+  return process_.lies ? static_cast<double>(world_.chance().next() >> 11) * 0x1p-53 : score;
 }
 
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {

@@ -99,7 +99,7 @@ std::vector<Fault> drawFaults(Chance& chance) {
 // to name it. Of a chance of their own, too.
 void drawAudits(Scenario* scenario) {
   Chance chance(mix(scenario->seed) ^ 0xa0d1);
-  static const double shares[] = {0, 0.02, 0.3, 1};
+  static const double shares[] = {0, 0.02, 0.1, 0.3};
   scenario->run.experiment.mutable_spec()->mutable_audit()->set_share(chance.oneOf(shares));
   scenario->run.sha256 = specDigest(scenario->run.experiment);
   scenario->liar = chance.hit(0.2);
