@@ -198,7 +198,16 @@ std::vector<std::string> Audits::auditors(const Audit& audit) const {
     if (worker == audit.author || worker == audit.auditor || !lies(worker).empty()) continue;
     (isExact(audit, beat.build(), beat.arithmetic()) ? same : others).push_back(worker);
   }
-  return same.empty() && !audit.exact ? others : same;
+  if (same.empty() && !audit.exact) return others;
+  // A dispute is not for a new name of one of the two, if there are others.
+  const auto is_proven = [&](const std::string& worker) {
+    const auto known = workers_.find(worker);
+    return known != workers_.end() && known->second.audited() > 0 && !holds(worker);
+  };
+  if (audit.exact && std::any_of(same.begin(), same.end(), is_proven)) {
+    std::erase_if(same, [&](const std::string& worker) { return !is_proven(worker); });
+  }
+  return same;
 }
 
 // Takes back what a worker has not answered.

@@ -84,8 +84,8 @@ class Audits {
   void dropHopeless();
   bool isExact(const Audit& audit, const std::string& build, const std::string& arithmetic) const;
   // Returns the live workers that may answer: those of the author's build and arithmetic if there
-  // are any, and for a dispute these alone. A third worker need not be of one kind with the author
-  // if the second one is not.
+  // are any, and for a dispute these alone. Of those who may decide a dispute, the ones that were
+  // audited themselves are preferred.
   std::vector<std::string> auditors(const Audit& audit) const;
   v1::AuditedWorker& of(const std::string& worker);
   std::string summary() const;

@@ -187,6 +187,27 @@ TEST_F(AuditsTest, OfTwoThatDisagreeAThirdNamesTheLiar) {
   for (const v1::AuditTasks& tasks : ask()) EXPECT_EQ(tasks.worker() == "a", tasks.tasks().empty());
 }
 
+// As a broken machine that begins again under another name would be.
+TEST_F(AuditsTest, WhoWasAuditedItselfDecides) {
+  add("b");
+  add("d");
+  for (const char* worker : {"b", "d"}) push(worker);
+  settle();
+  for (int i = 0; i < 10; ++i) {
+    const std::string liar = "a" + std::to_string(i);
+    add(liar, "cpu", always(1));
+    push(liar);
+    round();
+    add("new", "cpu", always(1));
+    const auto tasks = ask();
+    ASSERT_THAT(tasks, SizeIs(1 + i));  // the others are told that they lie
+    for (const v1::AuditTasks& of : tasks) EXPECT_EQ(of.worker() == "new", false);
+    settle();
+    EXPECT_THAT(audits_.lies(liar), HasSubstr("are not those that workers"));
+    remove("new");
+  }
+}
+
 TEST_F(AuditsTest, AnAuditorMayLieToo) {
   add("a");
   add("b", "cpu", always(0));
