@@ -237,6 +237,7 @@ TEST(AuditFlow, NoHonestWorkerIsNamed) {
     ASSERT_THAT(flow.liars(), IsEmpty()) << seed;
     ASSERT_EQ(flow.status().audits().differing(), 0u) << seed;
     ASSERT_GT(flow.status().audits().audited(), 0u) << seed;
+    ASSERT_EQ(flow.status().audits().open(), 0u) << seed;
   }
 }
 
@@ -307,6 +308,9 @@ TEST(AuditFlow, TwoThatDisagreeWaitForAThirdAndSayWhy) {
   EXPECT_THAT(flow.status().waiting(), AllOf(HasSubstr("workers w1 and w0 disagree on"),
                                              HasSubstr("start one, or set spec.audit.share to 0")));
   EXPECT_EQ(valueOf(valueOf(flow.eye().readPolicy())).snapshot.version(), 0u);
+  for (const Evaluation& evaluation : valueOf(flow.eye().readEvaluations("", 100))) {
+    EXPECT_FALSE(evaluation.accepted && evaluation.result.worker() == "w1");
+  }
   flow.addWorker({});
   ASSERT_TRUE(flow.finish());
   EXPECT_THAT(flow.liars(), ElementsAre("w1"));
