@@ -241,7 +241,7 @@ void Audits::dropHopeless() {
 std::vector<v1::AuditTasks> Audits::ask(uint64_t now) {
   for (auto it = asked_.begin(); it != asked_.end();) {
     const bool late = now - it->second.since_ms >= kAnswerMs;
-    if (live_.contains(it->first) && !late) {
+    if (live_.contains(it->first) && lies(it->first).empty() && !late) {
       ++it;
       continue;
     }
@@ -289,7 +289,7 @@ std::vector<v1::AuditTasks> Audits::ask(uint64_t now) {
   for (auto& [worker, batch] : fresh) {
     batch.since_ms = now;
     batch.tasks.set_worker(worker);
-    batch.tasks.set_number(random_());
+    batch.tasks.set_number(batches_++);
     for (const uint64_t number : batch.audits) *batch.tasks.add_tasks() = open_.at(number).task;
     asked_.emplace(worker, std::move(batch));
   }
@@ -313,7 +313,8 @@ bool Audits::answered(const std::vector<v1::AuditAnswers>& answers) {
     const Batch batch = std::move(asked->second);
     asked_.erase(asked);
     giveBack(batch);
-    if (static_cast<size_t>(from.answers_size()) != batch.audits.size()) continue;
+    const bool lied = !lies(from.worker()).empty();
+    if (lied || static_cast<size_t>(from.answers_size()) != batch.audits.size()) continue;
     const uint64_t liars = counts_.liars();
     for (int i = 0; i < from.answers_size(); ++i) {
       const uint64_t number = batch.audits[static_cast<size_t>(i)];

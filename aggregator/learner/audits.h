@@ -99,7 +99,8 @@ class Audits {
   std::map<std::string, Batch> asked_;
   std::set<std::string> silent_;  // workers that left an audit without an answer
   uint64_t next_ = 0;
-  uint64_t places_ = 0;  // workers compared with other devices
+  uint64_t batches_ = random_();  // number of the next batch; workers see it, and no later draw
+  uint64_t places_ = 0;           // workers compared with other devices
   v1::AuditStatus counts_;
 };
 
