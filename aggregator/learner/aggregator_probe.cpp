@@ -7,7 +7,6 @@
 
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/policy.h"
-#include "core/printable.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
@@ -18,7 +17,6 @@ namespace {
 constexpr size_t kMostDevices = 8;
 constexpr size_t kLongestDevice = 64;
 constexpr const char* kOtherDevice = "other";
-constexpr size_t kMostCompared = 50;  // with series of their own
 
 double secondsOf(uint64_t ms) { return static_cast<double>(ms) / 1000; }
 
@@ -87,7 +85,7 @@ void AggregatorProbe::lead(const RunSnapshot& snapshot) {
   showEvaluations(snapshot);
   showWorkers(snapshot);
   showWorkerSeconds(snapshot);
-  if (snapshot.told) showAudits(snapshot.told->audits(), snapshot.workers);
+  if (snapshot.told) showAudits(snapshot.told->audits());
 }
 
 void AggregatorProbe::showSettings(const RunSnapshot& snapshot) {
@@ -223,8 +221,7 @@ void AggregatorProbe::showWorkerSeconds(const RunSnapshot& snapshot) {
   }
 }
 
-void AggregatorProbe::showAudits(const v1::AuditStatus& audits,
-                                 const std::vector<v1::WorkerBeat>& workers) {
+void AggregatorProbe::showAudits(const v1::AuditStatus& audits) {
   for (const auto& [outcome, count] : {std::pair{"equal", audits.audited() - audits.differing()},
                                        {"differing", audits.differing()},
                                        {"dropped", audits.dropped()},
@@ -233,21 +230,6 @@ void AggregatorProbe::showAudits(const v1::AuditStatus& audits,
     counter.Increment(std::max(0.0, static_cast<double>(count) - counter.Value()));
   }
   set("allot_audit_liars", static_cast<double>(audits.liars()));
-  std::set<std::string> live;
-  for (const v1::WorkerBeat& beat : workers) live.insert(beat.worker());
-  std::vector<MetricRegistry::Sample> scores, tokens, seconds;
-  for (const v1::AuditedWorker& worker : audits.workers()) {
-    if (worker.answers() == 0 || !live.contains(worker.worker())) continue;
-    if (scores.size() == kMostCompared) break;
-    const MetricRegistry::Labels labels = {{"worker", printable(worker.worker(), kLongestDevice)}};
-    const auto answers = static_cast<double>(worker.answers());
-    scores.push_back({labels, worker.score() / answers});
-    tokens.push_back({labels, static_cast<double>(worker.tokens()) / answers});
-    seconds.push_back({labels, worker.seconds() / answers});
-  }
-  metrics_.replace("allot_worker_answer_score_ratio", scores);
-  metrics_.replace("allot_worker_answer_tokens", tokens);
-  metrics_.replace("allot_worker_answer_seconds", seconds);
 }
 
 std::string AggregatorProbe::deviceLabel(const std::string& device) {

@@ -144,12 +144,6 @@ const std::vector<MetricInfo>& metricCatalogue() {
               {"outcome"}),
       gauge("allot_audit_liars", "aggregator",
             "Workers whose scores are not what two others measure; allot status names them."),
-      gauge("allot_worker_answer_score_ratio", "aggregator",
-            "Mean score of a live worker's answers that count, of at most 50 workers.", {"worker"}),
-      gauge("allot_worker_answer_tokens", "aggregator", "Mean tokens of these answers.",
-            {"worker"}),
-      gauge("allot_worker_answer_seconds", "aggregator",
-            "Worker's time for one of these answers, in the mean.", {"worker"}),
       // --- aggregator: held-out evaluation
       gauge("allot_evaluation_accuracy_ratio", "aggregator",
             "Held-out accuracy of the newest complete evaluation of the cell.", kCell),
