@@ -284,6 +284,12 @@ std::string statusText(const RunStatus& status, bool colour) {
   }
   text += storeText(status, colour);
   text += refusedText(status);
+  if (const auto& told = status.aggregator; told && !told->audits().summary().empty()) {
+    const bool bad = told->audits().liars() > 0;
+    text += toned("audits:  " + printable(told->audits().summary(), 2 * kLongestMessage),
+                  bad ? Tone::kBad : Tone::kPlain, colour) +
+            "\n";
+  }
   if (const auto& told = status.aggregator; told && !told->edit_refused().empty()) {
     text += toned("edit refused: " + printable(told->edit_refused(), kLongestMessage),
                   Tone::kAttention, colour) +

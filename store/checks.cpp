@@ -160,6 +160,18 @@ Status checkSize(uint64_t bytes, const std::string& what) {
                   std::to_string(kLargestResult) + ": put fewer questions into one");
 }
 
+std::string signedBytes(v1::AuditAnswers answers) {
+  answers.clear_signature();
+  return answers.SerializeAsString();
+}
+
+Status checkAudit(uint64_t bytes) {
+  if (bytes <= kLargestAudit) return {};
+  return badInput("the answers to an audit have " + std::to_string(bytes) +
+                  " bytes, the store takes " + std::to_string(kLargestAudit) +
+                  ": the aggregator asks for fewer, so use workers of its build");
+}
+
 Status checkImported(const std::vector<v1::IterationRecord>& records) {
   for (const auto& record : records) {
     if (record.version() == 0 || record.version() > kLargestNumber)

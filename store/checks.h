@@ -52,6 +52,7 @@ Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
 // Checks the size of a payload of pushResult or pushEvaluation. `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
+Status checkAudit(uint64_t bytes);  // of AuditAnswers
 // An evaluation in stored form: its answers are separate, so that readers can leave them out.
 struct StoredEvaluation {
   std::string result;
@@ -59,6 +60,8 @@ struct StoredEvaluation {
 };
 // Returns the bytes of an evaluation that its worker signs: of both parts, which they keep apart.
 std::string signedBytes(std::string_view result, std::string_view answers);
+// Returns the bytes of answers to audits that their worker signs: the message without `signature`.
+std::string signedBytes(v1::AuditAnswers answers);
 // Returns the stored form. kUsage if checkUnit() refuses the unit, or a part is larger than the
 // store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);

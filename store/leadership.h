@@ -47,6 +47,8 @@ class LeaseStore {
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   virtual Status withdrawUnits(uint64_t epoch) = 0;
+  virtual Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) = 0;
   virtual Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) = 0;
 };
 
@@ -103,6 +105,14 @@ class Leadership {
   // Forgets all open units, claimed or not: pushEvaluation() of their results returns kDuplicate.
   // These units may be planned again.
   Status withdrawUnits() const { return store_->withdrawUnits(epoch_); }
+  // Replaces what workers are asked to answer again by `tasks`, at most one entry a worker, and
+  // returns and deletes the answers of these workers, whatever tasks the answers are to.
+  // Undecodable answers and those above kLargestAudit bytes are left out; signatures are not
+  // checked.
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      const std::vector<v1::AuditTasks>& tasks) const {
+    return store_->exchangeAudits(epoch_, tasks);
+  }
   // Mends keys that a process with a worker's account broke, and returns their names: keys of a
   // wrong type, keys with more than an honest run has in them, streams whose entry ids are used up
   // and ticket counts that no run reaches. Opens planned units again that are neither open nor

@@ -58,6 +58,7 @@ struct InboxEntry {
 // Kinds of what workers sign (core/worker_identity.h).
 inline constexpr std::string_view kSignedResult = "result";
 inline constexpr std::string_view kSignedEvaluation = "evaluation";
+inline constexpr std::string_view kSignedAudit = "audit";
 
 // Bytes of the largest EpisodeResult or EvaluationResult. One with 4096 scores and a schedule of
 // 1024 entries needs less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).
@@ -76,6 +77,7 @@ inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) 
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
 inline constexpr uint64_t kMostWorkers = 4096;
+inline constexpr uint64_t kLargestAudit = 64 * 1024;  // bytes of AuditAnswers
 
 struct Refusal {
   std::string result_id;

@@ -2,6 +2,7 @@
 // WorkSource: the work that a worker pulls, and the results that it pushes. One thread; every call
 // waits for its answer (store/store.h).
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,11 @@ class WorkSource {
   // Records a unit once. Returns kDuplicate if the unit was recorded before, withdrawn or never
   // planned. kFenced if the run was replaced.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
+  // Returns what the aggregator asks this worker to answer again; nothing if it asks nothing.
+  virtual Result<std::optional<v1::AuditTasks>> readAudits(const std::string& worker) = 0;
+  // Leaves answers for the aggregator, in place of this worker's earlier ones. kUsage above
+  // kLargestAudit bytes.
+  virtual Status answerAudits(const v1::AuditAnswers& answers) = 0;
   virtual Status beat(const Heartbeat& heartbeat) = 0;
   virtual Status leave(const std::string& worker) = 0;  // deletes worker and beat
   // Returns true if there is news for an idle worker: a policy, settings, units, tickets or room in

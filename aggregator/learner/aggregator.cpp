@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/learning_checks.h"
@@ -12,11 +13,21 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_rules.h"
+#include "core/spec/task_catalogue.h"
 #include "core/worker_beats.h"
 #include "store/checks.h"
 #include "store/store_room.h"
 
 namespace allot {
+
+namespace {
+
+uint64_t randomSeed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
 
 Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
     : store_(*store),
@@ -24,7 +35,9 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
       options_(std::move(options)),
       events_(options_.events != nullptr ? *options_.events : nobody_),
       evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
-      fidelity_(run_.experiment.spec(), true) {
+      fidelity_(run_.experiment.spec(), true),
+      audits_(options_.audit_seed ? *options_.audit_seed : randomSeed(),
+              !runsCode(run_.experiment.spec().task())) {
   control_.experiment = run_.experiment;
 }
 
@@ -76,6 +89,7 @@ Result<bool> Aggregator::work() {
     phase_ = control_.desired == Desired::kStopped ? Phase::kStopped : Phase::kFinished;
     return false;
   }
+  ALLOT_TRY(audit());
   ALLOT_TRY(planIfDue());
   ALLOT_TRY(collect());
   if (batchReady()) ALLOT_TRY(update());
@@ -256,6 +270,9 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
   if (!own) return refuse(entry, RefusalKind::kInvalid, own.error().message);
   if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
   if (isBeyondWindow(result)) return refuseStale(entry, result);
+  if (const std::string how = audits_.lies(result.worker()); !how.empty()) {
+    return refuse(entry, RefusalKind::kInvalid, "its worker lies: " + how);
+  }
   const Status checked =
       checkResult(control_.experiment, state_, result, policyOf(result.policy_version()));
   if (!checked) return refuse(entry, RefusalKind::kInvalid, checked.error().message);
@@ -273,6 +290,7 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
   }
   const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
   ++arrivals_;
+  audits_.take(result);
   held_.emplace(place, Held{entry, std::move(result)});
   held_.at(place).entry.payload.clear();
   progressed();
@@ -328,19 +346,28 @@ Status Aggregator::dropStale() {
   return {};
 }
 
-bool Aggregator::batchReady() const { return learning() && held_.size() >= episodesPerUpdate(); }
+size_t Aggregator::ready() const {
+  return static_cast<size_t>(std::count_if(
+      held_.begin(), held_.end(), [&](const auto& held) { return mayCount(held.second); }));
+}
+
+bool Aggregator::batchReady() const {
+  return learning() && held_.size() >= episodesPerUpdate() && ready() >= episodesPerUpdate();
+}
 
 Status Aggregator::update() {
   ALLOT_TRY(dropStale());
   if (!batchReady()) return {};
-  const size_t wanted = std::min<size_t>(held_.size(), mostOfUpdate());
   std::vector<v1::EpisodeResult> results;
+  std::vector<uint64_t> places;
   Commit commit;
-  auto end = held_.begin();
-  for (; results.size() < wanted; ++end) {
-    results.push_back(end->second.result);
-    commit.consumed.emplace_back(end->second.entry.entry_id, end->second.entry.result_id);
-    commit.tickets.push_back(end->second.result.ticket());
+  for (const auto& [place, held] : held_) {
+    if (results.size() == mostOfUpdate()) break;
+    if (!mayCount(held)) continue;
+    places.push_back(place);
+    results.push_back(held.result);
+    commit.consumed.emplace_back(held.entry.entry_id, held.entry.result_id);
+    commit.tickets.push_back(held.result.ticket());
   }
   const auto start = std::chrono::steady_clock::now();
   UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
@@ -359,8 +386,11 @@ Status Aggregator::update() {
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());
   if (policies_.size() > options_.policy_window) policies_.pop_front();
-  for (auto it = held_.begin(); it != end; ++it) held_tickets_.erase(it->second.result.ticket());
-  held_.erase(held_.begin(), end);
+  for (const v1::EpisodeResult& result : results) {
+    held_tickets_.erase(result.ticket());
+    audits_.counts(result, state_.policy().version());
+  }
+  for (const uint64_t place : places) held_.erase(place);
   progressed();
   return planIfDue();
 }
@@ -457,6 +487,8 @@ Result<bool> Aggregator::finishIfDone() {
   if (hoursSpent()) {
     ALLOT_TRY(withdrawOpenUnits());
   } else if (!evaluated || open_units_ > 0 || learning()) {
+    return false;
+  } else if (audits_.open()) {
     return false;
   }
   Control next = control_;

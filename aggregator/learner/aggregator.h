@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator_events.h"
+#include "aggregator/learner/audits.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity_table.h"
@@ -34,8 +35,9 @@ struct AggregatorOptions {
   uint64_t reissue_ms = 10'000;  // synchronous runs: silence before missing tickets are reissued
   uint64_t status_ms = 1'000;    // usual time between two statuses
   std::string page = {};         // address of the page, for the status
-  uint64_t policy_window = kPolicyWindow;  // policy versions kept; tests set another
-  std::function<uint64_t()> now;           // monotonic milliseconds
+  uint64_t policy_window = kPolicyWindow;   // policy versions kept; tests set another
+  std::optional<uint64_t> audit_seed = {};  // of Audits; nothing: of the system's random numbers
+  std::function<uint64_t()> now;            // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;  // told what happens; may be null
   // Waits; called with wait_ms in ticks that read no results because nothing is to be learned.
@@ -99,6 +101,13 @@ class Aggregator {
   Status refuseStale(const InboxEntry& entry, const v1::EpisodeResult& result);
   bool isBeyondWindow(const v1::EpisodeResult& result) const;
   Status dropStale();
+  Status audit();
+  void lookAtWorkers();
+  Status restoreAudits();
+  void readEvaluationsAgain();
+  Status refuseLiars();
+  bool mayCount(const Held& held) const { return !audits_.holds(held.result.worker()); }
+  size_t ready() const;
   bool learning() const;
   bool batchReady() const;
   Status update();
@@ -107,7 +116,13 @@ class Aggregator {
   Status readEvaluations();
   Status takeRecorded();
   Result<uint64_t> readSomeEvaluations();
-  Result<bool> takeEvaluation(const Evaluation& evaluation);
+  // What became of a recorded evaluation. A waiting one stays recorded.
+  enum class Taken { kRight, kRefused, kWaits };
+  Result<Taken> takeEvaluation(const Evaluation& evaluation);
+  // Returns true if the evaluation, of a worker that lies, was refused.
+  Result<bool> refuseIfLie(const Evaluation& evaluation);
+  Status refuseEvaluation(const Evaluation& evaluation, const v1::EvaluationUnit* planned,
+                          const std::string& reason, bool of_unit);
   Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
   Result<std::optional<v1::PolicySnapshot>> policyAt(uint64_t version);
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
@@ -152,7 +167,9 @@ class Aggregator {
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
   std::map<std::string, UnitRefusals> refused_units_;  // by unit id
-  std::string evaluations_read_;                       // id of the last accepted entry
+  // Entries of recorded evaluations that audits_ has seen, and that wait or were not accepted yet.
+  std::set<std::string> shown_evaluations_;
+  std::string evaluations_read_;  // id of the last accepted entry
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, for accepted evaluations
   // For the estimate of the store's room: accepted evaluations, and the bytes of their answers.
@@ -170,6 +187,12 @@ class Aggregator {
   uint64_t last_reissue_ = 0;
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
+  Audits audits_;
+  bool audits_restored_ = false;
+  bool audits_asked_ = true;  // the store may have tasks; at first, of another process
+  std::optional<uint64_t> workers_looked_;
+  uint64_t audit_ms_ = 0,
+           audited_ms_ = 0;        // the clock of audits_, and the time of the last audit()
   uint64_t refused_in_a_row_ = 0;  // since last_progress_; superseded results do not count
   std::optional<uint64_t> status_published_;
   std::string last_error_;

@@ -65,6 +65,7 @@ Status Aggregator::tryLoad() {
   }
   held_.clear();
   held_tickets_.clear();
+  ALLOT_TRY(restoreAudits());
   progressed();
   loaded_ = true;
   if (version > 0) spdlog::info("continues after update {}", version);

@@ -85,6 +85,7 @@ void AggregatorProbe::lead(const RunSnapshot& snapshot) {
   showEvaluations(snapshot);
   showWorkers(snapshot);
   showWorkerSeconds(snapshot);
+  if (snapshot.told) showAudits(snapshot.told->audits());
 }
 
 void AggregatorProbe::showSettings(const RunSnapshot& snapshot) {
@@ -218,6 +219,17 @@ void AggregatorProbe::showWorkerSeconds(const RunSnapshot& snapshot) {
         metrics_.counter("allot_worker_seconds_total", {{"device", device}});
     counter.Increment(total - counter.Value());  // never down
   }
+}
+
+void AggregatorProbe::showAudits(const v1::AuditStatus& audits) {
+  for (const auto& [outcome, count] : {std::pair{"equal", audits.audited() - audits.differing()},
+                                       {"differing", audits.differing()},
+                                       {"dropped", audits.dropped()},
+                                       {"undecided", audits.undecided()}}) {
+    prometheus::Counter& counter = metrics_.counter("allot_audits_total", {{"outcome", outcome}});
+    counter.Increment(std::max(0.0, static_cast<double>(count) - counter.Value()));
+  }
+  set("allot_audit_liars", static_cast<double>(audits.liars()));
 }
 
 std::string AggregatorProbe::deviceLabel(const std::string& device) {

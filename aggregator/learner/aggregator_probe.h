@@ -37,6 +37,7 @@ class AggregatorProbe final : public AggregatorEvents {
   void showEvaluations(const RunSnapshot& snapshot);
   void showWorkers(const RunSnapshot& snapshot);
   void showWorkerSeconds(const RunSnapshot& snapshot);
+  void showAudits(const v1::AuditStatus& audits);
   void set(std::string_view name, double value);
   std::string deviceLabel(const std::string& device);
 

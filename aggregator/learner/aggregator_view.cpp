@@ -58,19 +58,30 @@ Status Aggregator::readEvaluations() {
   return {};
 }
 
-// Accepts or refuses what workers have recorded.
+// Accepts or refuses what workers have recorded, unless it waits for an audit.
 Status Aggregator::takeRecorded() {
   constexpr int kSlicesInTick = 16;  // somebody may record without end
+  constexpr size_t kInSlice = 256;
   for (int slice = 0; slice < kSlicesInTick; ++slice) {
-    ALLOT_ASSIGN(auto recorded, store_.readRecorded(256));
-    if (recorded.empty()) break;
+    ALLOT_ASSIGN(auto recorded, store_.readRecorded(kInSlice));
+    const size_t read = recorded.size();
     std::vector<Evaluation> right;
+    std::set<std::string> waiting;
     for (Evaluation& evaluation : recorded) {
       evaluation.result.DiscardUnknownFields();
-      ALLOT_ASSIGN(const bool taken, takeEvaluation(evaluation));
-      if (taken) right.push_back(std::move(evaluation));
+      ALLOT_ASSIGN(const Taken taken, takeEvaluation(evaluation));
+      if (taken == Taken::kWaits) waiting.insert(evaluation.entry_id);
+      if (taken == Taken::kRight) right.push_back(std::move(evaluation));
     }
     if (!right.empty()) ALLOT_TRY(leadership_->acceptEvaluations(right));
+    for (const Evaluation& evaluation : right) {
+      audits_.counts(evaluation.result);
+      shown_evaluations_.erase(evaluation.entry_id);
+    }
+    const bool whole = read < kInSlice;
+    const bool all_wait = waiting.size() == read;
+    if (whole) shown_evaluations_ = std::move(waiting);  // others were deleted
+    if (whole || all_wait) break;
   }
   return {};
 }
@@ -81,9 +92,10 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   uint64_t bytes = 0;
   const auto bounds = boundsOf(run_.experiment, model_->layers());
   for (const Evaluation& evaluation : evaluations) {
+    ALLOT_ASSIGN(const bool refused, refuseIfLie(evaluation));
     bytes += 1 + evaluation.result.ByteSizeLong();
     evaluations_read_ = evaluation.entry_id;
-    if (whyImpossible(evaluation.result, bounds)) continue;  // as in exports
+    if (refused || whyImpossible(evaluation.result, bounds)) continue;  // as in exports
     evaluations_.add(evaluation.result);
     fidelity_.add(evaluation.result);
     evaluation_seconds_ += evaluation.result.seconds();
@@ -94,39 +106,61 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   return bytes;
 }
 
-// Checks a recorded evaluation against the plan. Returns false if it was refused: its unit is
-// opened again if it is planned and hours are left.
-Result<bool> Aggregator::takeEvaluation(const Evaluation& evaluation) {
+// Checks a recorded evaluation against the plan.
+Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluation) {
   const v1::EvaluationUnit& unit = evaluation.result.unit();
+  const std::string& worker = evaluation.result.worker();
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
-  const Status own = checkSignature(evaluation.result.worker(), kSignedEvaluation, store_.runId(),
+  const Status own = checkSignature(worker, kSignedEvaluation, store_.runId(),
                                     evaluation.signed_bytes, evaluation.signature);
+  const std::string lies = own ? audits_.lies(worker) : "";
   std::string reason = "nobody planned this unit";
   if (as_planned && !own) {
     reason = own.error().message;
+  } else if (as_planned && !lies.empty()) {
+    reason = "its worker lies: " + lies;
   } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
+      if (shown_evaluations_.insert(evaluation.entry_id).second) audits_.take(evaluation.result);
+      if (audits_.holds(worker)) return Taken::kWaits;
       progressed();
       refused_units_.erase(unit.unit_id());
-      return true;
+      return Taken::kRight;
     }
     reason = "it " + *why;
   }
+  // What is not the worker's own says nothing about the unit, and neither does a lie.
+  ALLOT_TRY(refuseEvaluation(evaluation, planned, reason, own && lies.empty()));
+  return Taken::kRefused;
+}
+
+Result<bool> Aggregator::refuseIfLie(const Evaluation& evaluation) {
+  const std::string lies = audits_.lies(evaluation.result.worker());
+  if (lies.empty()) return false;
+  ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(evaluation.result.unit()));
+  ALLOT_TRY(refuseEvaluation(evaluation, planned, "its worker lies: " + lies, false));
+  return true;
+}
+
+// Refuses an evaluation. Its unit is opened again if it is planned and hours are left. of_unit: the
+// refusal may mean that nobody can do the unit.
+Status Aggregator::refuseEvaluation(const Evaluation& evaluation, const v1::EvaluationUnit* planned,
+                                    const std::string& reason, bool of_unit) {
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
-  // What is not the worker's own says nothing about the unit.
-  const bool counts = reopen != nullptr && own;
-  const uint64_t hold_ms = counts ? noteRefusal(evaluation.result, reason) : 0;
+  const bool noted = reopen != nullptr && of_unit;
+  const uint64_t hold_ms = noted ? noteRefusal(evaluation.result, reason) : 0;
   ALLOT_TRY(
       leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);
   ++refused_in_a_row_;
-  last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
+  last_error_ =
+      "refused evaluation " + evaluation.result.unit().unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
-  return false;
+  return {};
 }
 
 // Notes a refusal. Returns the ms for which the unit is held back.
@@ -196,6 +230,7 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
   if (phase_ == Phase::kPaused) return "it is paused: allot resume";
+  if (const std::string disputed = audits_.whyWaiting(); !disputed.empty()) return disputed;
   if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
   const auto workers = store_.listWorkers();
   if (!workers) return workers.error().message;
@@ -286,6 +321,7 @@ v1::AggregatorStatus Aggregator::ownStatus() {
   status.set_store_limit_bytes(store_fill_.limit_bytes);
   if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
   status.set_finished_unix_ms(finished_unix_ms_);
+  if (loaded_) *status.mutable_audits() = audits_.status();
   return status;
 }
 

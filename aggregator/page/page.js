@@ -552,6 +552,8 @@
     say(byId('waiting'), word(view.waiting) ? `Not progressing: ${word(view.waiting)}` : '');
     byId('edit-refused').hidden = !word(view.edit_refused);
     say(byId('edit-refused'), word(view.edit_refused && `Edit refused: ${view.edit_refused}`));
+    byId('audits').hidden = !word(view.audits);
+    say(byId('audits'), word(view.audits && `Audits: ${view.audits}`));
     say(byId('run-id'), view.run_id ? `run ${word(view.run_id)}` : '');
   }
 

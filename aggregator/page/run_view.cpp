@@ -327,6 +327,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"waiting", snapshot.waiting},
       {"last_error", snapshot.last_error},
       {"edit_refused", snapshot.edit_refused},
+      {"audits", snapshot.told ? snapshot.told->audits().summary() : ""},
       {"lag_histogram", lagHistogram(snapshot.state)},
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},

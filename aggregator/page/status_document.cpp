@@ -159,6 +159,42 @@ json bestView(const RunSnapshot& snapshot) {
           {"dense", accuracyOf(headline.dense)}};
 }
 
+// Lists at most kStatusWorkers, those that lie first.
+json auditsView(const v1::AuditStatus& audits) {
+  std::vector<const v1::AuditedWorker*> shown;
+  for (const v1::AuditedWorker& worker : audits.workers()) shown.push_back(&worker);
+  std::stable_partition(shown.begin(), shown.end(),
+                        [](const auto* worker) { return !worker->lies().empty(); });
+  shown.resize(std::min(shown.size(), kStatusWorkers));
+  json workers = json::array();
+  for (const v1::AuditedWorker* worker : shown) {
+    const double answers = std::max(1.0, static_cast<double>(worker->answers()));
+    workers.push_back({{"worker", printable(worker->worker(), kLongestName)},
+                       {"lies", printable(worker->lies(), kLongestWorkerError)},
+                       {"suspect", worker->suspect()},
+                       {"audited", worker->audited()},
+                       {"differing", worker->differing()},
+                       {"episodes", worker->episodes()},
+                       {"first_update", worker->first_update()},
+                       {"last_update", worker->last_update()},
+                       {"units", worker->units()},
+                       {"answers", worker->answers()},
+                       {"score", fixedDigits(worker->score() / answers, 4)},
+                       {"tokens", fixedDigits(static_cast<double>(worker->tokens()) / answers, 1)},
+                       {"seconds", fixedDigits(worker->seconds() / answers, 4)}});
+  }
+  return {{"summary", printable(audits.summary(), 2 * kLongestSentence)},
+          {"share", audits.share()},
+          {"answers", audits.answers()},
+          {"audited", audits.audited()},
+          {"differing", audits.differing()},
+          {"dropped", audits.dropped()},
+          {"undecided", audits.undecided()},
+          {"open", audits.open()},
+          {"liars", audits.liars()},
+          {"workers", workers}};
+}
+
 // The members that the aggregator reports of itself.
 json toldView(const std::optional<v1::AggregatorStatus>& told) {
   const v1::AggregatorStatus status = told.value_or(v1::AggregatorStatus());
@@ -168,6 +204,7 @@ json toldView(const std::optional<v1::AggregatorStatus>& told) {
           {"last_error", printable(status.last_error(), kLongestSentence)},
           {"last_error_unix_ms", status.last_error_unix_ms()},
           {"edit_refused", printable(status.edit_refused(), kLongestSentence)},
+          {"audits", auditsView(status.audits())},
           {"store_used_bytes", status.store_used_bytes()},
           {"store_limit_bytes", status.store_limit_bytes()},
           {"updates_until_full", knows_room ? json(status.updates_until_full()) : json()},

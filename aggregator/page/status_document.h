@@ -14,7 +14,7 @@ namespace allot {
 inline constexpr char kStatusApiVersion[] = "cli.allot.dev/v1";
 inline constexpr char kStatusKind[] = "Status";
 // Upper bound of the document's bytes at /api/status, whatever foreign data it has.
-inline constexpr size_t kLargestStatus = 128 * 1024;
+inline constexpr size_t kLargestStatus = 160 * 1024;
 inline constexpr size_t kStatusWorkers = 50;  // workers listed; all are counted
 inline constexpr size_t kStatusRefusals = 5;  // newest refusals listed; all are counted
 

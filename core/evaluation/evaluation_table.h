@@ -140,7 +140,7 @@ class EvaluationTable {
 
   Keep keep_;
   uint32_t held_out_;
-  const v1::Spec spec_;  // for the number of repeats
+  v1::Spec spec_;  // for the number of repeats
   RunStreams streams_;
   uint64_t total_budget_;
   size_t budgets_;  // of a line

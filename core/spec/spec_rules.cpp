@@ -361,6 +361,11 @@ std::vector<SpecRule> measuringRules() {
              "exports: wrong keeps those that a grader scores below 1. At most 64 KiB for 32 "
              "questions and 64 MiB in a run of `maxUpdates`, to which `allot extend` adds; what "
              "has no room is cut short or left out, and counted."),
+      live(number("audit.share", "0.02", {.high = 1},
+                  "Share of all answers, drawn at random, that a second worker gives again while "
+                  "the run goes on, beside a few of the first ones of each worker; 0: none. A "
+                  "worker whose scores are not what two others measure is named, and its results "
+                  "are refused.")),
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),

@@ -137,6 +137,13 @@ const std::vector<MetricInfo>& metricCatalogue() {
           "this over 3600 where the device is a GPU. What another process consumed before is "
           "booked on the device that this one first heard of; at most 8 devices, then other.",
           {"device"}),
+      counter("allot_audits_total", "aggregator",
+              "Answers that a second worker was to give again (spec.audit), since the run began: "
+              "equal, differing, dropped (nobody answered); undecided: disputes in which no two of "
+              "three workers agreed.",
+              {"outcome"}),
+      gauge("allot_audit_liars", "aggregator",
+            "Workers whose scores are not what two others measure; allot status names them."),
       // --- aggregator: held-out evaluation
       gauge("allot_evaluation_accuracy_ratio", "aggregator",
             "Held-out accuracy of the newest complete evaluation of the cell.", kCell),

@@ -275,10 +275,23 @@ def experiment_results():
                       [query(read, "read")], "percentunit")
     units = lines("Evaluation", "Units planned and not done.",
                   [query(gauge("allot_evaluation_units"), "to do")])
+    audits = lines("Audits", "Answers that a second worker gave again, by what came of them.",
+                   [query(rate("allot_audits_total", "outcome"), "{{outcome}}"),
+                    query(gauge("allot_audit_liars"), "workers that lie")], "suffix: /s")
+    asked = rate("allot_worker_questions_total", "instance")
+    right = share(rate("allot_worker_questions_total", "instance", 'result="correct"'), asked)
+    tokens = share(rate("allot_worker_tokens_total", "instance", 'phase="decode"'), asked)
+    seconds = share(rate("allot_worker_episode_duration_seconds_sum", "instance"),
+                    rate("allot_worker_episode_duration_seconds_count", "instance"))
+    compared = table("Workers side by side", "Of questions in episodes, as each worker counts them: the "
+                     "share answered correctly, tokens decoded, and the time of an episode.",
+                     [("correct", "percentunit", right), ("tokens", "short", tokens),
+                      ("episode", "s", seconds)], ["instance"], [("correct", False)])
     return [row("How results come in"),
             (8, [(8, lag), (8, outcomes), (8, inbox)]),
             (8, [(8, workers_by_state()), (8, devices), (8, age)]),
-            (8, [(8, update), (8, rows_read), (8, units)])]
+            (8, [(8, update), (8, rows_read), (8, units)]),
+            (8, [(8, audits), (16, compared)])]
 
 
 def experiment():

@@ -406,6 +406,27 @@ Status MemoryStore::resetTickets(uint64_t epoch, uint64_t next) {
   return {};
 }
 
+Result<std::vector<v1::AuditAnswers>> MemoryStore::exchangeAudits(
+    uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) {
+  ALLOT_TRY(checkEpoch(epoch));
+  std::map<std::string, std::string> before, answered;
+  before.swap(server_->audits_);
+  answered.swap(server_->audit_answers_);
+  std::vector<v1::AuditAnswers> answers;
+  bool fresh = false;
+  for (const v1::AuditTasks& asked : tasks) {
+    const std::string bytes = asked.SerializeAsString();
+    fresh = fresh || before[asked.worker()] != bytes;
+    server_->audits_[asked.worker()] = bytes;
+    const auto answer = answered.find(asked.worker());
+    if (answer == answered.end() || answer->second.size() > kLargestAudit) continue;
+    auto decoded = store::decode<v1::AuditAnswers>(answer->second, "audit answers");
+    if (decoded) answers.push_back(std::move(*decoded));
+  }
+  if (fresh) ++server_->news_;
+  return answers;
+}
+
 Result<StoreFill> MemoryStore::fill() { return server_->fill_; }
 
 // --- worker ---
@@ -480,6 +501,23 @@ Status MemoryStore::leave(const std::string& worker) {
 
 Result<bool> MemoryStore::awaitNews(uint64_t, const std::function<bool()>&) {
   return std::exchange(news_heard_, server_->news_) < server_->news_;
+}
+
+Result<std::optional<v1::AuditTasks>> MemoryStore::readAudits(const std::string& worker) {
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  const auto asked = server_->audits_.find(worker);
+  if (asked == server_->audits_.end()) return std::nullopt;
+  return store::decode<v1::AuditTasks>(asked->second, "audits");
+}
+
+Status MemoryStore::answerAudits(const v1::AuditAnswers& answers) {
+  ALLOT_TRY(store::checkName(answers.worker(), "the name of a worker"));
+  v1::AuditAnswers own = answers;
+  own.set_signature(signatureOf(kSignedAudit, store::signedBytes(answers)));
+  const std::string bytes = own.SerializeAsString();
+  ALLOT_TRY(store::checkAudit(bytes.size()));
+  server_->audit_answers_[answers.worker()] = bytes;
+  return {};
 }
 
 // --- anyone ---

@@ -107,8 +107,10 @@ class MemoryServer {
   std::map<std::string, uint64_t> accepted_;              // unit id -> number of the accepted one
   uint64_t last_evaluation_ = 0;                          // of recorded and of accepted ones
   std::map<std::string, Worker> workers_;
-  uint64_t news_ = 0;    // number of news so far
-  uint64_t import_ = 0;  // the current import, 0 if none
+  std::map<std::string, std::string> audits_;         // worker -> AuditTasks
+  std::map<std::string, std::string> audit_answers_;  // worker -> AuditAnswers
+  uint64_t news_ = 0;                                 // number of news so far
+  uint64_t import_ = 0;                               // the current import, 0 if none
   uint64_t last_import_ = 0;
   uint64_t made_by_import_ = 0;  // the import that created the run
 };
@@ -149,6 +151,8 @@ class MemoryStore final : public Store {
   Status releaseUnits(const std::string& holder,
                       const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Result<std::optional<v1::AuditTasks>> readAudits(const std::string& worker) override;
+  Status answerAudits(const v1::AuditAnswers& answers) override;
   Status beat(const Heartbeat& heartbeat) override;
   Status leave(const std::string& worker) override;
   Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
@@ -183,6 +187,8 @@ class MemoryStore final : public Store {
   Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override;
   Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
   bool isRecorded(const std::string& unit_id) const;

@@ -97,7 +97,8 @@ std::vector<std::string> keysOf(std::string_view role, const std::vector<std::st
 const std::vector<AclRole>& aclRoles() {
   static const std::vector<AclRole> roles = {
       {"worker",
-       keysOf("worker", {"allot:index", "spec", "control", "policy", "news", "unit_specs"}),
+       keysOf("worker",
+              {"allot:index", "spec", "control", "policy", "news", "unit_specs", "audits"}),
        commandsOf("worker", {"hget", "hmget", "xread"})},
       {"aggregator",
        {"~allot:*"},

@@ -361,6 +361,23 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
   return unexpectedReply("pushEvaluation");
 }
 
+Result<std::optional<v1::AuditTasks>> RedisStore::readAudits(const std::string& worker) {
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HGET", key("audits"), worker}));
+  if (!reply.view().isText()) return std::nullopt;
+  return store::decode<v1::AuditTasks>(reply.view().text(), key("audits"));
+}
+
+Status RedisStore::answerAudits(const v1::AuditAnswers& answers) {
+  ALLOT_TRY(store::checkName(answers.worker(), "the name of a worker"));
+  v1::AuditAnswers own = answers;
+  own.set_signature(signatureOf(kSignedAudit, store::signedBytes(answers)));
+  const std::string bytes = own.SerializeAsString();
+  ALLOT_TRY(store::checkAudit(bytes.size()));
+  ALLOT_TRY(run(lua::answer_audits, {answers.worker(), bytes}));
+  return {};
+}
+
 Status RedisStore::beat(const Heartbeat& heartbeat) {
   const std::string& worker = heartbeat.beat.worker();
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));

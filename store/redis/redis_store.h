@@ -53,6 +53,8 @@ class RedisStore final : public Store {
   Status releaseUnits(const std::string& holder,
                       const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Result<std::optional<v1::AuditTasks>> readAudits(const std::string& worker) override;
+  Status answerAudits(const v1::AuditAnswers& answers) override;
   Status beat(const Heartbeat& heartbeat) override;
   Status leave(const std::string& worker) override;
   Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
@@ -87,6 +89,8 @@ class RedisStore final : public Store {
   Status acceptEvaluations(uint64_t epoch, const std::vector<Evaluation>& evaluations) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override;
   Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
   std::string key(std::string_view name) const;

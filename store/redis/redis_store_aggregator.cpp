@@ -289,6 +289,23 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
   return {};
 }
 
+Result<std::vector<v1::AuditAnswers>> RedisStore::exchangeAudits(
+    uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) {
+  std::vector<std::string> words = {std::to_string(epoch), std::to_string(kLargestAudit)};
+  for (const v1::AuditTasks& asked : tasks) {
+    words.push_back(asked.worker());
+    words.push_back(asked.SerializeAsString());
+  }
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::exchange_audits, {words.begin(), words.end()}));
+  ALLOT_TRY(fencedStatus(reply, epoch));
+  std::vector<v1::AuditAnswers> answers;
+  for (size_t i = 1; i < reply.view().size(); ++i) {
+    auto answer = store::decode<v1::AuditAnswers>(reply.view()[i].text(), "audit answers");
+    if (answer) answers.push_back(std::move(*answer));
+  }
+  return answers;
+}
+
 Status RedisStore::withdrawUnits(uint64_t epoch) {
   return runFenced(lua::withdraw_units, epoch, {});
 }

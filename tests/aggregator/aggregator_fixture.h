@@ -19,7 +19,7 @@ inline constexpr uint32_t kLayers = 4;
 class AggregatorTest : public testing::Test {
  protected:
   AggregatorTest() {
-    use(tinyExperiment({"spec.update.episodesPerUpdate=3",
+    use(tinyExperiment({"spec.update.episodesPerUpdate=3", "spec.audit.share=0",
                         "spec.evaluation={everyUpdates: 2, budgets: [8], "
                         "schedules: [uniform, learned], methods: [s2anta-sys]}"}));
     server_ = std::make_shared<MemoryServer>([this] { return now_; });

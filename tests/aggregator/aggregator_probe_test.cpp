@@ -109,6 +109,19 @@ TEST_F(AggregatorProbeTest, CountsWhatAnUpdateConsumed) {
   }
 }
 
+TEST_F(AggregatorProbeTest, CountsAuditsOfTheRun) {
+  snapshot_.told =
+      messageFrom<v1::AggregatorStatus>("audits { audited: 9 differing: 2 dropped: 1 liars: 1 }");
+  for (int i = 0; i < 2; ++i) probe_.lead(snapshot_);
+  for (const char* line : {"allot_audits_total{experiment=\"e\",outcome=\"equal\"} 7\n",
+                           "allot_audits_total{experiment=\"e\",outcome=\"differing\"} 2\n",
+                           "allot_audits_total{experiment=\"e\",outcome=\"dropped\"} 1\n",
+                           "allot_audits_total{experiment=\"e\",outcome=\"undecided\"} 0\n",
+                           "allot_audit_liars{experiment=\"e\"} 1\n"}) {
+    EXPECT_THAT(text(), HasSubstr(line));
+  }
+}
+
 TEST_F(AggregatorProbeTest, ShowsTheNewestCompleteEvaluationOfACell) {
   EvaluationCell cell;
   cell.method = "dense";

@@ -131,6 +131,9 @@ class SlowEngine final : public EpisodeEngine {
                                                  const std::vector<uint64_t>&) override {
     return fail(ErrorCode::kInternal, "there is nothing to learn");
   }
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>&) override {
+    return fail(ErrorCode::kInternal, "nobody audits here");
+  }
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     ++evaluated_[unit.unit_id()];
     for (uint64_t done = 0; done < unit_ms_; done += 1'000) {
@@ -160,8 +163,8 @@ class SlowEngine final : public EpisodeEngine {
 
 // 20 units for each 32 questions.
 RunSpec sweep(uint32_t questions) {
-  const auto parsed =
-      valueOf(parseExperiment(R"(
+  const auto parsed = valueOf(parseExperiment(
+      R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: sweep}
@@ -174,7 +177,7 @@ spec:
     schedules: [uniform]
     methods: [dense, s2anta-sys]
 )",
-                              "test", {"spec.task.heldOutQuestions=" + std::to_string(questions)}));
+      "test", {"spec.task.heldOutQuestions=" + std::to_string(questions), "spec.audit.share=0"}));
   return {parsed, specDigest(parsed), false, 1, {}};
 }
 

@@ -196,6 +196,12 @@ TEST_F(StatusDocument, IsBoundedAndHarmlessWhateverStrangersWrote) {
                      snapshot.told->mutable_build()}) {
     *text = noise;
   }
+  snapshot.told->mutable_audits()->set_summary(noise);
+  for (int i = 0; i < 2000; ++i) {
+    auto& worker = *snapshot.told->mutable_audits()->add_workers();
+    worker.set_worker(noise);
+    worker.set_lies(noise);
+  }
   const json status = statusDocument(snapshot, {.now_unix_ms = now_, .stale_why = noise});
   const std::string text = status.dump();  // throws at what is no UTF-8
   EXPECT_LT(text.size(), kLargestStatus);

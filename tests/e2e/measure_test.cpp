@@ -6,8 +6,11 @@
 #include <thread>
 
 #include "core/learning/policy.h"
+#include "core/worker_beats.h"
 #include "store/archive/archive_files.h"
 #include "store/archive/exact_json.h"
+#include "store/checks.h"
+#include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "tests/e2e/programs.h"
 #include "tests/identity.h"
@@ -51,6 +54,9 @@ class LyingEngine final : public EpisodeEngine {
       result.set_device("cpu");
     }
     return results;
+  }
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>&) override {
+    return fail(ErrorCode::kInternal, "nobody audits here");
   }
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     v1::EvaluationResult result;
@@ -211,6 +217,106 @@ TEST_F(Measured, ARunThatAWorkerMadeUpIsFound) {
   EXPECT_EQ(measured.status, 65) << measured.out << measured.err;
   EXPECT_THAT(measured.err, HasSubstr("worker liar"));
   EXPECT_THAT(measured.out, Not(HasSubstr("verified")));
+}
+
+// A process with bare Redis commands: it takes tickets and units, and pushes scores of its own.
+class RawLiar {
+ public:
+  RawLiar(const std::string& url, Store* store, const v1::Experiment& experiment)
+      : redis_(*parseRedisUrl(url), 5'000), store_(*store), engine_(experiment) {}
+
+  void step() {
+    const auto units = redis_.call({"HGETALL", key("unit_specs")});
+    ASSERT_TRUE(units);
+    for (size_t i = 0; i + 1 < units->view().size(); i += 2) {
+      v1::EvaluationUnit unit;
+      ASSERT_TRUE(unit.ParseFromString(std::string(units->view()[i + 1].text())));
+      const auto open = redis_.call({"ZREM", key("units"), unit.unit_id()});
+      ASSERT_TRUE(open);
+      if (open->view().integer() == 0) continue;
+      v1::EvaluationResult result = valueOf(engine_.evaluate(unit));
+      result.set_worker(self_.name());
+      const std::string bytes = result.SerializeAsString();
+      record("eval", "units_done", unit.unit_id(), bytes,
+             self_.sign(kSignedEvaluation, kRun, store::signedBytes(bytes, "")));
+    }
+    const auto policy = store_.readPolicy();
+    if (!policy || !*policy) return;
+    const auto ticket = redis_.call({"INCRBY", key("tickets"), "1"});
+    ASSERT_TRUE(ticket);
+    auto result = valueOf(engine_.rollOut((*policy)->snapshot, (*policy)->sha256,
+                                          {static_cast<uint64_t>(ticket->view().integer() - 1)}))
+                      .front();
+    result.set_worker(self_.name());
+    result.set_result_id("liar-" + std::to_string(result.ticket()));
+    const std::string bytes = result.SerializeAsString();
+    record("inbox", "pending", result.result_id(), bytes, self_.sign(kSignedResult, kRun, bytes));
+  }
+
+ private:
+  static std::string key(const std::string& name) {
+    return "allot:{" + std::string(kRun) + "}:" + name;
+  }
+  void record(const char* stream, const char* owners, const std::string& name,
+              const std::string& bytes, const std::string& signature) {
+    const auto entry =
+        redis_.call({"XADD", key(stream), "*", "id", name, "r", bytes, "s", signature});
+    ASSERT_TRUE(entry);
+    ASSERT_TRUE(redis_.call({"HSET", key(owners), name, entry->view().text()}));
+  }
+
+  RedisConnection redis_;
+  Store& store_;
+  LyingEngine engine_;
+  const WorkerIdentity self_ = identityOf("liar");
+};
+
+// Beside honest workers the same is found while the run goes on.
+TEST_F(Measured, ALiarWithBareCommandsIsNamedByAudits) {
+  fs::copy(kExperiment, file_);
+  test::RedisServer server;
+  const std::string url = server.url();
+  const auto start = [&](const std::string& program, std::vector<std::string> more) {
+    std::vector<std::string> words = {"--redis", url, "--run", kRun};
+    words.insert(words.end(), more.begin(), more.end());
+    auto process = ChildProcess::start({kBin + "/" + program, words, {}},
+                                       temp_.path() + "/" + program + more.back() + ".log");
+    EXPECT_TRUE(process);
+    return process;
+  };
+  const auto aggregator =
+      start("allot-aggregator", {"--experiment", file_, "--port", "0", "--set",
+                                 "spec.update.maxUpdates=100000", "--set", "spec.audit.share=0.1"});
+  std::vector<Result<ChildProcess>> workers;
+  for (const char* name : {"a", "b", "c"}) {
+    workers.push_back(start(
+        "allot-worker", {"--model", kModel, "--kv-memory", "64", "--port", "0", "--name", name}));
+  }
+  auto store = std::move(*openRedisStore(url, kRun));
+  const auto audits = [&] {
+    const auto status = store->readStatus();
+    return status && *status ? (*status)->audits() : v1::AuditStatus();
+  };
+  const auto alive = [&] {
+    const auto beats = store->listWorkers();
+    return beats ? aliveWorkers(*beats) : 0;
+  };
+  ASSERT_TRUE(waitFor([&] { return alive() == 3 && audits().audited() > 0; }, 120));
+  RawLiar liar(url, store.get(), (**store->readSpec()).experiment);
+  ASSERT_TRUE(waitFor(
+      [&] {
+        liar.step();
+        return audits().liars() > 0;
+      },
+      120));
+  const v1::AuditStatus found = audits();
+  for (const v1::AuditedWorker& worker : found.workers()) {
+    EXPECT_EQ(!worker.lies().empty(), worker.worker() == identityOf("liar").name())
+        << worker.ShortDebugString();
+  }
+  const Output status = allot({"status", "--redis", url, "--run", kRun});
+  EXPECT_EQ(status.status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("worker " + identityOf("liar").name() + " lies: "));
 }
 
 }  // namespace

@@ -236,6 +236,8 @@ class PageTest(unittest.TestCase):
         edit = view["edit_refused"]
         self.assertEqual(self.text("edit-refused"),
                          edit and f"Edit refused: {edit}")
+        audits = view["audits"]
+        self.assertEqual(self.text("audits"), audits and f"Audits: {audits}")
         refused = ", ".join(f"{n:,} {kind}" for kind, n in view["refused"].items() if n)
         self.assertEqual(self.text("refused"), refused and
                          f"Refused results: {refused}. Last: {view['last_error']}")

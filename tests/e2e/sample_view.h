@@ -124,6 +124,7 @@ inline RunView sampleView() {
       {"episodes_per_second", 12.34},
       {"waiting", ""},
       {"last_error", "refused result w-9: there are 3 scores instead of 16 <b>bold</b>"},
+      {"audits", "41 of 2,013 answers, all equal"},
       {"edit_refused", "spec.policy.totalBudget cannot change from 8 to 16 <i>in</i> a run"},
       {"refused", {{"undecodable", 1}, {"oversized", 0}, {"invalid", 12}, {"stale", 1048}}},
       {"lag_histogram",
@@ -186,7 +187,7 @@ inline RunView emptyView() {
     facts[key] = nlohmann::json::array();
   }
   facts["waiting"] = "no worker has loaded the model yet (no worker is alive)";
-  facts["edit_refused"] = "";
+  facts["edit_refused"] = facts["audits"] = "";
   facts["refused"] = nlohmann::json::object();
   facts["lag_histogram"] = nlohmann::json::array();
   facts["model"] = nullptr;

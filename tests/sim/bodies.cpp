@@ -78,6 +78,10 @@ void workerBody(World& world, Process& process) {
   while (true) {
     const auto rest = loop.step();
     if (!rest && process.draining && rest.error().code == ErrorCode::kUnavailable) break;
+    if (!rest && process.lies) {
+      world.note("is told that it lies", "");
+      return world.ledger().workerKilled(process.name, world.now());
+    }
     if (!rest) {
       return world.violate("worker " + process.name + " ended: " + rest.error().message);
     }
@@ -118,6 +122,7 @@ void aggregatorBody(World& world, Process& process) {
                          .status_ms = 5'000,
                          .page = "",
                          .policy_window = world.scenario().policy_window,
+                         .audit_seed = mix(world.scenario().seed ^ born),
                          .now = [&world, born] { return world.now() + born; },
                          .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
                          .rest = [&world](uint64_t ms) { world.sleep(ms); }});

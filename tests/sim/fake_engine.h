@@ -25,12 +25,15 @@ class FakeEngine final : public EpisodeEngine {
   Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                  const std::string& policy_sha256,
                                                  const std::vector<uint64_t>& tickets) override;
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes) override;
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
   std::vector<uint32_t> warmChunks() const override { return warm_; }
   // Several episodes at once, where the scenario has one a pull.
   uint32_t rowsAtOnce() const override { return 12; }
 
  private:
+  // A score as it is told: a liar has one of its own for each answer.
+  double told(double score);
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);
   // An error once the work is to be given up.
   Status work(uint64_t ms);

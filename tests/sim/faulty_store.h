@@ -54,6 +54,8 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override;
   // Nothing happens to this call: what a stranger lost is otherwise found by the next one.
   Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override {
     return Leadership(*server_, epoch).repair(bounds);

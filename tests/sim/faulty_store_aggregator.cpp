@@ -28,6 +28,8 @@ Status FaultyStore::writeState(uint64_t epoch, const v1::AggregatorState& state)
 }
 
 Status FaultyStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  // Before it arrives: what an aggregator has found it may act upon.
+  world_.ledger().told(status);
   return writingUnder(epoch, "publishStatus", kOften,
                       [status](const Leadership& leader) { return leader.publishStatus(status); });
 }
@@ -102,6 +104,15 @@ Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
     world->ledger().wroteUnder(epoch, "planUnits", status);
     world->ledger().planned(units, status);
     return status;
+  });
+}
+
+Result<std::vector<v1::AuditAnswers>> FaultyStore::exchangeAudits(
+    uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) {
+  return writing("exchangeAudits", kOften, [epoch, tasks, world = &world_](Store& s) {
+    auto answers = Leadership(s, epoch).exchangeAudits(tasks);
+    if (answers) world->ledger().wroteUnder(epoch, "exchangeAudits", {});
+    return answers;
   });
 }
 

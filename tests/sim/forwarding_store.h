@@ -95,6 +95,12 @@ class RelayStore : public Store {
   Result<std::vector<Refusal>> readRefusals(size_t count) override {
     return self().reading("readRefusals", [&](Store& s) { return s.readRefusals(count); });
   }
+  Result<std::optional<v1::AuditTasks>> readAudits(const std::string& worker) override {
+    return self().reading("readAudits", [&](Store& s) { return s.readAudits(worker); });
+  }
+  Status answerAudits(const v1::AuditAnswers& answers) override {
+    return self().writing("answerAudits", [answers](Store& s) { return s.answerAudits(answers); });
+  }
   Status beginImport() override {
     return self().writing("beginImport", [](Store& s) { return s.beginImport(); });
   }
@@ -164,6 +170,10 @@ class ForwardingStore : public RelayStore<ForwardingStore> {
   }
   Status withdrawUnits(uint64_t epoch) override {
     return Leadership(*inner_, epoch).withdrawUnits();
+  }
+  Result<std::vector<v1::AuditAnswers>> exchangeAudits(
+      uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override {
+    return Leadership(*inner_, epoch).exchangeAudits(tasks);
   }
   Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override {
     return Leadership(*inner_, epoch).repair(bounds);

@@ -136,7 +136,18 @@ void Ledger::renewed(const std::vector<std::string>& unit_ids, uint64_t now_ms) 
   for (const std::string& id : unit_ids) cared_for_[id] = now_ms;
 }
 
+void Ledger::told(const v1::AggregatorStatus& status) {
+  for (const v1::AuditedWorker& worker : status.audits().workers()) {
+    if (worker.lies().empty()) continue;
+    if (!liars_.contains(worker.worker())) {
+      violate("worker " + worker.worker() + " is honest, but is said to lie: " + worker.lies());
+    }
+  }
+}
+
 void Ledger::evaluated(const v1::EvaluationUnit& unit) {
+  const auto plan = planned_.find(unit.unit_id());
+  if (plan != planned_.end() && plan->second.question_count() != unit.question_count()) return;
   if (++evaluated_[unit.unit_id()] > 1 && scenario_.faultless()) {
     violate("unit " + unit.unit_id() + " was evaluated twice, though nothing went wrong");
   }
@@ -225,6 +236,11 @@ void Ledger::rejected(const InboxEntry& entry, RefusalKind kind, const Status& s
 
 // Whether a result that is as its worker made it may be refused all the same.
 bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const {
+  v1::EpisodeResult result;
+  if (entry.fate == "invalid" && result.ParseFromString(entry.payload) &&
+      liars_.contains(result.worker())) {
+    return true;
+  }
   if (entry.fate == "stale") {
     const bool dropped = drop_ever_ && version_ > entry.policy_version + least_lag_;
     return dropped || version_ >= entry.policy_version + scenario_.policy_window;
@@ -246,7 +262,8 @@ void Ledger::evaluationRejected(const Evaluation& evaluation, RefusalKind kind,
   refusals_.emplace(wordOf(kind));
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   const auto plan = planned_.find(unit.unit_id());
-  if (plan != planned_.end() && isTrue(plan->second, evaluation.result)) {
+  if (plan != planned_.end() && isTrue(plan->second, evaluation.result) &&
+      !liars_.contains(evaluation.result.worker())) {
     violate("the evaluation of unit " + unit.unit_id() + " was refused, though it is right");
   }
 }

@@ -39,7 +39,10 @@ class Ledger {
   void claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint64_t now_ms);
   void heardClaim(const std::string& worker, const std::vector<v1::EvaluationUnit>& units);
   void renewed(const std::vector<std::string>& unit_ids, uint64_t now_ms);
+  // Units of audits, which have a part of the questions, do not count.
   void evaluated(const v1::EvaluationUnit& unit);
+  void lies(const std::string& worker) { liars_.insert(worker); }
+  void told(const v1::AggregatorStatus& status);
   // It is recorded, or the worker will not do it.
   void leftUnit(const std::string& worker, const v1::EvaluationUnit& unit, uint64_t now_ms);
   void workerKilled(const std::string& worker, uint64_t now_ms);
@@ -117,6 +120,8 @@ class Ledger {
   std::map<std::string, std::set<uint64_t>> in_hand_;            // by worker
   bool drop_ever_ = false;
   uint64_t least_lag_ = UINT64_MAX;
+
+  std::set<std::string> liars_;  // workers that lie
 
   // Updates.
   std::map<uint64_t, std::string> leaders_;      // by epoch

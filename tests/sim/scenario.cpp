@@ -95,6 +95,19 @@ std::vector<Fault> drawFaults(Chance& chance) {
   return faults;
 }
 
+// Audits, with a liar among four workers in a fifth of the seeds: a third honest one must be there
+// to name it. Of a chance of their own, too.
+void drawAudits(Scenario* scenario) {
+  Chance chance(mix(scenario->seed) ^ 0xa0d1);
+  static const double shares[] = {0, 0.02, 0.1, 0.3};
+  scenario->run.experiment.mutable_spec()->mutable_audit()->set_share(chance.oneOf(shares));
+  scenario->run.sha256 = specDigest(scenario->run.experiment);
+  scenario->liar = chance.hit(0.2);
+  if (!scenario->liar) return;
+  scenario->workers = scenario->most_workers = 4;
+  scenario->gremlin = false;
+}
+
 // What befalls the server as a whole. Of a chance of its own: whatever is drawn here, a seed stands
 // for the same run, the same processes and the same faults of calls.
 void drawServersFaults(Scenario* scenario) {
@@ -166,6 +179,7 @@ Scenario drawScenario(uint64_t seed) {
   } else {
     drawServersFaults(&scenario);
   }
+  drawAudits(&scenario);
   return scenario;
 }
 
@@ -197,8 +211,10 @@ std::string Scenario::text() const {
     text += ", no beats from " + std::to_string(from) + " to " + std::to_string(to);
   }
   text += std::string() + (gremlin ? ", gremlin" : "") + (stranger ? ", stranger" : "") + ", " +
-          std::to_string(orders) + " orders" + (extend ? ", extended" : "") +
-          (stay ? ", stays" : "") + ", a window of " + std::to_string(policy_window) + " policies";
+          (liar ? "a liar, " : "") + "audits of " +
+          std::to_string(run.experiment.spec().audit().share()) + ", " + std::to_string(orders) +
+          " orders" + (extend ? ", extended" : "") + (stay ? ", stays" : "") + ", a window of " +
+          std::to_string(policy_window) + " policies";
   return text;
 }
 

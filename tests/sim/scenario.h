@@ -61,6 +61,7 @@ struct Scenario {
   std::vector<Stretch> lost_beats;         // no beat arrives
   bool gremlin = false;                    // kills, stops and scales processes
   bool stranger = false;                   // writes what it likes
+  bool liar = false;                       // one of four workers has scores of its own
   size_t orders = 0;                       // of a person, while the run goes on
   bool extend = false;                     // once it has finished
   bool stay = false;                       // processes wait at the run's end
@@ -69,7 +70,7 @@ struct Scenario {
   // Nothing goes wrong; a person may still do what people do.
   bool faultless() const {
     return faults.empty() && engine_hang_rate == 0 && outages.empty() && clock_jumps.empty() &&
-           full.empty() && lost_beats.empty() && !gremlin && !stranger;
+           full.empty() && lost_beats.empty() && !gremlin && !stranger && !liar;
   }
   // Some units take longer than a claim, so that it must be renewed.
   bool longUnits() const { return faultless() || !lost_beats.empty(); }

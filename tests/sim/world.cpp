@@ -81,6 +81,8 @@ void World::startSlot(Slot& slot) {
   slot.process = begin(name, [this, worker](Process& process) {
     worker ? workerBody(*this, process) : aggregatorBody(*this, process);
   });
+  slot.process->lies = scenario_.liar && &slot == &slots_.front();
+  if (slot.process->lies) ledger_->lies(name);
 }
 
 void World::resume(Process& process) {

@@ -28,6 +28,7 @@ struct Process {
   const std::string& name;  // kept by the world
   uint64_t wake_ms = 0;
   bool doomed = false;  // dies when it is to go on
+  bool lies = false;    // a worker whose scores are its own
   std::atomic<bool> draining{false};
   std::unique_ptr<Fiber> fiber;
 };

@@ -96,6 +96,10 @@ class Acl : public ::testing::Test {
     beat.set_worker("leaves");
     ALLOT_NOTE(store.beat({.beat = beat, .ttl_ms = 3'600'000}));
     ALLOT_NOTE(store.leave("leaves"));
+    ALLOT_NOTE(store.readAudits("w"));
+    v1::AuditAnswers answers;
+    answers.set_worker("w");
+    ALLOT_NOTE(store.answerAudits(answers));
     ALLOT_NOTE(store.awaitNews(1, [] { return false; }));
   }
   void update(Log& log, Store& store) {
@@ -118,6 +122,10 @@ class Acl : public ::testing::Test {
       ALLOT_NOTE(Leadership(store, 1).rejectEvaluation(recorded->at(0), RefusalKind::kInvalid, "no",
                                                        &again, 0));
     }
+    v1::AuditTasks tasks;
+    tasks.set_worker("w");
+    ALLOT_NOTE(Leadership(store, 1).exchangeAudits({tasks}));
+    ALLOT_NOTE(Leadership(store, 1).exchangeAudits({}));
     ALLOT_NOTE(Leadership(store, 1).withdrawUnits());
     ALLOT_NOTE(store.releaseLease("a"));
   }

@@ -250,6 +250,44 @@ TEST_P(StoreConformance, AnyoneSeesWhoLeads) {
   EXPECT_EQ(reader->readLease()->remaining_ms, 0u);
 }
 
+TEST_P(StoreConformance, WorkersAnswerAuditsAndTheLeaderHearsThoseWhomItAsked) {
+  const Leadership leader = lead();
+  const auto worker = backend_->open();
+  const auto none = [] { return false; };
+  while (worker->awaitNews(1, none).value()) {
+  }
+  std::vector<v1::AuditTasks> tasks(2);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i].set_worker("w" + std::to_string(i));
+    tasks[i].set_number(7 + i);
+    tasks[i].add_tasks()->set_ticket(i);
+  }
+  EXPECT_FALSE(worker->readAudits("w0").value().has_value());
+  EXPECT_THAT(leader.exchangeAudits(tasks).value(), IsEmpty());
+  EXPECT_TRUE(worker->awaitNews(1, none).value());
+  EXPECT_THAT(leader.exchangeAudits(tasks).value(), IsEmpty());
+  EXPECT_FALSE(worker->awaitNews(1, none).value());  // nothing new
+  EXPECT_EQ(worker->readAudits("w1").value()->SerializeAsString(), tasks[1].SerializeAsString());
+  v1::AuditAnswers answers;
+  answers.set_number(8);
+  EXPECT_TRUE(failsWith(worker->answerAudits(answers), ErrorCode::kUsage));  // nobody's
+  for (const char* name : {"w1", "w1", "stranger"}) {
+    answers.set_worker(name);
+    answers.add_answers()->add_scores(1);
+    ASSERT_TRUE(succeeded(worker->answerAudits(answers)));
+  }
+  answers.set_worker("w0");
+  answers.set_build(std::string(kLargestAudit, 'x'));
+  EXPECT_TRUE(failsWith(worker->answerAudits(answers), ErrorCode::kUsage));
+  tasks.erase(tasks.begin());
+  const auto heard = leader.exchangeAudits(tasks).value();
+  ASSERT_THAT(heard, SizeIs(1));
+  EXPECT_EQ(heard[0].worker(), "w1");
+  EXPECT_EQ(heard[0].answers_size(), 2);  // the later ones
+  EXPECT_FALSE(worker->readAudits("w0").value().has_value());
+  EXPECT_THAT(leader.exchangeAudits(tasks).value(), IsEmpty());
+}
+
 TEST_P(StoreConformance, TheLeaderSpeaksOfItself) {
   EXPECT_FALSE(store_->readStatus().value().has_value());
   const Leadership leader = lead();
@@ -342,6 +380,7 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(failsWith(displaced.withdrawUnits(), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.acceptEvaluations(recorded), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.repair({}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.exchangeAudits({}), ErrorCode::kFenced));
 
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);

@@ -78,6 +78,10 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   const auto control = valueOf(run_->readControl().value());
   const auto reopen = unit(0, 0, "a");
   const RunSpec next = runSpec("cc");
+  v1::AuditTasks tasks;
+  tasks.set_worker("w");
+  v1::AuditAnswers answers;
+  answers.set_worker("w");
 
   const std::vector<std::pair<const char*, Status>> refused = {
       {"createRun", fresh_->createRun(runSpec("bb"))},
@@ -88,6 +92,8 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},
       {"publishStatus", Leadership(*run_, epoch_).publishStatus({})},
       {"commit", Leadership(*run_, epoch_).commit(commitOf(0, entries_))},
+      {"exchangeAudits", statusOf(Leadership(*run_, epoch_).exchangeAudits({tasks}))},
+      {"answerAudits", run_->answerAudits(answers)},
       {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
       {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},

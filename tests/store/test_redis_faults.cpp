@@ -178,6 +178,7 @@ TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
           .rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", &again, 0),
       Leadership(*older, old_epoch).acceptEvaluations(recorded),
       Leadership(*older, old_epoch).planUnits({unit(0, 1, "b")}),
+      statusOf(Leadership(*older, old_epoch).exchangeAudits({})),
   };
   for (size_t i = 0; i < writes.size(); ++i)
     EXPECT_TRUE(failsWith(writes[i], ErrorCode::kFenced)) << i;

@@ -29,6 +29,9 @@ class IdleEngine final : public EpisodeEngine {
                                                  const std::vector<uint64_t>&) override {
     return fail(ErrorCode::kInternal, "there are no tickets");
   }
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>&) override {
+    return fail(ErrorCode::kInternal, "nobody audits here");
+  }
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     ++evaluated;
     v1::EvaluationResult result;

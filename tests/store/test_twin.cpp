@@ -298,6 +298,29 @@ Call acceptEvaluations(Scene& scene) {
     return text(Leadership(s, epoch).acceptEvaluations({side.evaluations[*place]}));
   };
 }
+v1::AuditTasks someTasks(Scene& scene) {
+  v1::AuditTasks tasks;
+  tasks.set_worker(scene.below(2) == 0 ? "w0" : "w1");
+  tasks.set_number(scene.below(3));
+  return tasks;
+}
+Call exchangeAudits(Scene& scene) {
+  std::vector<v1::AuditTasks> tasks;
+  if (scene.mostly()) tasks.push_back(someTasks(scene));
+  return [=, epoch = scene.epoch()](Store& s, Side&) {
+    return text(Leadership(s, epoch).exchangeAudits(tasks));
+  };
+}
+Call readAudits(Scene& scene) {
+  return
+      [worker = someTasks(scene).worker()](Store& s, Side&) { return text(s.readAudits(worker)); };
+}
+Call answerAudits(Scene& scene) {
+  v1::AuditAnswers answers;
+  answers.set_worker(someTasks(scene).worker());
+  answers.set_number(scene.below(3));
+  return [=](Store& s, Side&) { return text(s.answerAudits(answers)); };
+}
 Call reissueTicket(Scene& scene) {
   const uint64_t ticket = scene.mostly() ? scene.below(12) : uint64_t{1} << 60;
   return [=, epoch = scene.epoch()](Store& s, Side&) {
@@ -476,6 +499,9 @@ const std::vector<Kind> kCalls = {
     {"reject", 3, reject},
     {"rejectEvaluation", 3, rejectEvaluation},
     {"acceptEvaluations", 3, acceptEvaluations},
+    {"exchangeAudits", 2, exchangeAudits},
+    {"readAudits", 2, readAudits},
+    {"answerAudits", 2, answerAudits},
     {"inboxSize", 1, plain(&Store::inboxSize)},
     {"reissueTicket", 2, reissueTicket},
     {"resetTickets", 1, resetTickets},

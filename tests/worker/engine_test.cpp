@@ -100,6 +100,39 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
   EXPECT_FALSE(other->switchTo(e));
 }
 
+// An audit asks for a part of an episode or of a unit.
+TEST(Engine, APartHasTheAnswersThatItHasAmongAll) {
+  const auto e = experiment(small(64, 8, {"spec.generation.temperature=1"}));
+  const auto engine = load(e, 256);
+  const SampleSchedule schedule{0, 2, 1, 0, 3, 0, 1, 1};
+  const std::vector<uint32_t> questions{9, 3, 12, 1, 0, 7, 5, 2};
+  const auto all = valueOf(engine->answerUnder({{5, schedule, questions}})).front();
+  ASSERT_EQ(all.scores_size(), 8);
+  v1::EvaluationUnit unit;
+  unit.set_unit_id("u");
+  unit.set_method("s2anta-sys");
+  unit.set_measure("accuracy");
+  *unit.mutable_schedule() = {schedule.begin(), schedule.end()};
+  unit.set_question_count(8);
+  const auto whole = valueOf(engine->evaluate(unit));
+  const auto expectPart = [](const auto& part, const auto& of, int first, int count) {
+    ASSERT_EQ(part.scores_size(), count);
+    for (int i = 0; i < count; ++i) {
+      EXPECT_EQ(part.scores(i).SerializeAsString(), of.scores(first + i).SerializeAsString());
+    }
+  };
+  for (const auto& [first, count] : {std::pair{0u, 1u}, {3u, 1u}, {7u, 1u}, {2u, 4u}}) {
+    EpisodeEngine::Episode episode{5, schedule, questions, first, count};
+    const auto part = valueOf(engine->answerUnder({episode})).front();
+    expectPart(part, all, static_cast<int>(first), static_cast<int>(count));
+    v1::EvaluationUnit of_unit = unit;
+    of_unit.set_first_question(first);
+    of_unit.set_question_count(count);
+    expectPart(valueOf(engine->evaluate(of_unit)), whole, static_cast<int>(first),
+               static_cast<int>(count));
+  }
+}
+
 // The mean of the values is another answer than none, and costs no reads.
 TEST(Engine, ALayerWithoutReadsGivesWhatZeroReadsSays) {
   const SampleSchedule schedule{0, 0, 0, 0, 4, 4, 0, 0};

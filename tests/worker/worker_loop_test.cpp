@@ -28,6 +28,22 @@ class TestEngine final : public EpisodeEngine {
     }
     return results;
   }
+  // Scores the place of each question.
+  Result<std::vector<v1::EpisodeResult>> answerUnder(
+      const std::vector<Episode>& episodes) override {
+    ALLOT_TRY(stepOn());
+    std::vector<v1::EpisodeResult> results;
+    for (const Episode& episode : episodes) {
+      audited.push_back(episode);
+      v1::EpisodeResult& result = results.emplace_back();
+      for (uint32_t i = 0; i < episode.count; ++i) {
+        result.add_scores()->set_score(episode.first + i);
+        result.mutable_scores()->rbegin()->set_tokens(7);
+      }
+    }
+    return results;
+  }
+  std::vector<Episode> audited;
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     ALLOT_TRY(stepOn());
     v1::EvaluationResult result;
@@ -484,6 +500,45 @@ TEST_F(WorkerLoopTest, AReplacedExperimentEndsItsWork) {
     const v1::AggregatorState state = initialState(run_.experiment, 4);
     ASSERT_TRUE(Leadership(*store_, epoch_).publishInitial(state.policy(), state));
   }
+}
+
+TEST_F(WorkerLoopTest, AnswersAgainWhatTheAggregatorAsksAndSaysSoUntilItIsHeard) {
+  const auto loop = worker();
+  v1::AuditTasks tasks;
+  tasks.set_worker("w");
+  tasks.set_number(77);
+  v1::AuditTask* task = tasks.add_tasks();
+  task->set_ticket(12);
+  task->add_schedule(8);
+  task->set_first(3);
+  task->set_count(2);
+  const Leadership leader(*store_, epoch_);
+  ASSERT_TRUE(leader.exchangeAudits({tasks}));
+  ASSERT_TRUE(loop->step());
+  ASSERT_THAT(engine_.audited, SizeIs(1));
+  EXPECT_EQ(engine_.audited[0].ticket, 12u);
+  EXPECT_EQ(engine_.audited[0].questions, episodeQuestions({1}, 12, 16, 256));
+  // Answers that are lost are left again, and not made again.
+  for (int i = 0; i < 2; ++i) {
+    const auto answers = valueOf(leader.exchangeAudits({tasks}));
+    ASSERT_THAT(answers, SizeIs(1));
+    EXPECT_EQ(answers[0].ShortDebugString(),
+              "worker: \"w\" number: 77 build: \"test\" answers { scores: 3 scores: 4 tokens: 7 "
+              "tokens: 7 }");
+    ASSERT_TRUE(loop->step());
+  }
+  EXPECT_THAT(engine_.audited, SizeIs(1));
+  ASSERT_TRUE(leader.exchangeAudits({}));
+  ASSERT_TRUE(loop->step());
+  EXPECT_THAT(valueOf(leader.exchangeAudits({tasks})), IsEmpty());
+}
+
+TEST_F(WorkerLoopTest, EndsIfTheAggregatorFindsItsScoresWrong) {
+  v1::AuditTasks told;
+  told.set_worker("w");
+  told.set_lies("its scores of ticket 3 are not those that workers a and b measure");
+  ASSERT_TRUE(Leadership(*store_, epoch_).exchangeAudits({told}));
+  EXPECT_THAT(worker()->run(), isError(ErrorCode::kData, HasSubstr("ticket 3")));
 }
 
 }  // namespace

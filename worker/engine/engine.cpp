@@ -26,6 +26,13 @@ double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Returns the first place to answer, and the place after the last one.
+std::pair<uint32_t, uint32_t> rangeOf(const Engine::Episode& episode) {
+  const auto all = static_cast<uint32_t>(episode.questions.size());
+  const uint32_t first = std::min(episode.first, all);
+  return {first, episode.count == 0 ? all : first + std::min(episode.count, all - first)};
+}
+
 }  // namespace
 
 const Question& Engine::question(bool held_out, uint32_t index) const {
@@ -320,7 +327,8 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
                                         " layers, the model " + std::to_string(facts_.layers()));
     }
     const auto count = static_cast<uint32_t>(episode.questions.size());
-    for (uint32_t i = 0; i < count; ++i) {
+    const auto [first, end] = rangeOf(episode);
+    for (uint32_t i = first; i < end; ++i) {
       const uint32_t asked = episode.questions[i];
       if (asked >= spec.task().train_questions()) {
         return fail(ErrorCode::kData, "there is no question " + std::to_string(asked));
@@ -339,12 +347,13 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
     result.set_ticket(episode.ticket);
     *result.mutable_schedule() = {episode.schedule.begin(), episode.schedule.end()};
     double sum = 0;
-    for (size_t i = 0; i < episode.questions.size(); ++i, ++row) {
+    const auto [first, end] = rangeOf(episode);
+    for (uint32_t i = first; i < end; ++i, ++row) {
       *result.add_scores() = answered.scores[row];
       sum += answered.scores[row].score();
       addCounts(answered.statistics[row], answered.steps[row], result.mutable_counts());
     }
-    result.set_reward(sum / static_cast<double>(episode.questions.size()));
+    result.set_reward(sum / (end - first));
     result.mutable_counts()->set_prefill_seconds(answered.prefill_seconds * share);
     result.mutable_counts()->set_decode_seconds(answered.decode_seconds * share);
     result.set_seconds(secondsSince(start) * share);

@@ -67,16 +67,7 @@ class Engine final : public EpisodeEngine {
                                                  const std::string& policy_sha256,
                                                  const std::vector<uint64_t>& tickets) override;
 
-  // A schedule, and the training questions to answer under it. The ticket seeds its draws.
-  struct Episode {
-    uint64_t ticket = 0;
-    SampleSchedule schedule;  // in the form of a ScheduleView
-    std::vector<uint32_t> questions;
-  };
-  // Runs episodes under given schedules instead of a policy's. The results name no policy. kData if
-  // an episode does not fit the model or the questions.
-  // Requires: each episode has a question.
-  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes) override;
 
   // A held-out question's tokens, and the answer's tokens, with the token that ended the answer.
   struct Spelled {

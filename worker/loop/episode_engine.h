@@ -9,6 +9,7 @@
 
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/learning/schedule.h"
 #include "core/result.h"
 #include "core/spec/choices.h"
 
@@ -24,6 +25,17 @@ inline bool answeredTogether(const v1::EvaluationUnit& a, const v1::EvaluationUn
 
 class EpisodeEngine {
  public:
+  // A schedule, and the training questions to answer under it. The ticket seeds its draws.
+  struct Episode {
+    uint64_t ticket = 0;
+    SampleSchedule schedule;  // in the form of a ScheduleView
+    std::vector<uint32_t> questions;
+    // The questions to answer, by place: `count` from `first` on; 0: all from there on. They get
+    // the answers that they get among all.
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
+
   virtual ~EpisodeEngine() = default;
 
   // Runs the episodes of all tickets together under `policy`. The caller sets result ids, worker,
@@ -32,6 +44,12 @@ class EpisodeEngine {
   virtual Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                          const std::string& policy_sha256,
                                                          const std::vector<uint64_t>& tickets) = 0;
+  // Runs episodes under given schedules instead of a policy's. The results name no policy, and have
+  // scores of the questions that are to be answered. kData if an episode does not fit the model or
+  // the questions.
+  // Requires: each episode has a question to answer.
+  virtual Result<std::vector<v1::EpisodeResult>> answerUnder(
+      const std::vector<Episode>& episodes) = 0;
   // Evaluates one unit. kData if the unit does not fit this experiment.
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
   // Evaluates several units and returns their results in order. An engine may share decode steps

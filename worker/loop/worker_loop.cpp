@@ -7,6 +7,8 @@
 
 #include "core/evaluation/evaluation_check.h"
 #include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
+#include "core/printable.h"
 #include "core/spec/spec_change.h"
 
 namespace allot {
@@ -191,6 +193,8 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
     return Tick::kIdle;
   }
   if (control_.desired != Desired::kPaused && !draining_) {
+    ALLOT_ASSIGN(const bool audited, answerAudits());
+    if (audited) return Tick::kWorked;
     // Units are done even while the inbox is full: it may not be emptied before they are done.
     ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
     if (evaluated) return Tick::kWorked;
@@ -236,6 +240,59 @@ Status WorkerLoop::pushEvaluations() {
     held_evaluations_.pop_front();
   }
   return {};
+}
+
+// Answers again what the aggregator asks for. Returns true if it asked for something new. Answers
+// are left once more as long as they are asked for: the first time may have been in vain.
+Result<bool> WorkerLoop::answerAudits() {
+  ALLOT_ASSIGN(const auto asked, work_.readAudits(options_.name));
+  if (!asked) return false;
+  if (!asked->lies().empty()) {
+    return fail(ErrorCode::kData, "the aggregator refuses the results of this worker (" +
+                                      printable(asked->lies(), 500) +
+                                      "): see whether its machine, its device or its build "
+                                      "computes wrongly");
+  }
+  const bool fresh = audited_.number() != asked->number();
+  if (fresh) {
+    ALLOT_TRY(beat(WorkerState::kEvaluation));
+    auto answers = answersTo(*asked);
+    if (!answers && given_up_) return true;
+    ALLOT_TRY(answers);
+    audited_ = std::move(*answers);
+  }
+  ALLOT_TRY(work_.answerAudits(audited_));
+  return fresh;
+}
+
+Result<v1::AuditAnswers> WorkerLoop::answersTo(const v1::AuditTasks& tasks) {
+  v1::AuditAnswers answers;
+  answers.set_worker(options_.name);
+  answers.set_number(tasks.number());
+  answers.set_build(options_.build);
+  answers.set_arithmetic(engine_.arithmetic());
+  const auto add = [&](const auto& result) {
+    v1::AuditAnswer& answer = *answers.add_answers();
+    for (const v1::QuestionScore& score : result.scores()) {
+      answer.add_scores(score.score());
+      answer.add_tokens(score.tokens());
+    }
+  };
+  for (const v1::AuditTask& task : tasks.tasks()) {
+    if (task.has_unit()) {
+      ALLOT_ASSIGN(const auto result, engine_.evaluate(task.unit()));
+      add(result);
+      continue;
+    }
+    ALLOT_ASSIGN(const auto results,
+                 engine_.answerUnder({{task.ticket(),
+                                       {task.schedule().begin(), task.schedule().end()},
+                                       questionsOf(run_.experiment.spec(), task.ticket()),
+                                       task.first(),
+                                       task.count()}}));
+    add(results.front());
+  }
+  return answers;
 }
 
 // Moves the claimed units that may be answered together with the first unit right after it. Returns
@@ -410,6 +467,7 @@ Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
   beat.set_worker(options_.name);
   beat.set_state(std::string(wordOf(draining_ ? WorkerState::kDraining : state)));
   beat.set_device(engine_.deviceName());
+  beat.set_arithmetic(engine_.arithmetic());
   beat.set_policy_version(policy_version_);
   beat.set_episodes(episodes_);
   beat.set_seen_unix_ms(options_.unix_now());

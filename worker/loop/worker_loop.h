@@ -54,6 +54,7 @@ class WorkerLoop {
   // enough, else dropped. Errors are those that do not pass by waiting, and:
   //  - kData if five results in a row are ones that an aggregator refuses (checkResult,
   //    whyImpossible);
+  //  - kData if the aggregator has found that this worker's scores are wrong;
   //  - kUnavailable if the grace period ended before the store accepted the held results.
   Status run();
 
@@ -76,6 +77,8 @@ class WorkerLoop {
   Status readControl();
   Status pushHeld();
   Status pushEvaluations();
+  Result<bool> answerAudits();
+  Result<v1::AuditAnswers> answersTo(const v1::AuditTasks& tasks);
   Result<bool> evaluateUnits();
   Result<size_t> evaluateClaimed();
   size_t gatherUnits();
@@ -108,6 +111,7 @@ class WorkerLoop {
   std::deque<v1::EpisodeResult> held_;  // made, not yet pushed
   std::deque<v1::EvaluationResult> held_evaluations_;
   std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first ones are in hand
+  v1::AuditAnswers audited_;                // the last ones
   uint64_t unit_ms_ = 0;                    // mean of the last claim; 0: not known
   uint64_t answering_ms_ = 0;               // a unit's share of the last answers, without prompts
   uint64_t episode_ms_ = 0;                 // mean of the last pull

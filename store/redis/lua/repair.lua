@@ -2,7 +2,7 @@
 -- keys: 1 lease r, 2 inbox rwd, 3 eval rwd, 4 news rwd, 5 pending rwd, 6 units_done rwd,
 --       7 units rwd, 8 unit_groups rwd, 9 unit_holders rwd, 10 free_units rwd, 11 free_groups rwd,
 --       12 reissue rwd, 13 workers rwd, 14 beats rwd, 15 tickets rwd, 16 model rwd, 17 seen rwd,
---       18 unit_specs r, 19 counted_tickets r
+--       18 unit_specs r, 19 counted_tickets r, 20 audit_answers rd
 -- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type, with
 -- more bytes or entries than they can need, streams whose entry ids are used up, a ticket count that
 -- no run reaches. What is deleted is pushed, planned or said again. Also looks at some planned units.
@@ -106,6 +106,13 @@ if broken[15] then
     if behind <= last then first = math.max(first, behind) end
   end
   redis.call('SET', KEYS[15], string.format('%.0f', first))
+end
+-- Those of sixteen audits, twice and more.
+local audits = redis.call('TYPE', KEYS[20]).ok
+if audits ~= 'none' and
+   (audits ~= 'hash' or redis.call('MEMORY', 'USAGE', KEYS[20], 'SAMPLES', 0) > 4194304) then
+  redis.call('UNLINK', KEYS[20])
+  mended(20)
 end
 local some = redis.call('HSCAN', KEYS[18], ARGV[2], 'COUNT', 1000)
 answer[2] = some[1]

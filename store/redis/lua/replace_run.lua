@@ -3,7 +3,7 @@
 --       8 seen wd, 9 model d, 10 state d, 11 status d, 12 inbox d, 13 pending d, 14 dead d,
 --       15 refused_counts d, 16 tickets d, 17 reissue d, 18 units d, 19 unit_groups d,
 --       20 unit_specs d, 21 policies d, 22 counted_tickets d, 23 units_done d, 24 unit_holders d,
---       25 free_units d, 26 free_groups d, 27 accepted d, 28 eval d
+--       25 free_units d, 26 free_groups d, 27 accepted d, 28 eval d, 29 audits d, 30 audit_answers d
 -- Makes the run one of another experiment, unless something counts already.
 -- ARGV: 1 revision of the control record 2 experiment 3 sha256 4 schema 5 build
 --       6 experiment in force 7 file 8 arithmetic

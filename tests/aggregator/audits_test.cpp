@@ -1,0 +1,380 @@
+// Audits by itself: what is drawn, who is asked, and who is found to lie.
+#include "aggregator/learner/audits.h"
+
+#include <functional>
+
+#include "tests/results.h"
+
+namespace allot {
+namespace {
+
+// A fleet whose workers push episodes of eight answers and answer what they are asked.
+class AuditsTest : public testing::Test {
+ protected:
+  // The true score is 0.5; a worker of this table has others.
+  using Scores = std::function<double(uint64_t ticket, uint32_t place)>;
+
+  void add(const std::string& worker, const std::string& arithmetic = "cpu", Scores scores = {}) {
+    v1::WorkerBeat& beat = beats_[worker];
+    beat.set_worker(worker);
+    beat.set_state("rollout");
+    beat.set_build("1");
+    beat.set_arithmetic(arithmetic);
+    if (scores) scores_[worker] = std::move(scores);
+    look();
+  }
+  void remove(const std::string& worker) {
+    beats_.erase(worker);
+    look();
+  }
+  void look() {
+    std::vector<v1::WorkerBeat> beats;
+    for (const auto& [name, beat] : beats_) beats.push_back(beat);
+    audits_.setWorkers(beats);
+  }
+  double score(const std::string& worker, uint64_t ticket, uint32_t place) const {
+    const auto own = scores_.find(worker);
+    return own == scores_.end() ? 0.5 : own->second(ticket, place);
+  }
+  void push(const std::string& worker, const std::string& arithmetic = "cpu") {
+    v1::EpisodeResult result;
+    result.set_worker(worker);
+    result.set_build("1");
+    result.set_arithmetic(arithmetic);
+    result.set_ticket(ticket_++);
+    for (uint32_t i = 0; i < 8; ++i) {
+      result.add_scores()->set_score(score(worker, result.ticket(), i));
+    }
+    audits_.take(result);
+  }
+  std::vector<v1::AuditTasks> ask(uint64_t ms = 1'000) {
+    now_ += ms;
+    return audits_.ask(now_);
+  }
+  v1::AuditAnswers answer(const v1::AuditTasks& tasks) const {
+    v1::AuditAnswers answers;
+    answers.set_worker(tasks.worker());
+    answers.set_number(tasks.number());
+    answers.set_build("1");
+    answers.set_arithmetic(beats_.at(tasks.worker()).arithmetic());
+    for (const v1::AuditTask& task : tasks.tasks()) {
+      v1::AuditAnswer& of = *answers.add_answers();
+      for (uint32_t i = 0; i < task.count(); ++i) {
+        of.add_scores(score(tasks.worker(), task.ticket(), task.first() + i));
+        of.add_tokens(30);
+      }
+    }
+    return answers;
+  }
+  // All are asked, and answer.
+  bool round() {
+    std::vector<v1::AuditAnswers> answers;
+    for (const v1::AuditTasks& tasks : ask()) {
+      if (tasks.lies().empty()) answers.push_back(answer(tasks));
+    }
+    return audits_.answered(answers);
+  }
+  void settle() {
+    for (int i = 0; i < 50 && audits_.open(); ++i) round();
+    EXPECT_FALSE(audits_.open());
+  }
+  static Scores always(double score) {
+    return [score](uint64_t, uint32_t) { return score; };
+  }
+
+  uint64_t now_ = 0, ticket_ = 0;
+  std::map<std::string, v1::WorkerBeat> beats_;
+  std::map<std::string, Scores> scores_;
+  Audits audits_ = [] {
+    Audits audits(7, true);
+    audits.setShare(1e-9);
+    return audits;
+  }();
+};
+
+TEST_F(AuditsTest, AFewAnswersOfTheFirstEpisodeAreAuditedAndResultsWaitUntilThen) {
+  add("a");
+  push("a");
+  EXPECT_FALSE(audits_.open());
+  EXPECT_FALSE(audits_.holds("a"));
+  EXPECT_EQ(audits_.status().summary(), "not audited: one worker");
+  add("b");
+  push("a");
+  EXPECT_TRUE(audits_.holds("a"));
+  EXPECT_FALSE(audits_.holds("b"));
+  const auto tasks = ask();
+  ASSERT_THAT(tasks, SizeIs(1));
+  EXPECT_EQ(tasks[0].worker(), "b");
+  ASSERT_EQ(tasks[0].tasks_size(), 1);
+  EXPECT_EQ(tasks[0].tasks(0).count(), 4u);
+  EXPECT_LE(tasks[0].tasks(0).first(), 4u);
+  EXPECT_EQ(tasks[0].tasks(0).ticket(), 1u);
+  EXPECT_EQ(ask()[0].SerializeAsString(), tasks[0].SerializeAsString());
+  v1::AuditAnswers other = answer(tasks[0]);
+  other.set_number(other.number() + 1);
+  EXPECT_FALSE(audits_.answered({other}));
+  EXPECT_TRUE(audits_.holds("a"));
+  EXPECT_FALSE(audits_.answered({answer(tasks[0])}));
+  EXPECT_FALSE(audits_.holds("a"));
+  push("a");
+  EXPECT_THAT(ask(), IsEmpty());
+  EXPECT_EQ(audits_.status().summary(), "4 of 24 answers, all equal");
+
+  // The first unit likewise, of accuracy alone; a part of a unit is a unit of these questions.
+  v1::EvaluationResult unit;
+  unit.set_worker("a");
+  unit.set_build("1");
+  unit.set_arithmetic("cpu");
+  unit.mutable_unit()->set_measure("fidelity");
+  audits_.take(unit);
+  EXPECT_FALSE(audits_.open());
+  unit.mutable_unit()->set_measure("accuracy");
+  unit.mutable_unit()->set_first_question(32);
+  unit.mutable_unit()->set_question_count(2);
+  unit.add_scores()->set_score(0.5);
+  unit.add_scores()->set_score(0.5);
+  audits_.take(unit);
+  EXPECT_TRUE(audits_.holds("a"));
+  const auto of_unit = ask()[0].tasks(0);
+  EXPECT_EQ(of_unit.unit().first_question(), 32u);
+  EXPECT_EQ(of_unit.unit().question_count(), 2u);
+}
+
+TEST_F(AuditsTest, EachAnswerIsDrawnWithTheProbabilityOfTheShare) {
+  audits_.setShare(0.02);
+  add("a");
+  add("b");
+  push("a");
+  settle();
+  for (int i = 0; i < 5'000; ++i) {
+    push("a");
+    settle();
+  }
+  // 40,000 draws: 800 +- 28.
+  EXPECT_NEAR(static_cast<double>(audits_.status().audited()), 804, 5 * 28);
+  audits_.setShare(0);
+  push("a");
+  EXPECT_FALSE(audits_.open());
+  EXPECT_EQ(audits_.status().summary(), "none: spec.audit.share is 0");
+}
+
+TEST_F(AuditsTest, OfTwoThatDisagreeAThirdNamesTheLiar) {
+  add("a", "cpu", always(1));
+  add("b");
+  push("a");
+  round();
+  EXPECT_TRUE(audits_.holds("a"));
+  EXPECT_TRUE(audits_.holds("b"));
+  EXPECT_THAT(audits_.whyWaiting(),
+              AllOf(StartsWith("workers a and b disagree on ticket 0"), HasSubstr("start one")));
+  EXPECT_EQ(audits_.lies("a"), "");
+  // One of another kind decides nothing; nor does time.
+  add("gpu", "H200");
+  EXPECT_THAT(audits_.whyWaiting(), HasSubstr("disagree"));
+  EXPECT_THAT(ask(3'600'000), IsEmpty());
+  add("c");
+  EXPECT_EQ(audits_.whyWaiting(), "");
+  EXPECT_TRUE(round());
+  EXPECT_EQ(audits_.lies("a"), "its scores of ticket 0 are not those that workers b and c measure");
+  EXPECT_FALSE(audits_.holds("b"));
+  EXPECT_THAT(audits_.status().summary(),
+              StartsWith("4 of 8 answers, 4 differ; worker a lies: its scores of ticket 0"));
+  EXPECT_EQ(audits_.status().liars(), 1u);
+  // It is told so, is asked nothing more, and its results are not audited.
+  push("a");
+  EXPECT_FALSE(audits_.open());
+  push("b");
+  for (const v1::AuditTasks& tasks : ask()) EXPECT_EQ(tasks.worker() == "a", tasks.tasks().empty());
+}
+
+// As a broken machine that begins again under another name would be.
+TEST_F(AuditsTest, WhoWasAuditedItselfDecides) {
+  add("b");
+  add("d");
+  for (const char* worker : {"b", "d"}) push(worker);
+  settle();
+  for (int i = 0; i < 10; ++i) {
+    const std::string liar = "a" + std::to_string(i);
+    add(liar, "cpu", always(1));
+    push(liar);
+    round();
+    add("new", "cpu", always(1));
+    const auto tasks = ask();
+    ASSERT_THAT(tasks, SizeIs(1 + i));  // the others are told that they lie
+    for (const v1::AuditTasks& of : tasks) EXPECT_EQ(of.worker() == "new", false);
+    settle();
+    EXPECT_THAT(audits_.lies(liar), HasSubstr("are not those that workers"));
+    remove("new");
+  }
+}
+
+TEST_F(AuditsTest, AnAuditorMayLieToo) {
+  add("a");
+  add("b", "cpu", always(0));
+  push("a");
+  round();
+  add("c");
+  EXPECT_TRUE(round());
+  EXPECT_THAT(audits_.lies("b"),
+              HasSubstr("the audit of ticket 0 are not those of workers a and c"));
+  EXPECT_EQ(audits_.lies("a"), "");
+}
+
+TEST_F(AuditsTest, IfAllThreeDifferNobodyIsNamed) {
+  add("a", "cpu", always(1));
+  add("b", "cpu", always(0));
+  push("a");
+  round();
+  add("c");
+  EXPECT_FALSE(round());
+  EXPECT_FALSE(audits_.open());
+  EXPECT_EQ(audits_.status().undecided(), 1u);
+  EXPECT_EQ(audits_.status().liars(), 0u);
+}
+
+TEST_F(AuditsTest, AnAuditWithoutAnAnswerIsGivenToOthersAndThenDropped) {
+  for (const char* worker : {"a", "b", "c", "d", "e"}) add(worker);
+  push("a");
+  std::set<std::string> asked;
+  for (int i = 0; i < 3; ++i) {
+    const auto tasks = ask(i == 0 ? 1'000 : 600'000);
+    ASSERT_THAT(tasks, SizeIs(1));
+    asked.insert(tasks[0].worker());
+    EXPECT_TRUE(audits_.holds("a"));
+  }
+  EXPECT_THAT(asked, SizeIs(3));  // one that was silent is asked last
+  EXPECT_THAT(ask(600'000), IsEmpty());
+  EXPECT_FALSE(audits_.holds("a"));
+  EXPECT_EQ(audits_.status().dropped(), 4u);
+  // One that is gone is not waited for.
+  push("b");
+  const std::string first = ask()[0].worker();
+  remove(first);
+  EXPECT_NE(ask()[0].worker(), first);
+  // Nor is anybody, if nobody is left; and the next result is the first one.
+  for (const char* worker : {"a", "c", "d", "e"}) remove(worker);
+  EXPECT_THAT(ask(), IsEmpty());
+  EXPECT_FALSE(audits_.holds("b"));
+  add("a");
+  push("b");
+  EXPECT_TRUE(audits_.holds("b"));
+}
+
+TEST_F(AuditsTest, MarksCountsAndDisputesOutliveARestart) {
+  add("a", "cpu", always(1));
+  add("b");
+  push("a");
+  round();
+  const auto restart = [this] {
+    const v1::AuditStatus stored = audits_.status();
+    audits_.~Audits();
+    new (&audits_) Audits(8, true);
+    audits_.setShare(1e-9);
+    audits_.restore(stored);
+    look();
+  };
+  restart();
+  EXPECT_TRUE(audits_.holds("a"));
+  EXPECT_TRUE(audits_.holds("b"));
+  add("c");
+  EXPECT_TRUE(round());
+  restart();
+  EXPECT_THAT(audits_.lies("a"), HasSubstr("ticket 0"));
+  EXPECT_EQ(audits_.status().audited(), 4u);
+  // A first audit that was cut off begins anew; one that was settled does not.
+  push("b");
+  EXPECT_TRUE(audits_.holds("b"));
+  restart();
+  EXPECT_FALSE(audits_.holds("b"));
+  push("b");
+  EXPECT_TRUE(audits_.holds("b"));
+  settle();
+  restart();
+  push("b");
+  EXPECT_FALSE(audits_.open());
+}
+
+TEST_F(AuditsTest, AShareOfZeroEndsADispute) {
+  add("a", "cpu", always(1));
+  add("b");
+  push("a");
+  round();
+  audits_.setShare(0);
+  EXPECT_FALSE(audits_.holds("a"));
+  EXPECT_EQ(audits_.status().undecided(), 1u);
+}
+
+// Who names an arithmetic of its own has no equal that could answer exactly; two others of another
+// kind find it by the number of its differences.
+TEST_F(AuditsTest, AnArithmeticOfItsOwnHidesNoLiar) {
+  add("a", "mine", always(1));
+  add("b");
+  add("c");
+  audits_.setShare(0.2);
+  for (int i = 0; i < 8 && audits_.lies("a").empty(); ++i) {
+    push("a", "mine");
+    settle();
+  }
+  EXPECT_THAT(audits_.lies("a"), HasSubstr("two workers of other devices differ from it in"));
+  // One other alone does not suffice for a name.
+  add("d", "his", always(1));
+  remove("c");
+  for (int i = 0; i < 40; ++i) {
+    push("d", "his");
+    settle();
+  }
+  EXPECT_EQ(audits_.lies("d"), "");
+  EXPECT_THAT(audits_.status().summary(), HasSubstr("worker d differs from another device"));
+}
+
+// At the margin itself, the worst case: 15 % of the scores of each worker differ from those of all
+// others, in either direction.
+TEST_F(AuditsTest, HonestWorkersOfOtherDevicesAreNamedOnceInAThousandRunsAtMost) {
+  int named = 0;
+  for (uint64_t run = 0; run < 1'000; ++run) {
+    Audits audits(run, true);
+    audits.setShare(1);
+    std::mt19937_64 random(run);
+    std::vector<v1::WorkerBeat> beats(3);
+    for (size_t w = 0; w < beats.size(); ++w) {
+      beats[w].set_worker(std::string(1, static_cast<char>('a' + w)));
+      beats[w].set_state("idle");
+      beats[w].set_arithmetic(beats[w].worker());
+    }
+    audits.setWorkers(beats);
+    for (int i = 0; i < 24; ++i) {
+      for (const v1::WorkerBeat& beat : beats) {
+        v1::EpisodeResult result;
+        result.set_worker(beat.worker());
+        result.set_arithmetic(beat.worker());
+        for (int q = 0; q < 4; ++q) {
+          const uint64_t x = random() % 200;
+          result.add_scores()->set_score(x < 15 ? 0 : x < 30 ? 1 : 0.5);
+        }
+        audits.take(result);
+      }
+      for (int r = 0; r < 12 && audits.open(); ++r) {
+        std::vector<v1::AuditAnswers> answers;
+        for (const v1::AuditTasks& tasks : audits.ask(0)) {
+          v1::AuditAnswers& from = answers.emplace_back();
+          from.set_worker(tasks.worker());
+          from.set_number(tasks.number());
+          from.set_arithmetic(tasks.worker());
+          for (const v1::AuditTask& task : tasks.tasks()) {
+            v1::AuditAnswer& of = *from.add_answers();
+            for (uint32_t q = 0; q < task.count(); ++q) {
+              of.add_scores(0.5);
+              of.add_tokens(30);
+            }
+          }
+        }
+        audits.answered(answers);
+      }
+    }
+    named += audits.status().liars() > 0 ? 1 : 0;
+  }
+  EXPECT_LE(named, 1);
+}
+
+}  // namespace
+}  // namespace allot
