@@ -19,7 +19,7 @@ constexpr size_t kMostOfWorker = 4;      // of these, of one worker
 constexpr size_t kMostOpen = 256;        // further answers are not audited
 constexpr uint64_t kMostTries = 3;       // workers that are asked for one audit
 constexpr uint64_t kAnswerMs = 600'000;  // a worker has up to this much work in hand
-constexpr size_t kMostWorkers = 200;     // remembered, beside live ones and those that lie
+constexpr size_t kMostRemembered = 200;     // remembered, beside live ones and those that lie
 constexpr size_t kMostLiars = 500;
 constexpr size_t kMostNamed = 3;        // in a sentence
 constexpr double kFalseAlarms = 0.001;  // runs in which an honest worker is suspect, at most
@@ -55,8 +55,8 @@ bool isUnlikely(const v1::AuditTally& tally, uint64_t place) {
 }  // namespace
 
 v1::AuditedWorker& Audits::of(const std::string& worker) {
-  if (workers_.size() > kMostWorkers + live_.size() && !workers_.contains(worker)) {
-    const bool crowded = workers_.size() > kMostWorkers + live_.size() + kMostLiars;
+  if (workers_.size() > kMostRemembered + live_.size() && !workers_.contains(worker)) {
+    const bool crowded = workers_.size() > kMostRemembered + live_.size() + kMostLiars;
     const auto forgotten = std::find_if(workers_.begin(), workers_.end(), [&](const auto& known) {
       return (crowded || known.second.lies().empty()) && !live_.contains(known.first) &&
              !holds(known.first);

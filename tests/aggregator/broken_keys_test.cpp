@@ -181,7 +181,7 @@ class BrokenKeys : public testing::Test {
     const auto accepted = valueOf(store->readEvaluations("", 1000));
     for (const Evaluation& each : accepted) {
       versions.insert(std::to_string(each.result.unit().policy_version()));
-      EXPECT_EQ(each.result.worker(), "honest");
+      EXPECT_EQ(each.result.worker(), honest_);
     }
     EXPECT_THAT(versions, testing::IsSupersetOf({"0", "2", "4", "6"}));
   }
@@ -205,7 +205,7 @@ TEST_F(BrokenKeys, OfAnotherType) {
       "redis.call('ZREM', KEYS[1], m) end";
   for (const char* key : {"seen", "pending", "inbox", "eval", "news", "tickets", "reissue", "units",
                           "unit_groups", "unit_specs", "unit_holders", "units_done", "free_units",
-                          "free_groups", "workers", "beats"})
+                          "free_groups", "workers", "beats", "audit_answers"})
     survives({key, {{"EVAL", empty, "1", key}, {"SETNX", key, "x"}}});
 }
 
@@ -266,7 +266,8 @@ TEST_F(BrokenKeys, FilledToTheLimit) {
     survives({key, {{"EVAL", kTwentyMegabytes + script, "1", key}}}, false);
   };
   full("beats", "for i = 1, 40000 do redis.call('HSET', KEYS[1], i, string.rep('x', 1000)) end");
-  for (const char* hash : {"beats", "pending", "unit_groups", "unit_holders", "units_done"})
+  for (const char* hash :
+       {"beats", "pending", "unit_groups", "unit_holders", "units_done", "audit_answers"})
     full(hash, "redis.call('HSET', KEYS[1], 'a', large, 'b', large)");
   for (const char* set : {"reissue", "units", "free_units", "free_groups", "workers"})
     full(set, "redis.call('ZADD', KEYS[1], 0, large, 0, large .. 'b')");
@@ -353,7 +354,8 @@ TEST_F(BrokenKeys, OtherScoresUnderTheNamesOfOthers) {
   };
   size_t results = 0, evaluations = 0;
   for (int round = 0; round < 12; ++round) {
-    work(worker.get());
+    evaluate(worker.get());
+    learn(worker.get());
     results += steal(
         "inbox", "pending",
         [](const std::string& payload) {

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
+#include "store/checks.h"
 #include "store/memory/memory_store.h"
 #include "tests/identity.h"
 #include "tests/store/conformance.h"
@@ -308,7 +309,13 @@ Call exchangeAudits(Scene& scene) {
   std::vector<v1::AuditTasks> tasks;
   if (scene.mostly()) tasks.push_back(someTasks(scene));
   return [=, epoch = scene.epoch()](Store& s, Side&) {
-    return text(Leadership(s, epoch).exchangeAudits(tasks));
+    auto answers = Leadership(s, epoch).exchangeAudits(tasks);
+    std::string told;
+    for (v1::AuditAnswers& of : answers ? *answers : std::vector<v1::AuditAnswers>()) {
+      told += signer(s, kSignedAudit, store::signedBytes(of), of.signature());
+      of.clear_signature();
+    }
+    return told + text(answers);
   };
 }
 Call readAudits(Scene& scene) {

@@ -28,7 +28,7 @@ class ClusterTest : public testing::Test {
     };
     options.passwords = [] {
       return Result<std::map<std::string, std::string>>(std::map<std::string, std::string>{
-          {"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}});
+          {"worker", "w"}, {"aggregator", "a"}, {"admin", "m"}, {"reader", "r"}});
     };
     if (adjust_) adjust_(&options);
     return std::make_unique<Controller>(api_.access(), options);
