@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/identity.h"
 #include "tests/sim/bodies.h"
 
 namespace allot::sim {
@@ -82,7 +83,7 @@ void World::startSlot(Slot& slot) {
     worker ? workerBody(*this, process) : aggregatorBody(*this, process);
   });
   slot.process->lies = scenario_.liar && &slot == &slots_.front();
-  if (slot.process->lies) ledger_->lies(name);
+  if (slot.process->lies) ledger_->lies(identityOf(name).name());
 }
 
 void World::resume(Process& process) {

@@ -311,7 +311,8 @@ Call exchangeAudits(Scene& scene) {
   return [=, epoch = scene.epoch()](Store& s, Side&) {
     auto answers = Leadership(s, epoch).exchangeAudits(tasks);
     std::string told;
-    for (v1::AuditAnswers& of : answers ? *answers : std::vector<v1::AuditAnswers>()) {
+    if (!answers) return text(answers);
+    for (v1::AuditAnswers& of : *answers) {
       told += signer(s, kSignedAudit, store::signedBytes(of), of.signature());
       of.clear_signature();
     }
