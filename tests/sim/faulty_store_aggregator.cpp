@@ -74,9 +74,12 @@ Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   if (reopen != nullptr) unit = *reopen;
   return writing("rejectEvaluation", kSeldom,
                  [epoch, evaluation, kind, reason, unit, hold_ms, world = &world_](Store& s) {
+                   const auto before = s.readRefusalCounts();
                    const Status status = Leadership(s, epoch).rejectEvaluation(
                        evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
                    world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
+                   // A stranger may have deleted it.
+                   if (*s.readRefusalCounts() == *before) return status;
                    world->ledger().evaluationRejected(evaluation, kind, status);
                    return status;
                  });

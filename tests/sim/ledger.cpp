@@ -114,9 +114,13 @@ void Ledger::claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint6
   if (!units->empty() || now_ms < scenario_.calm_ms) return;
   // There was nothing to claim: so somebody is at each unit that is open, or was a claim ago.
   const auto open = eye_->listUnits();
-  if (!open) return violate("the open units cannot be listed");
+  const auto recorded = eye_->readRecorded(100'000);
+  if (!open || !recorded) return violate("the open units cannot be listed");
+  std::set<std::string> waiting;  // for an aggregator
+  for (const Evaluation& evaluation : *recorded) waiting.insert(evaluation.result.unit().unit_id());
   for (const auto& unit : *open) {
     const std::string& id = unit.unit_id();
+    if (waiting.contains(id)) continue;
     const bool in_hand =
         std::any_of(units_in_hand_.begin(), units_in_hand_.end(),
                     [&](const auto& worker) { return worker.second.contains(id); });
