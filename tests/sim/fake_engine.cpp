@@ -139,7 +139,8 @@ Result<std::vector<v1::EpisodeResult>> FakeEngine::answerUnder(
 Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit) {
   uint64_t ms = world_.chance().between(episode_ms_ / 2, 2 * episode_ms_);
   // Now and then much longer than a claim; but not the few answers of an audit.
-  if (unit.question_count() > 4 && world_.scenario().longUnits() && hash(unit.unit_id()) % 6 == 0) ms += 90'000;
+  if (unit.question_count() > 4 && world_.scenario().longUnits() && hash(unit.unit_id()) % 6 == 0)
+    ms += 90'000;
   ALLOT_TRY(work(ms));
   world_.ledger().evaluated(unit);
   v1::EvaluationResult result;
