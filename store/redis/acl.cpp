@@ -138,6 +138,7 @@ Status writeAcl(const std::string& folder) {
   if (std::filesystem::exists(target + "/users.acl", none)) return renew(target);
   // Made beside `target` and renamed: a folder that is not empty stays as it is, and no process
   // sees a part of the files.
+  std::filesystem::create_directories(std::filesystem::path(target).parent_path(), none);
   std::string making = target + ".XXXXXX";
   if (mkdtemp(making.data()) == nullptr) return ioFault("making a folder beside", target);
   Status done = fill(making);

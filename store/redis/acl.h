@@ -30,9 +30,10 @@ Result<std::map<std::string, std::string>> newPasswords();
 std::map<std::string, std::string> accountFiles(
     const std::map<std::string, std::string>& passwords);
 
-// Makes the folder with users.acl and new passwords, as files that only the owner can read,
-// all or none of them. A folder that has a users.acl keeps its passwords and gets the users.acl of
-// this build. kUsage if the folder has other files, or its passwords cannot be read.
+// Makes the folder, and those above it, with users.acl and new passwords, as files that only
+// the owner can read, all or none of them. A folder that has a users.acl keeps its passwords and
+// gets the users.acl of this build. kUsage if the folder has other files, or its passwords cannot
+// be read.
 Status writeAcl(const std::string& folder);
 
 }  // namespace allot

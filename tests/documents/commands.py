@@ -10,6 +10,7 @@ runs/a, a run that goes on at runs/latest, an export. A command without a rule i
 neither run nor counted.
 """
 import collections
+import json
 import os
 import pathlib
 import re
@@ -31,18 +32,25 @@ NEEDS = (
     ("files of one's own", r"Llama-3\.1|--tokens 8192,|HumanEval|models/Llama|dense\.jsonl|samples_a|backup/models"),
     ("the whole test suite", r"\./run (test|check|demo|fuzz|mutants|python|bench|monitor)"),
     ("a shell's own file", r"source <\(|~/\."),
+    ("a build of the source tree", r"cmake --preset"),
 )
 # Commands that end with another code, or not by themselves, by a pattern.
 SERVES = r"allot serve"
 FAILS = {r"allot set spec\.policy\.totalBudget=16": 64,
-         r"allot status --exit-code": 0}
+         # This run has finished.
+         r"allot (resume|stop) runs/a": 64}
+# What is done before a command, in place of starting the run that goes on.
+BEFORE = {r"allot (run --resume|wait)$": "allot run my.yaml",
+          r"--for goal": "allot run my.yaml --set spec.stop.goal=0.01 --set spec.evaluation.everyUpdates=5",
+          r"allot export --out backup/recall": "rm -r backup/recall"}
 # Long ones in small: the option that is added.
-SMALL = ((r"allot run experiments/\S+|allot run my\.yaml --(dir|workers)",
+SMALL = ((r"allot run experiments/\S+|allot run my\.yaml --(dir|workers)(?!.*--resume)",
           " --set spec.update.maxUpdates=2 --set spec.task.heldOutQuestions=8 --set spec.evaluation.repeats=1"),
-         (r"allot bench kernels$", " --keys 1024"),
+         (r"allot bench kernels$", " --keys 1024 --methods dense"),
          (r"calibrate sample-attention \S+$",
           " --questions 2 --alpha-columns 0.9 --alpha-slashes 0.9 --chunks 1 --dir $(mktemp -d)/runs"),
          (r"calibrate sample-attention .*--alpha-columns 0.9,0.95", " --questions 2 --dir $(mktemp -d)/runs"))
+SMALLER = (r"(allot bench kernels) --keys 32768", r"\1 --keys 1024")
 MY_YAML = """apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: my}
@@ -114,9 +122,10 @@ class Place:
                             "HOME": str(self.folder)}
         shutil.copytree(root / "experiments", self.folder / "experiments")
         (self.folder / "my.yaml").write_text(MY_YAML)
+        (self.folder / "team").mkdir()
         (self.folder / "build/release").mkdir(parents=True)
         (self.folder / "build/release/bin").symlink_to(programs)
-        self.live = None
+        self.live, self.live_folder = None, None
 
     def prepare(self):
         for command in ("allot run my.yaml --dir runs/a", "allot export runs/a --out backup/recall"):
@@ -127,15 +136,19 @@ class Place:
 
     def start_live(self):
         """Keeps a run going at runs/latest for the commands that control one."""
-        if self.live and self.live.poll() is None:
+        latest = (self.folder / "runs/latest").resolve()
+        if self.live and self.live.poll() is None and latest == self.live_folder:
             return
+        self.stop_live()
         self.live = subprocess.Popen(
-            ["allot", "run", "my.yaml", "--workers", "1", "--set", "spec.update.maxUpdates=1000000"],
+            ["allot", "run", "my.yaml", "--workers", "1", "--set", "spec.update.maxUpdates=900000"],
             cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
+            here = (self.folder / "runs/latest").resolve()
             done = self.run("allot status -o json", 60)
-            version = re.search(r'"version": *(\d+)', done.stdout)
-            if version and int(version[1]) >= 101:
+            version = json.loads(done.stdout)["version"] if done.returncode == 0 else 0
+            if here != latest and version >= 101:
+                self.live_folder = here
                 return
             time.sleep(0.5)
         sys.exit(f"commands.py: the run at runs/latest does not get on: {done.stdout[-1000:]}")
@@ -158,37 +171,44 @@ class Place:
             out, _ = process.communicate(timeout=60)
         return subprocess.CompletedProcess(text, 0 if running and process.returncode in (0, 130) else 1, out)
 
-    def close(self):
+    def stop_live(self):
         if self.live:
             self.live.send_signal(signal.SIGINT)
             try:
                 self.live.wait(60)
             except subprocess.TimeoutExpired:
                 self.live.kill()
+
+    def close(self):
+        self.stop_live()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def run_all(root, programs):
-    place, faults, done, seen = Place(root, programs), [], 0, set()
+    place, faults, done, seen = Place(root, programs), 0, 0, set()
     try:
         place.prepare()
         for command in commands(root):
             if command.needs or command.text in seen:
                 continue
             seen.add(command.text)
-            place.start_live()
-            text = command.text
+            before = next((before for pattern, before in BEFORE.items() if re.search(pattern, command.text)), None)
+            if before:
+                place.run(before, 300)
+            else:
+                place.start_live()
+            text = re.sub(*SMALLER, command.text)
             for pattern, option in SMALL:
                 if re.search(pattern, text):
                     text += option
             began = time.monotonic()
-            result = place.serves(text) if re.search(SERVES, text) else place.run(text, 300)
+            result = place.serves(text) if re.search(SERVES, text) else place.run(text, 900)
             expected = next((code for pattern, code in FAILS.items() if re.search(pattern, text)), 0)
             done += 1
             print(f"{time.monotonic() - began:6.1f} s  {command.document}:{command.line}: {command.text}", flush=True)
             if result.returncode != expected:
-                faults.append(f"{command.document}:{command.line}: {command.text}: exit code {result.returncode}, "
-                              f"not {expected}:\n{result.stdout[-1500:]}")
+                faults += 1
+                print(f"FAILED: exit code {result.returncode}, not {expected}:\n{result.stdout[-1500:]}", flush=True)
     finally:
         place.close()
     return done, faults
@@ -203,9 +223,8 @@ def main():
             print(f"{command.document}:{command.line}: {command.needs or 'run'}: {command.text}")
     else:
         done, faults = run_all(root, pathlib.Path(sys.argv[2]).resolve())
-        print(*faults, sep="\n")
         if faults:
-            sys.exit(f"{len(faults)} of {done} commands failed")
+            sys.exit(f"{faults} of {done} commands failed")
         print(f"{done} commands run")
     print("not run, since they need " + "; ".join(f"{need}: {count}" for need, count in sorted(left.items())))
 

@@ -372,7 +372,7 @@ TEST_F(Acl, AReaderWritesNothing) {
 
 TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
   const TempFolder home;
-  const std::string folder = home.path() + "/secrets";
+  const std::string folder = home.path() + "/team/secrets";
   ASSERT_TRUE(succeeded(writeAcl(folder + "/")));
   const std::string text = readFile(folder + "/users.acl");
   EXPECT_THAT(text, HasSubstr("user default off"));
@@ -399,7 +399,7 @@ TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
   EXPECT_EQ(readFile(folder + "/users.acl"), text);
   // Never over anything else, and nothing is left beside it.
   EXPECT_TRUE(failsWith(writeAcl(home.write("file", "x")), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(writeAcl(home.path() + "/no/such/folder"), ErrorCode::kIo));
+  EXPECT_TRUE(failsWith(writeAcl(home.path() + "/file/folder"), ErrorCode::kIo));
   EXPECT_TRUE(failsWith(writeAcl(""), ErrorCode::kUsage));
   size_t items = 0;
   for ([[maybe_unused]] const auto& item : std::filesystem::directory_iterator(home.path()))
