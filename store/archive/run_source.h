@@ -59,7 +59,8 @@ class RunSource {
 };
 
 // Reads a store. Leaves out evaluations that are impossible or not accepted, and impossible
-// answers. Requires: the store outlives the source.
+// answers.
+// Requires: the store outlives the source.
 class StoreSource final : public RunSource {
  public:
   StoreSource(RunReader* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}

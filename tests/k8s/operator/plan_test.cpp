@@ -1,6 +1,6 @@
 #include "k8s/operator/plan.h"
-#include "core/digest.h"
 
+#include "core/digest.h"
 #include "k8s/client/api_error.h"
 #include "store/redis/acl.h"
 #include "tests/k8s/operator/experiments.h"
