@@ -14,7 +14,8 @@ constexpr int kTileLanes = 32;
 
 // Adds sum_i left[r * left_stride + i] * right[i * right_stride + l] to sums[r * sums_stride + l],
 // for r < rows, l < lanes and i < depth. Each sum is one chain of multiply-adds in ascending i,
-// fused if the processor can. Requires: rows is a multiple of kTileRows, lanes of kTileLanes.
+// fused if the processor can.
+// Requires: rows is a multiple of kTileRows, lanes of kTileLanes.
 void addProducts(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
                  int depth, int rows, int lanes, float* sums, int64_t sums_stride);
 

@@ -10,7 +10,8 @@ namespace allot::kernels {
 
 // Writes thresholds [samples] of systematic sampling, ascending. With S = samples and u = offset /
 // 2^24, key j has floor(S P_j / total + u) - floor(S P_{j-1} / total + u) draws, in exact
-// arithmetic. Requires: total and samples are above 0.
+// arithmetic.
+// Requires: total and samples are above 0.
 void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds);
 
 // Selects the rows of `count` ascending thresholds, each with weight_per_draw times its draws. Adds

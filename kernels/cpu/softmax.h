@@ -14,7 +14,8 @@ int paddedLength(int n);
 bool finishScores(float* scores, int n, const float* bias, int first = 0);
 
 // Computes exp_weights_j = exp(s_j - top) over the padded length. Returns top, the largest score,
-// or 0 if every score is -inf. Requires: padded_length is above 0.
+// or 0 if every score is -inf.
+// Requires: padded_length is above 0.
 float exponentials(const float* scores, int padded_length, float* exp_weights);
 
 // Returns the sum of all weights, in a fixed order.

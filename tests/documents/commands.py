@@ -194,7 +194,9 @@ def run_all(root, programs):
             seen.add(command.text)
             before = next((before for pattern, before in BEFORE.items() if re.search(pattern, command.text)), None)
             if before:
-                place.run(before, 300)
+                done_before = place.run(before, 300)
+                if done_before.returncode:
+                    sys.exit(f"commands.py: {before}: {done_before.stdout[-2000:]}")
             else:
                 place.start_live()
             text = re.sub(*SMALLER, command.text)

@@ -1,9 +1,16 @@
 """What tests of operators share: devices, and a cache that is filled with known keys and values."""
 
+import glob
+import os
+
 import torch
 
 import allot
 
+# With a PyTorch for CUDA, a GPU that is there and cannot be used is a failure.
+SEES_GPU = (torch.version.cuda and glob.glob("/dev/nvidia[0-9]*")
+            and os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1] not in ("", "-"))
+assert torch.cuda.is_available() or not SEES_GPU, "PyTorch cannot use this machine's GPU: see nvidia-smi"
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 HEADS, KV_HEADS = 8, 2
 

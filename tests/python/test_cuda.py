@@ -11,7 +11,7 @@ def test_a_captured_step_replays_with_other_lengths():
     """Keys are appended and attended to in one graph; lengths, steps, budgets and queries then change
     in place. Each replay has the bits of a launched step."""
     if "cuda" not in DEVICES:
-        return skip("PyTorch has no GPU here")
+        return skip("needs a GPU, and a PyTorch for CUDA")
     for method in ("dense", "s2anta-sys", "s2anta-q4", "top-k", "vattention epsilon=0.2"):
         once, again = (Filled("cuda", [700, 33, 1500], shadow_bits=4, seed=3) for _ in range(2))
         starts = again.lengths.clone()
@@ -57,7 +57,7 @@ def test_a_captured_step_replays_with_other_lengths():
 
 def test_steps_run_on_the_current_stream():
     if "cuda" not in DEVICES:
-        return skip("PyTorch has no GPU here")
+        return skip("needs a GPU, and a PyTorch for CUDA")
     filled = Filled("cuda", [1500])
     filled.plan("dense")
     stream, arguments = torch.cuda.Stream(), filled.arguments(filled.words(-1))

@@ -63,7 +63,8 @@ Result<Fidelity> measureVariance(Decoder* decoder, const std::vector<GenerationR
                                  const FidelityProtocol& protocol = {});
 
 // Returns how many tiles of `tile` keys, heaviest first, hold at least 90 % of the softmax weight
-// of one query head. scores: [n]. Requires: n > 0, tile > 0.
+// of one query head. scores: [n].
+// Requires: n > 0, tile > 0.
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile);
 // Returns the same number from the softmax weight of each tile.
 int tilesOfSupport(std::vector<double> masses);

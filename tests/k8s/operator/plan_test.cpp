@@ -1,5 +1,4 @@
 #include "k8s/operator/plan.h"
-#include "core/digest.h"
 
 #include "core/digest.h"
 #include "k8s/client/api_error.h"
