@@ -61,6 +61,7 @@ Result<bool> Aggregator::tick() {
     last_error_unix_ms_ = options_.unix_now();
     return more;
   }
+  ALLOT_TRY(lead());  // slow calls may have made the tick long
   // The status is for people: of its errors only kFenced ends the tick.
   if (const Status told = publishStatus(); !told && told.error().code == ErrorCode::kFenced) {
     return tl::unexpected(told.error());
@@ -69,10 +70,13 @@ Result<bool> Aggregator::tick() {
 }
 
 Result<bool> Aggregator::work() {
-  const uint64_t renewed = lease_renewed_;
   ALLOT_TRY(lead());
-  // At each renewal of the lease, since workers may never send a result that shows a newer version.
-  if (loaded_ && lease_renewed_ != renewed) ALLOT_TRY(checkNewest());
+  // After each renewal of the lease, since workers may never send a result that shows a newer
+  // version.
+  if (loaded_ && lease_renewed_ != newest_checked_) {
+    ALLOT_TRY(checkNewest());
+    newest_checked_ = lease_renewed_;
+  }
   ALLOT_TRY(readControl());
   rememberTheEnd();
   if (!loaded_) {

@@ -157,6 +157,7 @@ class Aggregator {
   Phase phase_ = Phase::kStarting;
   std::optional<Leadership> leadership_;  // from the first lease on
   uint64_t lease_renewed_ = 0;
+  uint64_t newest_checked_ = 0;  // lease_renewed_ at the last checkNewest
   bool loaded_ = false;
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;

@@ -86,6 +86,8 @@ Result<uint64_t> Aggregator::lastRecorded(uint64_t version) {
 // ticks, before anything is learned. Returns true once all is read.
 Result<bool> Aggregator::catchUp() {
   for (uint64_t bytes = 0; bytes < kBytesInTick;) {
+    ALLOT_TRY(lead());
+    if (!loaded_) return false;  // a key was broken and mended
     ALLOT_ASSIGN(const uint64_t read, catchUpOnce());
     if (read == 0) return true;
     bytes += read;
