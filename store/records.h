@@ -105,10 +105,13 @@ struct Lease {
   uint64_t remaining_ms = 0;  // until the lease ends, by the server's clock
 };
 
-// What an honest run has at most in keys that a worker's account can write (Leadership::repair).
+// What an honest run has at most, or at least, in keys that a worker's account can write
+// (Leadership::repair).
 struct KeyBounds {
+  uint64_t tickets_handed_out = 0;  // at least
   uint64_t inbox_entries = kInboxEntries;
   uint64_t reissued_tickets = 0;
+  bool end_claims = false;    // on units: other workers can claim them
   bool forget_model = false;  // its facts are impossible: a worker says them again
 };
 

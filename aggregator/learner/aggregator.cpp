@@ -22,6 +22,9 @@ namespace allot {
 
 namespace {
 
+// Without a result that counts, beats of workers at work no longer hold tickets and units.
+constexpr uint64_t kStuckMs = 30 * 60'000;
+
 uint64_t randomSeed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -134,10 +137,21 @@ Status Aggregator::takeLease() {
 // and not the run.
 Status Aggregator::mendKeys(bool forget_model) {
   if (control_.revision == 0) ALLOT_TRY(readControl());
+  // A worker renews its claims by beats, also if it never comes to a result.
+  const bool stuck = loaded_ && open_units_ > 0 && isStuck(last_evaluated_);
+  if (stuck) {
+    last_evaluated_ = options_.now();
+    spdlog::warn("no evaluation was accepted for {} minutes: the claims on units are ended",
+                 kStuckMs / 60'000);
+  }
   // A synchronous run hands lost tickets of one update out again, others none.
-  ALLOT_ASSIGN(const auto mended,
-               leadership_->repair({inboxCapacity(kInboxEntries, control_.experiment),
-                                    run_.synchronous ? episodesPerUpdate() : 0, forget_model}));
+  ALLOT_ASSIGN(
+      const auto mended,
+      leadership_->repair({.tickets_handed_out = next_ticket_,
+                           .inbox_entries = inboxCapacity(kInboxEntries, control_.experiment),
+                           .reissued_tickets = run_.synchronous ? episodesPerUpdate() : 0,
+                           .end_claims = stuck,
+                           .forget_model = forget_model}));
   if (mended.empty()) return {};
   std::string names;
   for (const std::string& key : mended) names += (names.empty() ? "" : ", ") + key;
@@ -203,6 +217,8 @@ Result<bool> Aggregator::start() {
   ALLOT_TRY(load());
   return true;
 }
+
+bool Aggregator::isStuck(uint64_t since) const { return options_.now() - since >= kStuckMs; }
 
 void Aggregator::progressed() {
   last_progress_ = options_.now();
@@ -436,7 +452,8 @@ Status Aggregator::reissueMissing() {
   });
   rolling_out_ = std::move(rolling_out);
   rolling_out_since_ = now;
-  if (moves || now - quiet_since < options_.reissue_ms) return {};
+  // Beats alone do not hold a run up for ever.
+  if ((moves && !isStuck(quiet_since)) || now - quiet_since < options_.reissue_ms) return {};
   const uint64_t first = state_.policy().version() * episodesPerUpdate();
   for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
     if (!held_.contains(t)) ALLOT_TRY(leadership_->reissueTicket(t));

@@ -147,6 +147,8 @@ class Aggregator {
   uint64_t nextUpdateBytes();
   std::string whyWaiting();
   void progressed();
+  bool isStuck(uint64_t since) const;
+  std::string whyStuck();
 
   Store& store_;
   const RunSpec run_;
@@ -157,6 +159,7 @@ class Aggregator {
   Phase phase_ = Phase::kStarting;
   std::optional<Leadership> leadership_;  // from the first lease on
   uint64_t lease_renewed_ = 0;
+  uint64_t last_evaluated_ = 0;  // when an evaluation was accepted, or units or claims were new
   uint64_t newest_checked_ = 0;  // lease_renewed_ at the last checkNewest
   bool loaded_ = false;
   std::optional<v1::ModelFacts> model_;

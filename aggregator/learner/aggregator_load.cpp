@@ -60,6 +60,7 @@ Status Aggregator::tryLoad() {
   history_read_ = 0;
   evaluations_caught_up_ = evaluations_settled_ = false;
   ALLOT_TRY(store_.reopenInbox());
+  next_ticket_ = 0;
   if (run_.synchronous) {
     ALLOT_TRY(leadership_->resetTickets(version * episodesPerUpdate()));
   }
@@ -67,6 +68,7 @@ Status Aggregator::tryLoad() {
   held_tickets_.clear();
   ALLOT_TRY(restoreAudits());
   progressed();
+  last_evaluated_ = last_progress_;
   loaded_ = true;
   if (version > 0) spdlog::info("continues after update {}", version);
   return {};

@@ -36,6 +36,7 @@ Status Aggregator::planIfDue() {
   // Units first: planning them twice does nothing, forgetting them would lose them.
   ALLOT_TRY(leadership_->planUnits(planEvaluation(control_.experiment, state_.policy())));
   evaluations_settled_ = false;
+  last_evaluated_ = options_.now();
   v1::AggregatorState next = state_;
   next.set_evaluated_version(version);
   next.set_has_evaluation(true);
@@ -127,6 +128,7 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
       if (shown_evaluations_.insert(evaluation.entry_id).second) audits_.take(evaluation.result);
       if (audits_.holds(worker)) return Taken::kWaits;
       progressed();
+      last_evaluated_ = options_.now();
       refused_units_.erase(unit.unit_id());
       return Taken::kRight;
     }
@@ -242,11 +244,24 @@ std::string Aggregator::whyWaiting() {
     return "the last " + counted(refused_in_a_row_, "result") + " were refused (" + last_error_ +
            ")";
   }
-  if (std::any_of(workers->begin(), workers->end(), isAtWork)) return "";
+  if (std::any_of(workers->begin(), workers->end(), isAtWork)) {
+    return isStuck(last_progress_) ? whyStuck() : "";
+  }
   const std::string idle = ", and none of the " + counted(alive, "worker") + " alive is at work";
   if (open_units_ > 0) return counted(open_units_, "evaluation unit") + " to do" + idle;
   return "waiting for episodes: " + std::to_string(held_.size()) + " of " +
          std::to_string(episodesPerUpdate()) + " are in" + idle;
+}
+
+std::string Aggregator::whyStuck() {
+  std::string names;
+  if (const auto workers = store_.listWorkers()) {
+    for (const v1::WorkerBeat& beat : *workers) {
+      if (isAtWork(beat)) names += (names.empty() ? "" : ", ") + beat.worker();
+    }
+  }
+  return "no result has counted for " + std::to_string((options_.now() - last_progress_) / 60'000) +
+         " minutes; at work: " + (names.size() > 500 ? names.substr(0, 500) + "..." : names);
 }
 
 // Reads how full the store is, at most every kLookAtStoreMs. On an error the last values stay.

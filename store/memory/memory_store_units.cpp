@@ -145,6 +145,24 @@ Result<std::vector<std::string>> MemoryStore::repair(uint64_t epoch, const KeyBo
     server_->reissued_.clear();
     mended.emplace_back("reissue");
   }
+  // As lua/repair.lua does it.
+  uint64_t behind = 0, handed_out = bounds.tickets_handed_out;
+  const auto& chunks = server_->counted_tickets_.chunks();
+  if (auto end = chunks.lower_bound((uint64_t{1} << 52) / TicketSet::kChunkTickets);
+      end != chunks.begin()) {
+    const auto& [newest, bits] = *--end;
+    behind = (newest + 1) * TicketSet::kChunkTickets;
+    handed_out = std::max(handed_out,
+                          newest * TicketSet::kChunkTickets + 8 * bits.find_last_not_of('\0') + 1);
+  }
+  if (server_->next_ticket_ < handed_out) {
+    server_->next_ticket_ = std::max(behind, handed_out);
+    mended.emplace_back("tickets");
+  }
+  if (bounds.end_claims) {
+    for (auto& [id, unit] : server_->units_)
+      if (unit.claimed_until_ms > 0) free(&unit);
+  }
   if (bounds.forget_model) {
     server_->model_.reset();
     mended.emplace_back("model");

@@ -477,10 +477,12 @@ Result<std::vector<Evaluation>> RedisStore::readEvaluations(std::string_view str
 }
 
 Result<uint64_t> RedisStore::nextTicket() {
-  // A worker may have written anything.
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GETRANGE", key("tickets"), "0", "31"}));
   if (reply.view().text().empty()) return 0;
-  return store::toCount(reply.view().text(), key("tickets"));
+  const auto count = store::toCount(reply.view().text(), key("tickets"));
+  if (count) return count;
+  // A worker's account may write anything there. The aggregator mends it.
+  return fail(ErrorCode::kUnavailable, count.error().message);
 }
 
 Result<std::map<std::string, uint64_t>> RedisStore::readRefusalCounts() {

@@ -320,6 +320,8 @@ Result<std::vector<std::string>> RedisStore::repair(uint64_t epoch, const KeyBou
                                  std::to_string(kLargestResult),
                                  std::to_string(kLargestResult + kLargestAnswers),
                                  bounds.forget_model ? "1" : "0",
+                                 std::to_string(bounds.tickets_handed_out),
+                                 bounds.end_claims ? "1" : "0",
                                  "stream",
                                  "stream",
                                  "stream",

@@ -12,6 +12,7 @@
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
+#include "core/worker_beats.h"
 #include "store/checks.h"
 #include "store/redis/acl.h"
 #include "store/redis/redis_connection.h"
@@ -102,8 +103,11 @@ class BrokenKeys : public testing::Test {
   }
   void learn(Store* worker) {
     const auto policy = worker->readPolicy();
-    const auto tickets = worker->takeTickets({.count = 2});
-    if (!done(policy) || !*policy || !done(tickets)) return;
+    if (!done(policy) || !*policy) return;
+    const uint64_t version = (*policy)->snapshot.version();
+    const auto tickets = worker->takeTickets(
+        {.count = 2, .limit = run_.synchronous ? 2 * version + 2 : store::kLargestNumber});
+    if (!done(tickets)) return;
     for (const uint64_t ticket : *tickets) {
       auto result = episodeOf(run_.experiment.spec(), (*policy)->snapshot, ticket);
       result.set_worker(honest_);
@@ -226,6 +230,7 @@ TEST_F(BrokenKeys, FullOfJunk) {
               "redis.call('ZADD', KEYS[1], 0, ' 0', 0, '0x1', 0, '1e0', 0, 'word')",
               "1", "reissue"}}});
   survives({"more tickets than there are", {{"INCRBY", "tickets", "9223372036854000000"}}});
+  survives({"fewer tickets than none", {{"INCRBY", "tickets", "-100000"}}});
   survives(
       {"beats of nobody",
        {{"EVAL", "for i = 1, 2000 do redis.call('HSET', KEYS[1], i, string.rep('x', 1000)) end",
@@ -246,6 +251,75 @@ TEST_F(BrokenKeys, FullOfJunk) {
   survives({"another model", {{"SETNX", "model", "no facts"}}});
   survives({"a model of 20 MB",
             {{"EVAL", kTwentyMegabytes + "redis.call('SETNX', KEYS[1], large)", "1", "model"}}});
+}
+
+// Tickets that were handed out, and above all those that have counted, are not handed out again.
+TEST_F(BrokenKeys, TicketsTakenBack) {
+  run_id_ = "back";
+  const auto store = open("aggregator"), worker = open("worker");
+  ASSERT_THAT(store->createRun(run_), succeeds());
+  ASSERT_THAT(worker->agreeOnModel(facts()), succeeds());
+  auto aggregator = start(store.get());
+  goOn(aggregator.get(), worker.get(), 30);
+  const uint64_t handed_out = valueOf(store->nextTicket());
+  for (const bool anew : {false, true}) {
+    attack({"", {{"INCRBY", "tickets", "-50"}}});
+    if (anew) aggregator = start(store.get());  // which knows the tickets that have counted alone
+    now_ += 6'000;
+    done(aggregator->tick());
+    EXPECT_GT(valueOf(store->nextTicket()) + 8, handed_out);
+    EXPECT_THAT(aggregator->snapshot().last_error, testing::HasSubstr("mended: tickets"));
+    goOn(aggregator.get(), worker.get(), 3);
+  }
+  verify();
+}
+
+// It is at work for ever, says its beat: on a ticket of a synchronous run, on units of evaluation.
+TEST_F(BrokenKeys, WorkThatNeverEnds) {
+  for (const bool synchronous : {false, true}) {
+    SCOPED_TRACE(synchronous);
+    run_id_ = synchronous ? "lazy-rollout" : "lazy-evaluation";
+    run_.synchronous = synchronous;
+    // An audit by this worker would wait for it, too.
+    run_.experiment.mutable_spec()->mutable_audit()->set_share(0);
+    run_.sha256 = specDigest(run_.experiment);
+    const auto store = open("aggregator"), worker = open("worker"), lazy = open("worker");
+    ASSERT_THAT(store->createRun(run_), succeeds());
+    ASSERT_THAT(worker->agreeOnModel(facts()), succeeds());
+    auto aggregator = start(store.get());
+    done(aggregator->tick());
+    std::vector<std::string> held;
+    const auto units =
+        valueOf(lazy->claimUnits({.holder = "lazy", .count = 9, .lease_ms = 600'000}));
+    for (const auto& unit : units) held.push_back(unit.unit_id());
+    ASSERT_FALSE(held.empty());
+    if (synchronous) {
+      valueOf(lazy->takeTickets({.count = 1}));
+    }
+    const uint64_t first = now_;
+    const auto goes = [&] {
+      const auto policy = valueOf(worker->readPolicy());
+      return policy && policy->snapshot.version() >= 3 && valueOf(store->openUnits()) == 0;
+    };
+    std::string why;
+    for (int round = 0; !goes(); ++round) {
+      ASSERT_LT(round, 200) << "the run stands still";
+      v1::WorkerBeat beat;
+      beat.set_worker("lazy");
+      beat.set_state(std::string(wordOf(WorkerState::kRollout)));
+      beat.set_seen_unix_ms(now_);
+      done(lazy->beat({.beat = beat, .ttl_ms = 60'000, .units = held, .claim_ms = 600'000}));
+      evaluate(worker.get());
+      learn(worker.get());
+      now_ += 60'000;
+      done(aggregator->tick());
+      if (const std::string now = aggregator->snapshot().waiting; !now.empty()) why = now;
+    }
+    EXPECT_LT(now_ - first, 4 * 60 * 60'000u);
+    if (synchronous) {
+      EXPECT_THAT(why, testing::HasSubstr("no result has counted for 30 minutes; at work: lazy"));
+    }
+  }
 }
 
 TEST_F(BrokenKeys, Emptied) {

@@ -5,12 +5,12 @@
 --       18 unit_specs r, 19 counted_tickets r, 20 audit_answers rd
 -- Mends keys that a worker's account may write and no worker of ours leaves so: of a wrong type, with
 -- more bytes or entries than they can need, streams whose entry ids are used up, a ticket count that
--- no run reaches. What is deleted is pushed, planned or said again. Also looks at some planned units.
+-- no run reaches or that is below tickets that were handed out. What is deleted is pushed, planned or said again. Also looks at some planned units.
 -- Returns the cursor for the units to look at next, whether one of these is neither open nor
--- recorded ('1'), and the number of each mended key.
+-- recorded ('1'), and the number of each mended key. Can also end all claims on units.
 -- ARGV: 1 epoch 2 cursor of units 3 most results in the inbox 4 most reissued tickets 5 most workers
 --       6 most bytes of a result 7 most bytes of an evaluation 8 '1' to forget the model
---       9.. type of each key from the second to the seventeenth
+--       9 tickets that were handed out at least 10 '1' to end the claims on units 11.. type of each key from the second to the seventeenth
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 local answer, broken = {'OK', '0', '0'}, {}
@@ -35,7 +35,7 @@ for i = 2, 17 do
     -- One large entry would else have the room of all.
     bound = math.min(bound, 1048576 + redis.call('XLEN', KEYS[i]) * tonumber(ARGV[7]))
   end
-  if type ~= 'none' and (type ~= ARGV[i + 7] or
+  if type ~= 'none' and (type ~= ARGV[i + 9] or
      i ~= 17 and redis.call('MEMORY', 'USAGE', KEYS[i], 'SAMPLES', 0) > bound or
      entries[i] and redis.call('XLEN', KEYS[i]) > entries[i]) then
     redis.call('UNLINK', KEYS[i])
@@ -93,19 +93,27 @@ elseif redis.call('HLEN', KEYS[14]) > workers + 100 then
   for worker, beat in pairs(beats) do redis.call('HSET', KEYS[14], worker, beat) end
   mended(14)
 end
--- Tickets go on behind those that have counted.
-local tickets = redis.call('GETRANGE', KEYS[15], 0, 16)
+-- Tickets go on behind those that have counted. A chunk has a bit for each of 512.
 local last = 4503599627370496  -- 2^52
-if tickets ~= '' and (not string.match(tickets, '^%d+$') or tonumber(tickets) > last) then
-  mended(15)
+local newest = -1
+for _, chunk in ipairs(redis.call('HKEYS', KEYS[19])) do
+  local number = tonumber(chunk)
+  if (number + 1) * 512 <= last then newest = math.max(newest, number) end
 end
-if broken[15] then
-  local first = 0
-  for _, chunk in ipairs(redis.call('HKEYS', KEYS[19])) do
-    local behind = (tonumber(chunk) + 1) * 512
-    if behind <= last then first = math.max(first, behind) end
-  end
-  redis.call('SET', KEYS[15], string.format('%.0f', first))
+local behind, least = (newest + 1) * 512, 0
+if newest >= 0 then
+  local bits = redis.call('HGET', KEYS[19], string.format('%.0f', newest))
+  least = newest * 512 + 8 * (#string.gsub(bits, '%z*$', '') - 1) + 1
+end
+local handed_out = math.max(least, tonumber(ARGV[9]))
+local tickets = redis.call('GETRANGE', KEYS[15], 0, 16)
+local number = string.match(tickets, '^%d+$') and tonumber(tickets)
+if number and number < handed_out or tickets == '' and handed_out > 0 and not broken[15] then
+  redis.call('SET', KEYS[15], string.format('%.0f', math.max(behind, handed_out)))
+  mended(15)
+elseif tickets ~= '' and (not number or number > last) or broken[15] then
+  redis.call('SET', KEYS[15], string.format('%.0f', behind))
+  if not broken[15] then mended(15) end
 end
 -- Those of sixteen audits, twice and more.
 local audits = redis.call('TYPE', KEYS[20]).ok
@@ -113,6 +121,15 @@ if audits ~= 'none' and
    (audits ~= 'hash' or redis.call('MEMORY', 'USAGE', KEYS[20], 'SAMPLES', 0) > 4194304) then
   redis.call('UNLINK', KEYS[20])
   mended(20)
+end
+if ARGV[10] == '1' then
+  for _, unit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[7], '(0', '+inf', 'LIMIT', 0, 1000)) do
+    local group = redis.call('HGET', KEYS[8], unit) or ''
+    redis.call('ZADD', KEYS[7], 0, unit)
+    redis.call('HDEL', KEYS[9], unit)
+    redis.call('ZADD', KEYS[10], 0, group .. '/' .. unit)
+    redis.call('ZADD', KEYS[11], 'NX', 0, group)
+  end
 end
 local some = redis.call('HSCAN', KEYS[18], ARGV[2], 'COUNT', 1000)
 answer[2] = some[1]

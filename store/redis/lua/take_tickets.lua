@@ -12,7 +12,9 @@ if shared > 0 then
   count = math.ceil(part / math.ceil(part / count))
 end
 local first = redis.call('GET', KEYS[1]) or '0'
-local handed_out = tonumber(first) or 0
+-- A worker's account may have written anything. The aggregator mends it.
+if not string.match(first, '^%d+$') then return redis.error_reply('ERR tickets: not an integer') end
+local handed_out = tonumber(first)
 local again = {'AGAIN'}
 while #again <= count do
   local ticket = redis.call('ZPOPMIN', KEYS[2])[1]
