@@ -253,7 +253,10 @@ Call countedTickets(Scene& scene) {
 std::string signer(Store& s, std::string_view kind, const std::string& bytes,
                    const std::string& signature) {
   for (const char* name : {"v", "w"}) {
-    if (checkSignature(identityOf(name).name(), kind, s.runId(), bytes, signature)) return name;
+    for (const std::string spec : {"", "aa", "bb", "cc"}) {
+      const SignedFor what{kind, s.runId(), spec};
+      if (checkSignature(identityOf(name).name(), what, bytes, signature)) return name + spec;
+    }
   }
   return signature.empty() ? " unsigned" : " signed wrongly";
 }
