@@ -224,17 +224,16 @@ void Audits::counts(const v1::EvaluationResult& result) {
   }
 }
 
+size_t Audits::differingAt(const Audit& audit, size_t answer) {
+  return static_cast<size_t>(
+      std::count_if(audit.again.begin(), audit.again.end(), [&](const auto& again) {
+        return again.second.scores[answer] != audit.recorded.scores[answer];
+      }));
+}
+
 bool Audits::isExact(const Audit& audit, const std::string& build,
                      const std::string& arithmetic) const {
   return repeats_ && audit.build == build && audit.arithmetic == arithmetic;
-}
-
-bool Audits::isProven(const std::string& worker) const {
-  const auto known = workers_.find(worker);
-  if (known == workers_.end() || known->second.audited() == 0) return false;
-  return std::none_of(open_.begin(), open_.end(), [&](const auto& open) {
-    return open.second.first && open.second.author == worker;
-  });
 }
 
 std::vector<std::string> Audits::auditors(const Audit& audit, uint64_t within_ms) const {
@@ -244,13 +243,20 @@ std::vector<std::string> Audits::auditors(const Audit& audit, uint64_t within_ms
     if (audit.exact && !isExact(audit, live.build, live.arithmetic)) continue;
     if (isLive(live, within_ms)) able.push_back(worker);
   }
-  if (!audit.exact) return able;
-  // A dispute is not for a new name of one of the two, if there are others.
-  const auto is_proven = [&](const std::string& worker) { return isProven(worker); };
-  if (std::any_of(able.begin(), able.end(), is_proven)) {
-    std::erase_if(able, [&](const std::string& worker) { return !is_proven(worker); });
-  }
+  if (audit.auditor.empty()) return able;
+  // It is not for a new name of one of the two, if there are others.
+  const auto decides = [&](const std::string& worker) {
+    return worker != audit.auditor && proven_.contains(worker);
+  };
+  const bool any = std::any_of(able.begin(), able.end(), decides) ||
+                   std::any_of(audit.again.begin(), audit.again.end(),
+                               [&](const auto& answered) { return decides(answered.first); });
+  if (any) std::erase_if(able, [&](const std::string& worker) { return !decides(worker); });
   return able;
+}
+
+size_t Audits::stillOpen(const Audit& audit) const {
+  return std::min(auditors(audit, kVoiceMs).size(), kMostFurther + 1 - audit.again.size());
 }
 
 // Takes back what a worker has not answered.
@@ -286,33 +292,35 @@ void Audits::nextIsFirst(const Audit& audit) {
   audit.task.has_unit() ? author.set_first_unit(false) : author.set_first_episode(false);
 }
 
-// Ends disputes that are decided since workers have left, and those that nobody decides in time,
-// unless the two are alone.
+// Ends audits that are decided since workers have left. Where results wait and nobody decides in
+// time, they are put aside, unless nobody else could do them.
 void Audits::endDisputes() {
-  std::vector<uint64_t> disputes;
+  std::vector<uint64_t> differing;
   for (const auto& [number, audit] : open_) {
-    if (audit.exact) disputes.push_back(number);
+    if (!audit.auditor.empty()) differing.push_back(number);
   }
-  for (const uint64_t number : disputes) {
+  for (const uint64_t number : differing) {
     const auto open = open_.find(number);
-    if (open == open_.end() || !open->second.exact) continue;  // of one that lies
+    if (open == open_.end() || open->second.auditor.empty()) continue;  // of one that lies
     const Audit audit = open->second;
-    if (decide(audit)) {
+    if (audit.exact ? decide(audit) : judge(audit)) {
       open_.erase(number);
       continue;
     }
+    if (!audit.exact && !audit.first) continue;
     const bool others = std::any_of(live_.begin(), live_.end(), [&](const auto& live) {
       return live.first != audit.author && live.first != audit.auditor &&
              lies(live.first).empty() && isLive(live.second, kLiveMs);
     });
-    const bool nobody = auditors(audit, kVoiceMs).empty();
-    if (!others || now_ - audit.since_ms < (nobody ? kNoThirdMs : kAnswerMs)) continue;
+    if (!others) open->second.since_ms = now_;
+    const uint64_t patience = stillOpen(audit) == 0 ? kNoThirdMs : kAnswerMs;
+    if (!others || now_ - audit.since_ms < patience) continue;
     counts_.set_undecided(counts_.undecided() + 1);
     nextIsFirst(audit);
-    for (const std::string& worker : {audit.author, audit.auditor}) {
-      put_aside_[worker] = "workers " + shortOf(audit.author) + " and " + shortOf(audit.auditor) +
-                           " disagree on " + nameOf(audit.task) + ", and no other decided in time";
-    }
+    const std::string why = "workers " + shortOf(audit.author) + " and " + shortOf(audit.auditor) +
+                            " disagree on " + nameOf(audit.task) + ", and no other decided in time";
+    put_aside_[audit.author] = why;
+    if (audit.exact) put_aside_[audit.auditor] = why;
     open_.erase(number);
   }
 }
@@ -322,7 +330,7 @@ void Audits::endDisputes() {
 void Audits::dropHopeless() {
   for (auto it = open_.begin(); it != open_.end();) {
     const Audit& audit = it->second;
-    const bool nobody = auditors(audit, kLiveMs).empty();
+    const bool nobody = audit.auditor.empty() && auditors(audit, kLiveMs).empty();
     const bool hopeless = nobody || (!audit.first && audit.tries >= kMostTries);
     if (audit.exact || !audit.asked.empty() || !hopeless) {
       ++it;
@@ -345,13 +353,13 @@ std::string Audits::drawAuditor(const Audit& audit, const std::map<std::string, 
   size_t unproven = 0;
   const auto count = [&](const auto& batches) {
     for (const auto& [worker, batch] : batches) {
-      if (!isProven(worker)) unproven += batch.audits.size();
+      if (!proven_.contains(worker)) unproven += batch.audits.size();
     }
   };
   count(asked_);
   count(fresh);
   if (unproven >= kMostUnproven) {
-    prefer([&](const std::string& worker) { return isProven(worker); });
+    prefer([&](const std::string& worker) { return proven_.contains(worker); });
   }
   // A worker gets its next tasks when it has answered the last ones.
   std::erase_if(able, [&](const std::string& worker) {
@@ -364,6 +372,13 @@ std::string Audits::drawAuditor(const Audit& audit, const std::map<std::string, 
 
 std::vector<v1::AuditTasks> Audits::ask(uint64_t now) {
   now_ = now;
+  proven_.clear();
+  for (const auto& [name, worker] : workers_) {
+    if (worker.audited() > 0) proven_.insert(name);
+  }
+  for (const auto& [number, audit] : open_) {
+    if (audit.first) proven_.erase(audit.author);
+  }
   for (auto it = asked_.begin(); it != asked_.end();) {
     const auto& [worker, batch] = *it;
     const bool late = now - batch.since_ms >= patienceMs(worker);
@@ -393,7 +408,7 @@ std::vector<v1::AuditTasks> Audits::ask(uint64_t now) {
   std::map<std::string, Batch> fresh;
   for (const uint64_t number : waiting) {
     Audit& audit = open_.at(number);
-    const size_t wanted = audit.exact ? kMostFurther + 1 - audit.again.size() : 1;
+    const size_t wanted = audit.auditor.empty() ? 1 : kMostFurther + 1 - audit.again.size();
     while (asked < kMostAsked && audit.asked.size() < wanted) {
       const std::string worker = drawAuditor(audit, fresh);
       if (worker.empty()) break;
@@ -460,31 +475,44 @@ bool Audits::compare(Audit* audit, const v1::AuditAnswers& from, const v1::Audit
     audit->since_ms = now_;
     return decide(Audit(*audit));
   }
-  const bool second = !audit->auditor.empty();
   uint64_t differing = 0;
   for (size_t i = 0; i < reply.scores.size(); ++i) {
     differing += reply.scores[i] != audit->recorded.scores[i] ? 1 : 0;
   }
-  if (!second) {
-    v1::AuditedWorker& author = of(audit->author);
+  const bool is_first = audit->auditor.empty();
+  if (is_first) {
     counts_.set_audited(counts_.audited() + reply.scores.size());
     counts_.set_differing(counts_.differing() + differing);
+    v1::AuditedWorker& author = of(audit->author);
     author.set_audited(author.audited() + reply.scores.size());
     author.set_differing(author.differing() + differing);
     if (exact && differing == 0) return true;
-  } else if (!exact || differing == 0) {
-    tally(*audit, reply, true);
+  }
+  audit->exact = exact && differing > 0;
+  if (audit->exact) audit->again.clear();
+  if (is_first || audit->exact) audit->auditor = from.worker();
+  audit->again[from.worker()] = std::move(reply);
+  audit->since_ms = now_;
+  if (is_first) audit->tries = 0;
+  if (audit->exact) return false;
+  if (is_first && differing == 0) {
+    tally(*audit, stillOpen(*audit));
     return true;
   }
-  audit->auditor = from.worker();
-  audit->again = {{from.worker(), reply}};
-  audit->exact = exact;
-  audit->since_ms = now_;
-  audit->tries = 0;
-  if (exact) return false;
-  const bool by_two = !auditors(*audit, kLiveMs).empty();
-  if (by_two && differing > 0) return false;
-  tally(*audit, reply, by_two);
+  return judge(Audit(*audit));
+}
+
+// Adds the comparison with other devices once it is known of each answer whether more than half of
+// all workers that are asked, the author included, differ from the author. Returns true then.
+bool Audits::judge(const Audit& audit) {
+  const size_t votes = 1 + audit.again.size(), open = stillOpen(audit);
+  for (size_t i = 0; i < audit.recorded.scores.size(); ++i) {
+    const size_t differing = differingAt(audit, i);
+    const bool known =
+        2 * differing > votes + open || 2 * (differing + open) <= votes + open || open == 0;
+    if (!known) return false;
+  }
+  tally(audit, open);
   return true;
 }
 
@@ -494,8 +522,7 @@ bool Audits::decide(const Audit& audit) {
   std::map<std::vector<double>, std::set<std::string>> sides;
   sides[audit.recorded.scores].insert(audit.author);
   for (const auto& [worker, reply] : audit.again) sides[reply.scores].insert(worker);
-  const size_t votes = 1 + audit.again.size();
-  const size_t open = std::min(auditors(audit, kVoiceMs).size(), kMostFurther + 2 - votes);
+  const size_t votes = 1 + audit.again.size(), open = stillOpen(audit);
   const auto most = std::max_element(sides.begin(), sides.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
@@ -517,28 +544,33 @@ bool Audits::decide(const Audit& audit) {
   return true;
 }
 
-// Adds a comparison with other devices, and tests it. An answer differs if both auditors differ
-// from the author.
-void Audits::tally(const Audit& audit, const Reply& second, bool by_two) {
+// Adds a comparison with other devices, and tests it. An answer differs if more than half of all
+// workers differ from the author, or the one other worker that there is. open: workers that are not
+// needed any more.
+void Audits::tally(const Audit& audit, size_t open) {
   v1::AuditedWorker& author = of(audit.author);
   if (author.place() == 0) author.set_place(++places_);
-  v1::AuditTally& counts = by_two ? *author.mutable_by_two() : *author.mutable_by_one();
+  const size_t all = 1 + audit.again.size() + open;
+  v1::AuditTally& counts = all > 2 ? *author.mutable_by_two() : *author.mutable_by_one();
   const auto looks = std::bit_width(counts.answers());
   const Reply& first = audit.again.at(audit.auditor);
   for (size_t i = 0; i < audit.recorded.scores.size(); ++i) {
     const double recorded = audit.recorded.scores[i], again = first.scores[i];
-    const bool differs = recorded != again && recorded != second.scores[i];
+    const size_t differing = differingAt(audit, i);
+    const bool differs = recorded != again && (all == 2 || 2 * differing > all);
     counts.set_answers(counts.answers() + 1);
     if (differs && recorded > again) counts.set_higher(counts.higher() + 1);
     if (differs && recorded < again) counts.set_lower(counts.lower() + 1);
-    // One of three that lies about its tokens does not decide.
-    const uint32_t a = audit.recorded.tokens[i], b = first.tokens[i], c = second.tokens[i];
-    const uint32_t tokens = std::max(std::min(a, b), std::min(std::max(a, b), c));
-    counts.set_may_differ(counts.may_differ() + std::min(0.5, kAgainPerToken * tokens));
+    // The lower middle one: a few that lie about lengths decide nothing.
+    std::vector<uint32_t> tokens = {audit.recorded.tokens[i]};
+    for (const auto& [worker, reply] : audit.again) tokens.push_back(reply.tokens[i]);
+    const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>((tokens.size() - 1) / 2);
+    std::nth_element(tokens.begin(), middle, tokens.end());
+    counts.set_may_differ(counts.may_differ() + std::min(0.5, kAgainPerToken * *middle));
   }
   if (std::bit_width(counts.answers()) == looks || !isUnlikely(counts, author.place())) return;
-  if (!by_two) return author.set_suspect(true);
-  mark(audit.author, "two workers of other devices differ from it in " +
+  if (all == 2) return author.set_suspect(true);
+  mark(audit.author, "most workers of other devices differ from it in " +
                          std::to_string(counts.higher() + counts.lower()) + " of " +
                          counted(counts.answers(), "answer") + ", more than devices do");
 }

@@ -98,7 +98,7 @@ class Audits {
     Reply recorded = {};
     bool first = false;                       // of its author, whose results wait
     std::string auditor = {};                 // who differs from the author; "": nobody yet
-    bool exact = false;                       // of the two: a dispute, which is never dropped
+    bool exact = false;                       // of the two: a dispute
     std::map<std::string, Reply> again = {};  // of the auditor, and of those who decide
     uint64_t since_ms = 0;                    // of a dispute: when it had its last answer
     uint64_t tries = 0;                       // workers that did not answer in time
@@ -114,7 +114,12 @@ class Audits {
   void begin(Audit audit, uint32_t first, uint32_t count);
   bool compare(Audit* audit, const v1::AuditAnswers& from, const v1::AuditAnswer& answer);
   bool decide(const Audit& audit);
-  void tally(const Audit& audit, const Reply& second, bool by_two);
+  bool judge(const Audit& audit);
+  void tally(const Audit& audit, size_t open);
+  // Returns how many workers differ from the author in an answer.
+  static size_t differingAt(const Audit& audit, size_t answer);
+  // Returns how many more are asked, of those who may answer an audit in which two differ.
+  size_t stillOpen(const Audit& audit) const;
   void mark(std::string worker, const std::string& how);
   void nextIsFirst(const Audit& audit);
   void see(const std::string& worker, const std::string& build, const std::string& arithmetic);
@@ -126,10 +131,8 @@ class Audits {
     return now_ - worker.seen_ms < within_ms;
   }
   bool isExact(const Audit& audit, const std::string& build, const std::string& arithmetic) const;
-  // Returns true if somebody has answered a first audit of the worker.
-  bool isProven(const std::string& worker) const;
   // Returns the other workers, seen within so many ms, that may answer and have not: for a dispute
-  // those of the author's build and arithmetic alone. Of these, proven ones are preferred.
+  // those of the author's build and arithmetic alone. Where two differ, proven ones if there are.
   std::vector<std::string> auditors(const Audit& audit, uint64_t within_ms) const;
   // Draws the next auditor; "" if all are busy. fresh: what is to be asked in this call.
   std::string drawAuditor(const Audit& audit, const std::map<std::string, Batch>& fresh);
@@ -145,6 +148,7 @@ class Audits {
   std::map<uint64_t, Audit> open_;  // by number, in order of age
   std::map<std::string, Batch> asked_;
   std::set<std::string> silent_;  // live workers that left an audit without an answer
+  std::set<std::string> proven_;  // at the last ask(): workers whose first audit is over
   std::map<std::string, std::string> put_aside_;
   uint64_t next_ = 0;
   uint64_t batches_ = random_();  // number of the next batch; workers see it, and no later draw

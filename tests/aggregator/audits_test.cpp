@@ -287,7 +287,7 @@ TEST_F(AuditsTest, AFirstAuditEndsWithAnAnswerOrWhenTheWorkerIsAlone) {
   EXPECT_EQ(ask(14'000)[0].worker(), "a");
   EXPECT_TRUE(audits_.holds("a"));
   // Nobody is left; and the next result is the first one.
-  EXPECT_THAT(ask(14'000), Not(Contains(Property(&v1::AuditTasks::worker, left))));
+  EXPECT_THAT(ask(14'000), Not(Contains(testing::Property(&v1::AuditTasks::worker, left))));
   EXPECT_FALSE(audits_.holds("a"));
   add("f");
   push("a");
@@ -344,7 +344,7 @@ TEST_F(AuditsTest, TheMajorityDecides) {
     for (const char* worker : {"a", "b", "c", "x", "y"}) push(worker);
     settle();
     for (const char* worker : {"x", "y"}) scores_[worker] = always(1);
-    for (int i = 0; i < 400 && audits_.status().liars() == 0; ++i) {
+    for (int i = 0; i < 2'000 && audits_.status().liars() < 2; ++i) {
       for (const char* worker : {"a", "b", "c"}) push(worker);
       for (int r = 0; r < 3; ++r) round();
     }
@@ -388,9 +388,11 @@ TEST_F(AuditsTest, ADisputeThatNobodyDecidesIsPutAside) {
   EXPECT_THAT(ask(3'600'000), IsEmpty());
   EXPECT_THAT(audits_.takePutAside(), IsEmpty());  // nobody else could do their work
   add("a");
+  EXPECT_THAT(ask(59'000), IsEmpty());
+  EXPECT_TRUE(audits_.holds("x") && audits_.holds("y"));
   EXPECT_THAT(ask(), IsEmpty());
   const auto aside = audits_.takePutAside();
-  EXPECT_THAT(aside, ElementsAre(Key("x"), Key("y")));
+  EXPECT_THAT(aside, ElementsAre(testing::Key("x"), testing::Key("y")));
   EXPECT_THAT(aside.at("y"), HasSubstr("workers x and y disagree on ticket 0"));
   EXPECT_THAT(audits_.takePutAside(), IsEmpty());
   EXPECT_FALSE(audits_.holds("x") || audits_.holds("y"));
@@ -474,7 +476,7 @@ TEST_F(AuditsTest, AnArithmeticOfItsOwnHidesNoLiar) {
     push("a", "mine");
     settle();
   }
-  EXPECT_THAT(audits_.lies("a"), HasSubstr("two workers of other devices differ from it in"));
+  EXPECT_THAT(audits_.lies("a"), HasSubstr("most workers of other devices differ from it in"));
   // One other alone does not suffice for a name.
   add("d", "his", always(1));
   remove("c");
