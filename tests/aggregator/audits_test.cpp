@@ -510,7 +510,9 @@ TEST_F(AuditsTest, HonestWorkersOfOtherDevicesAreNamedOnceInAThousandRunsAtMost)
         result.set_arithmetic(beat.worker());
         for (int q = 0; q < 4; ++q) {
           const uint64_t x = random() % 200;
-          result.add_scores()->set_score(x < 15 ? 0 : x < 30 ? 1 : 0.5);
+          v1::QuestionScore& score = *result.add_scores();
+          score.set_score(x < 15 ? 0 : x < 30 ? 1 : 0.5);
+          score.set_tokens(30);
         }
         audits.take(result);
       }
