@@ -195,6 +195,7 @@ class Aggregator {
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
   Audits audits_;
+  uint64_t liars_ = 0;  // of audits_, whose evaluations are refused
   bool audits_restored_ = false;
   bool audits_asked_ = true;  // the store may have tasks; at first, of another process
   std::optional<uint64_t> workers_looked_;

@@ -18,6 +18,7 @@ Status Aggregator::restoreAudits() {
   if (!audits_restored_) {
     ALLOT_ASSIGN(const auto told, store_.readStatus());
     if (told) audits_.restore(told->audits());
+    liars_ = audits_.liars();
     audits_restored_ = true;
   }
   audits_.setShare(control_.experiment.spec().audit().share());
@@ -53,8 +54,9 @@ Status Aggregator::audit() {
                              of.signature());
     });
     audits_asked_ = !tasks.empty();
-    if (audits_.answered(answers)) readEvaluationsAgain();
+    audits_.answered(answers);
   }
+  if (std::exchange(liars_, audits_.liars()) != audits_.liars()) readEvaluationsAgain();
   put_aside_.merge(audits_.takePutAside());
   ALLOT_TRY(refuseHeld());
   if (evaluations_settled_) put_aside_.clear();

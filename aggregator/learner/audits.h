@@ -70,6 +70,7 @@ class Audits {
   bool holds(const std::string& worker) const;
   // Returns how the worker was found to lie; "" if it was not.
   std::string lies(const std::string& worker) const;
+  uint64_t liars() const { return counts_.liars(); }  // so far
   bool open() const { return !open_.empty(); }
   // Returns the workers whose waiting results are to be refused, with the reason, once: nobody
   // decided their dispute in time, and others can do their work.
