@@ -73,11 +73,11 @@ class AuditsTest : public testing::Test {
     }
     return answers;
   }
-  // All are asked, and answer.
+  // All are asked, and answer, in the order of their names from the last.
   bool round() {
     std::vector<v1::AuditAnswers> answers;
     for (const v1::AuditTasks& tasks : ask()) {
-      if (tasks.lies().empty()) answers.push_back(answer(tasks));
+      if (tasks.lies().empty()) answers.insert(answers.begin(), answer(tasks));
     }
     return audits_.answered(answers);
   }
