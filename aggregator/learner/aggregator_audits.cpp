@@ -35,7 +35,7 @@ void Aggregator::lookAtWorkers() {
     return !checkSignature(beat.worker(), signedFor(kSignedBeat), store::signedBytes(beat),
                            beat.signature());
   });
-  audits_.setWorkers(*workers, audit_ms_);
+  audits_.setWorkers(*workers, options_.now());
 }
 
 // Asks workers for answers, and compares those that they have given.

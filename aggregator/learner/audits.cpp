@@ -371,7 +371,6 @@ std::string Audits::drawAuditor(const Audit& audit, const std::map<std::string, 
 }
 
 std::vector<v1::AuditTasks> Audits::ask(uint64_t now) {
-  now_ = now;
   proven_.clear();
   for (const auto& [name, worker] : workers_) {
     if (worker.audited() > 0) proven_.insert(name);

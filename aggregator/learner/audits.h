@@ -48,7 +48,7 @@ class Audits {
   // Sets the share in force. 0 ends all audits, and disputes undecided.
   void setShare(double share);
   // Notes the beats of workers, which they have signed. A worker is live for a while after a beat
-  // or a result of it, since others can delete its beats.
+  // or a result of it, since others can delete its beats. now: any clock, in milliseconds.
   void setWorkers(const std::vector<v1::WorkerBeat>& beats, uint64_t now);
 
   // Takes a result that may come to count, and draws which of its answers are audited.
@@ -59,7 +59,8 @@ class Audits {
   void counts(const v1::EvaluationResult& result);
 
   // Returns what workers are asked now, the worker's name and number unique. Gives audits without
-  // an answer to other workers. now: any clock, in milliseconds, as in setWorkers().
+  // an answer to other workers. now: a clock, in milliseconds, that may
+  // stand still while workers cannot answer.
   std::vector<v1::AuditTasks> ask(uint64_t now);
   // Compares answers to what was asked; others are ignored. Returns true if a worker was found to
   // lie.
@@ -143,7 +144,7 @@ class Audits {
   AuditDraws random_;
   const bool repeats_;
   double share_ = 0;
-  uint64_t now_ = 0;
+  uint64_t now_ = 0;                  // of the last setWorkers()
   std::map<std::string, Live> live_;  // those that could work when they were seen last
   std::map<std::string, v1::AuditedWorker> workers_;
   std::map<uint64_t, Audit> open_;  // by number, in order of age
