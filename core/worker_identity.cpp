@@ -20,11 +20,11 @@ std::string fingerprintOf(std::string_view public_key) {
   return makeUlid(0, bits40(0), bits40(10)).substr(10);
 }
 
-// Returns the text that is signed. Neither kinds nor run ids have a line's end or a slash.
-std::string signedText(std::string_view kind, std::string_view run_id, std::string_view bytes) {
+// Returns the text that is signed.
+std::string signedText(const SignedFor& what, std::string_view bytes) {
   std::string text = "allot/";
-  text.append(kind).append("/").append(run_id).append("\n").append(bytes);
-  return text;
+  text.append(what.kind).append("/").append(what.run_id).append("/").append(what.spec_sha256);
+  return text.append("\n").append(bytes);
 }
 
 using Context = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
@@ -46,9 +46,8 @@ Result<WorkerIdentity> WorkerIdentity::make(const std::string& name, std::string
   return WorkerIdentity(key, std::move(public_key), full);
 }
 
-std::string WorkerIdentity::sign(std::string_view kind, std::string_view run_id,
-                                 std::string_view bytes) const {
-  const std::string text = signedText(kind, run_id, bytes);
+std::string WorkerIdentity::sign(const SignedFor& what, std::string_view bytes) const {
+  const std::string text = signedText(what, bytes);
   std::string signature = public_key_;
   signature.resize(kSignatureBytes);
   size_t size = kSignatureBytes - kPublicKeyBytes;
@@ -61,8 +60,8 @@ std::string WorkerIdentity::sign(std::string_view kind, std::string_view run_id,
   return made ? signature : std::string();  // out of memory: the aggregator refuses it
 }
 
-Status checkSignature(std::string_view worker, std::string_view kind, std::string_view run_id,
-                      std::string_view bytes, std::string_view signature) {
+Status checkSignature(std::string_view worker, const SignedFor& what, std::string_view bytes,
+                      std::string_view signature) {
   if (signature.size() != kSignatureBytes) {
     return fail(ErrorCode::kData, "it has no worker's signature");
   }
@@ -70,7 +69,7 @@ Status checkSignature(std::string_view worker, std::string_view kind, std::strin
   if (!worker.ends_with("-" + fingerprintOf(public_key))) {
     return fail(ErrorCode::kData, "it is signed with another key than that of the worker it names");
   }
-  const std::string text = signedText(kind, run_id, bytes);
+  const std::string text = signedText(what, bytes);
   const std::string_view of_text = signature.substr(kPublicKeyBytes);
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, octets(public_key), kPublicKeyBytes),
@@ -82,7 +81,7 @@ Status checkSignature(std::string_view worker, std::string_view kind, std::strin
       EVP_DigestVerify(context.get(), octets(of_text), of_text.size(), octets(text), text.size()) ==
           1;
   if (right) return {};
-  return fail(ErrorCode::kData, "its signature is of another content, kind or run");
+  return fail(ErrorCode::kData, "its signature is of another content, kind, run or experiment");
 }
 
 }  // namespace allot

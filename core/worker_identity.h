@@ -17,6 +17,13 @@ namespace allot {
 inline constexpr size_t kSignatureBytes = 96;
 inline constexpr size_t kIdentitySeedBytes = 32;
 
+// What a signature is for. It holds for nothing else.
+struct SignedFor {
+  std::string_view kind;         // a word
+  std::string_view run_id;       // without a line's end or a slash, as are the other two
+  std::string_view spec_sha256;  // of the run's experiment, which may be replaced
+};
+
 class WorkerIdentity {
  public:
   // Makes the key pair of a seed, which is the private key: secret and random, except in tests.
@@ -27,8 +34,7 @@ class WorkerIdentity {
   // Returns "<name>-<fingerprint>". The fingerprint is 16 characters: 80 bits of the SHA-256 of the
   // public key, in base 32 as in a ULID.
   const std::string& name() const { return name_; }
-  // Signs bytes of one kind (a word) for one run.
-  std::string sign(std::string_view kind, std::string_view run_id, std::string_view bytes) const;
+  std::string sign(const SignedFor& what, std::string_view bytes) const;
 
  private:
   WorkerIdentity(std::shared_ptr<evp_pkey_st> key, std::string public_key, std::string name)
@@ -39,9 +45,9 @@ class WorkerIdentity {
   std::string name_;
 };
 
-// Checks that the worker of this name signed these bytes, of this kind and for this run. kData with
-// the reason if it did not.
-Status checkSignature(std::string_view worker, std::string_view kind, std::string_view run_id,
-                      std::string_view bytes, std::string_view signature);
+// Checks that the worker of this name signed these bytes for this. kData with the reason if it did
+// not.
+Status checkSignature(std::string_view worker, const SignedFor& what, std::string_view bytes,
+                      std::string_view signature);
 
 }  // namespace allot

@@ -165,6 +165,11 @@ std::string signedBytes(v1::AuditAnswers answers) {
   return answers.SerializeAsString();
 }
 
+std::string signedBytes(v1::WorkerBeat beat) {
+  beat.clear_signature();
+  return beat.SerializeAsString();
+}
+
 Status checkAudit(uint64_t bytes) {
   if (bytes <= kLargestAudit) return {};
   return badInput("the answers to an audit have " + std::to_string(bytes) +
@@ -339,7 +344,7 @@ void append(const TicketSet& tickets, std::vector<std::string>* words) {
 }
 
 v1::WorkerBeat fitting(v1::WorkerBeat beat) {
-  if (beat.ByteSizeLong() > kLargestBeat) beat.clear_last_error();
+  if (beat.ByteSizeLong() + kSignatureBytes + 3 > kLargestBeat) beat.clear_last_error();
   return beat;
 }
 

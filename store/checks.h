@@ -60,8 +60,9 @@ struct StoredEvaluation {
 };
 // Returns the bytes of an evaluation that its worker signs: of both parts, which they keep apart.
 std::string signedBytes(std::string_view result, std::string_view answers);
-// Returns the bytes of answers to audits that their worker signs: the message without `signature`.
+// Returns the bytes of a message that its worker signs: the message without `signature`.
 std::string signedBytes(v1::AuditAnswers answers);
+std::string signedBytes(v1::WorkerBeat beat);
 // Returns the stored form. kUsage if checkUnit() refuses the unit, or a part is larger than the
 // store accepts.
 Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
@@ -118,7 +119,8 @@ void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
 // Appends the number and the bits of each chunk to `words`.
 void append(const TicketSet& tickets, std::vector<std::string>* words);
-// Returns the beat, without the last error in it if the beat has more than kLargestBeat bytes.
+// Returns the beat, without the last error in it if it would, signed, have more than kLargestBeat
+// bytes.
 v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes a stored message. `what` names it in the error (kData).

@@ -59,6 +59,7 @@ struct InboxEntry {
 inline constexpr std::string_view kSignedResult = "result";
 inline constexpr std::string_view kSignedEvaluation = "evaluation";
 inline constexpr std::string_view kSignedAudit = "audit";
+inline constexpr std::string_view kSignedBeat = "beat";
 
 // Bytes of the largest EpisodeResult or EvaluationResult. One with 4096 scores and a schedule of
 // 1024 entries needs less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).

@@ -15,8 +15,8 @@ class WorkSource {
  public:
   virtual ~WorkSource() = default;
 
-  // Makes pushResult and pushEvaluation sign what they push. Without a signature of the worker that
-  // it names, the aggregator refuses it.
+  // Makes pushes, answers to audits and beats signed ones, for the experiment that readSpec()
+  // returned last. The aggregator refuses what the worker that it names has not signed.
   virtual void signAs(const WorkerIdentity& identity) = 0;
   // Sets the model facts if there are none, and returns the facts that the store has. kFenced if
   // the run was replaced, kUnavailable if they are unreadable: the aggregator forgets these.

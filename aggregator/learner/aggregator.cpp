@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/learning_checks.h"
@@ -25,11 +24,6 @@ namespace {
 // Without a result that counts, beats of workers at work no longer hold tickets and units.
 constexpr uint64_t kStuckMs = 30 * 60'000;
 
-uint64_t randomSeed() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 }  // namespace
 
 Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
@@ -39,8 +33,7 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
       events_(options_.events != nullptr ? *options_.events : nobody_),
       evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
       fidelity_(run_.experiment.spec(), true),
-      audits_(options_.audit_seed ? *options_.audit_seed : randomSeed(),
-              !runsCode(run_.experiment.spec().task())) {
+      audits_(options_.audit_seed, !runsCode(run_.experiment.spec().task())) {
   control_.experiment = run_.experiment;
 }
 
@@ -285,8 +278,8 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
     return refuse(entry, RefusalKind::kInvalid,
                   "it was put there by another way than a worker's push");
   }
-  const Status own = checkSignature(result.worker(), kSignedResult, store_.runId(), entry.payload,
-                                    entry.signature);
+  const Status own =
+      checkSignature(result.worker(), signedFor(kSignedResult), entry.payload, entry.signature);
   if (!own) return refuse(entry, RefusalKind::kInvalid, own.error().message);
   if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
   if (isBeyondWindow(result)) return refuseStale(entry, result);
@@ -310,7 +303,7 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
   }
   const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
   ++arrivals_;
-  audits_.take(result);
+  if (shown_results_.insert(entry.entry_id).second) audits_.take(result);
   held_.emplace(place, Held{entry, std::move(result)});
   held_.at(place).entry.payload.clear();
   progressed();
@@ -329,6 +322,7 @@ Status Aggregator::checkNewest() {
 
 Status Aggregator::refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason) {
   ALLOT_TRY(leadership_->reject(entry, kind, reason));
+  shown_results_.erase(entry.entry_id);
   events_.refused(kind);
   // Superseded results are no sign of trouble: another result of their ticket counts, or the ticket
   // is of another update.
@@ -411,6 +405,7 @@ Status Aggregator::update() {
     audits_.counts(result, state_.policy().version());
   }
   for (const uint64_t place : places) held_.erase(place);
+  for (const auto& [entry_id, result_id] : commit.consumed) shown_results_.erase(entry_id);
   progressed();
   return planIfDue();
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aggregator/learner/aggregator_events.h"
@@ -36,7 +37,7 @@ struct AggregatorOptions {
   uint64_t status_ms = 1'000;    // usual time between two statuses
   std::string page = {};         // address of the page, for the status
   uint64_t policy_window = kPolicyWindow;   // policy versions kept; tests set another
-  std::optional<uint64_t> audit_seed = {};  // of Audits; nothing: of the system's random numbers
+  std::optional<uint64_t> audit_seed = {};  // of Audits; tests set one
   std::function<uint64_t()> now;            // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;  // told what happens; may be null
@@ -102,10 +103,14 @@ class Aggregator {
   bool isBeyondWindow(const v1::EpisodeResult& result) const;
   Status dropStale();
   Status audit();
+  SignedFor signedFor(std::string_view kind) const { return {kind, store_.runId(), run_.sha256}; }
   void lookAtWorkers();
   Status restoreAudits();
   void readEvaluationsAgain();
-  Status refuseLiars();
+  Status refuseHeld();
+  // Returns why results of the worker are refused that have not counted yet; "" if they are not.
+  std::string whyRefused(const std::string& worker) const;
+  RefusalKind refusalOf(const std::string& worker) const;
   bool mayCount(const Held& held) const { return !audits_.holds(held.result.worker()); }
   size_t ready() const;
   bool learning() const;
@@ -185,13 +190,16 @@ class Aggregator {
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<uint64_t> held_tickets_;
-  uint64_t next_ticket_ = 0;  // at least this many have been handed out
+  std::set<std::string> shown_results_;           // entries of held ones: audits_ has seen them
+  std::map<std::string, std::string> put_aside_;  // of audits_, until evaluations are looked at
+  uint64_t next_ticket_ = 0;                      // at least this many have been handed out
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // time of the last progressed()
   uint64_t last_reissue_ = 0;
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
   Audits audits_;
+  uint64_t liars_ = 0;  // of audits_, whose evaluations are refused
   bool audits_restored_ = false;
   bool audits_asked_ = true;  // the store may have tasks; at first, of another process
   std::optional<uint64_t> workers_looked_;

@@ -18,6 +18,7 @@ Status Aggregator::restoreAudits() {
   if (!audits_restored_) {
     ALLOT_ASSIGN(const auto told, store_.readStatus());
     if (told) audits_.restore(told->audits());
+    liars_ = audits_.liars();
     audits_restored_ = true;
   }
   audits_.setShare(control_.experiment.spec().audit().share());
@@ -25,10 +26,16 @@ Status Aggregator::restoreAudits() {
   return {};
 }
 
-// On an error the last workers stay.
+// On an error the last workers stay. Beats that their worker has not signed say nothing.
 void Aggregator::lookAtWorkers() {
   workers_looked_ = options_.now();
-  if (const auto workers = store_.listWorkers()) audits_.setWorkers(*workers);
+  auto workers = store_.listWorkers();
+  if (!workers) return;
+  std::erase_if(*workers, [&](const v1::WorkerBeat& beat) {
+    return !checkSignature(beat.worker(), signedFor(kSignedBeat), store::signedBytes(beat),
+                           beat.signature());
+  });
+  audits_.setWorkers(*workers, options_.now());
 }
 
 // Asks workers for answers, and compares those that they have given.
@@ -43,13 +50,17 @@ Status Aggregator::audit() {
   if (!tasks.empty() || audits_asked_) {
     ALLOT_ASSIGN(auto answers, leadership_->exchangeAudits(tasks));
     std::erase_if(answers, [&](const v1::AuditAnswers& of) {
-      return !checkSignature(of.worker(), kSignedAudit, store_.runId(), store::signedBytes(of),
+      return !checkSignature(of.worker(), signedFor(kSignedAudit), store::signedBytes(of),
                              of.signature());
     });
     audits_asked_ = !tasks.empty();
-    if (audits_.answered(answers)) readEvaluationsAgain();
+    audits_.answered(answers);
   }
-  return refuseLiars();
+  if (std::exchange(liars_, audits_.liars()) != audits_.liars()) readEvaluationsAgain();
+  put_aside_.merge(audits_.takePutAside());
+  ALLOT_TRY(refuseHeld());
+  if (evaluations_settled_) put_aside_.clear();
+  return {};
 }
 
 // Makes the next tick read all accepted evaluations, so that accepted ones of workers that lie are
@@ -64,15 +75,27 @@ void Aggregator::readEvaluationsAgain() {
   evaluations_caught_up_ = evaluations_settled_ = false;
 }
 
-// Refuses the waiting results of workers that lie.
-Status Aggregator::refuseLiars() {
+std::string Aggregator::whyRefused(const std::string& worker) const {
+  if (const std::string how = audits_.lies(worker); !how.empty()) return "its worker lies: " + how;
+  const auto aside = put_aside_.find(worker);
+  return aside == put_aside_.end() ? "" : aside->second;
+}
+
+// Others do again what is put aside, which is no sign of an invalid result.
+RefusalKind Aggregator::refusalOf(const std::string& worker) const {
+  const bool aside = audits_.lies(worker).empty() && put_aside_.contains(worker);
+  return aside ? RefusalKind::kSuperseded : RefusalKind::kInvalid;
+}
+
+// Refuses waiting results of workers that lie, or whose dispute nobody decided.
+Status Aggregator::refuseHeld() {
   for (auto it = held_.begin(); it != held_.end();) {
-    const std::string how = audits_.lies(it->second.result.worker());
-    if (how.empty()) {
+    const std::string why = whyRefused(it->second.result.worker());
+    if (why.empty()) {
       ++it;
       continue;
     }
-    ALLOT_TRY(refuse(it->second.entry, RefusalKind::kInvalid, "its worker lies: " + how));
+    ALLOT_TRY(refuse(it->second.entry, refusalOf(it->second.result.worker()), why));
     held_tickets_.erase(it->second.result.ticket());
     it = held_.erase(it);
   }

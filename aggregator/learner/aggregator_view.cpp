@@ -81,7 +81,10 @@ Status Aggregator::takeRecorded() {
     }
     const bool whole = read < kInSlice;
     const bool all_wait = waiting.size() == read;
-    if (whole) shown_evaluations_ = std::move(waiting);  // others were deleted
+    if (whole) {
+      shown_evaluations_ = std::move(waiting);  // others were deleted
+      put_aside_.clear();
+    }
     if (whole || all_wait) break;
   }
   return {};
@@ -114,14 +117,14 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
-  const Status own = checkSignature(worker, kSignedEvaluation, store_.runId(),
-                                    evaluation.signed_bytes, evaluation.signature);
-  const std::string lies = own ? audits_.lies(worker) : "";
+  const Status own = checkSignature(worker, signedFor(kSignedEvaluation), evaluation.signed_bytes,
+                                    evaluation.signature);
+  const std::string refused = own ? whyRefused(worker) : "";
   std::string reason = "nobody planned this unit";
   if (as_planned && !own) {
     reason = own.error().message;
-  } else if (as_planned && !lies.empty()) {
-    reason = "its worker lies: " + lies;
+  } else if (as_planned && !refused.empty()) {
+    reason = refused;
   } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     if (!why) {
@@ -134,8 +137,8 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
     }
     reason = "it " + *why;
   }
-  // What is not the worker's own says nothing about the unit, and neither does a lie.
-  ALLOT_TRY(refuseEvaluation(evaluation, planned, reason, own && lies.empty()));
+  // What is not the worker's own says nothing about the unit, nor does a lie or a dispute.
+  ALLOT_TRY(refuseEvaluation(evaluation, planned, reason, own && refused.empty()));
   return Taken::kRefused;
 }
 
@@ -154,8 +157,8 @@ Status Aggregator::refuseEvaluation(const Evaluation& evaluation, const v1::Eval
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
   const bool noted = reopen != nullptr && of_unit;
   const uint64_t hold_ms = noted ? noteRefusal(evaluation.result, reason) : 0;
-  ALLOT_TRY(
-      leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
+  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, refusalOf(evaluation.result.worker()), reason,
+                                          reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);
   ++refused_in_a_row_;
   last_error_ =

@@ -139,8 +139,8 @@ const std::vector<MetricInfo>& metricCatalogue() {
           {"device"}),
       counter("allot_audits_total", "aggregator",
               "Answers that a second worker was to give again (spec.audit), since the run began: "
-              "equal, differing, dropped (nobody answered); undecided: disputes in which no two of "
-              "three workers agreed.",
+              "equal, differing, dropped (nobody answered); undecided: disputes that no majority "
+              "decided.",
               {"outcome"}),
       gauge("allot_audit_liars", "aggregator",
             "Workers whose scores are not what two others measure; allot status names them."),

@@ -68,7 +68,10 @@ Status MemoryStore::createRun(const RunSpec& spec) {
     mine = spec;
     server_->control_ = Control{Desired::kRunning, spec.experiment, spec.experiment, 1};
   }
-  if (mine->sha256 == spec.sha256) return {};
+  if (mine->sha256 == spec.sha256) {
+    spec_sha256_ = spec.sha256;
+    return {};
+  }
   return tl::unexpected(store::otherExperiment("in memory", mine->sha256, spec.sha256));
 }
 
@@ -457,7 +460,7 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
 }
 
 std::string MemoryStore::signatureOf(std::string_view kind, std::string_view bytes) const {
-  return identity_ ? identity_->sign(kind, runId(), bytes) : std::string();
+  return identity_ ? identity_->sign({kind, runId(), spec_sha256_}, bytes) : std::string();
 }
 
 Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
@@ -483,7 +486,9 @@ Status MemoryStore::beat(const Heartbeat& heartbeat) {
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));
   const uint64_t now = server_->now_ms_();
   std::erase_if(server_->workers_, [&](const auto& item) { return !lives(item.second, now); });
-  server_->workers_[worker] = {store::fitting(heartbeat.beat),
+  v1::WorkerBeat own = store::fitting(heartbeat.beat);
+  own.set_signature(signatureOf(kSignedBeat, store::signedBytes(own)));
+  server_->workers_[worker] = {std::move(own),
                                now + std::min(heartbeat.ttl_ms, store::kLongestBeatMs)};
   for (const std::string& id : heartbeat.units) {
     const auto unit = server_->units_.find(id);

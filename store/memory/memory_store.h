@@ -210,7 +210,7 @@ class MemoryStore final : public Store {
 
   std::shared_ptr<MemoryServer> server_;
   std::optional<WorkerIdentity> identity_;  // signs pushes
-  std::string spec_sha256_;                 // of the spec that this client read last
+  std::string spec_sha256_;                 // of the spec that this client read or created last
   uint64_t inbox_cursor_ = 0;               // number of the last entry that readInbox returned
   uint64_t import_ = 0;                     // the import that beginImport started
   uint64_t news_heard_ = 0;

@@ -137,6 +137,7 @@ Status RedisStore::createRun(const RunSpec& spec) {
     return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
   if (word == "IMPORT") return tl::unexpected(store::beingImported(run_id_));
   if (word != "OK") return unexpectedReply("createRun");
+  spec_sha256_ = spec.sha256;
   return updateIndex(spec.experiment.name());
 }
 
@@ -284,7 +285,7 @@ Result<std::vector<uint64_t>> RedisStore::takeTickets(const TicketRequest& reque
 }
 
 std::string RedisStore::signatureOf(std::string_view kind, std::string_view bytes) const {
-  return identity_ ? identity_->sign(kind, run_id_, bytes) : std::string();
+  return identity_ ? identity_->sign({kind, run_id_, spec_sha256_}, bytes) : std::string();
 }
 
 Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
@@ -381,7 +382,9 @@ Status RedisStore::answerAudits(const v1::AuditAnswers& answers) {
 Status RedisStore::beat(const Heartbeat& heartbeat) {
   const std::string& worker = heartbeat.beat.worker();
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));
-  const std::string bytes = store::fitting(heartbeat.beat).SerializeAsString();
+  v1::WorkerBeat own = store::fitting(heartbeat.beat);
+  own.set_signature(signatureOf(kSignedBeat, store::signedBytes(own)));
+  const std::string bytes = own.SerializeAsString();
   const std::string ttl_ms = std::to_string(std::min(heartbeat.ttl_ms, store::kLongestBeatMs));
   const std::string claim_ms = std::to_string(std::min(heartbeat.claim_ms, store::kLongestClaimMs));
   RedisConnection::Arguments words = {worker, bytes, ttl_ms, claim_ms};

@@ -130,7 +130,7 @@ class RedisStore final : public Store {
   std::string run_id_;
   std::optional<WorkerIdentity> identity_;  // signs pushes
   std::string prefix_;
-  std::string spec_sha256_;  // of the spec that this client read last
+  std::string spec_sha256_;  // of the spec that this client read or created last
   // The last inbox entry that readInbox returned since reopenInbox.
   std::string inbox_cursor_ = "0-0";
   std::string units_cursor_ = "0";   // the planned units that repair looks at next

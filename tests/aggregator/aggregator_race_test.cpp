@@ -108,6 +108,20 @@ TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivedLateIsSeenThoughNothingCame) {
   EXPECT_EQ(aggregator_->snapshot().state.policy().version(), 1u);
 }
 
+// What it loads again was drawn and counted when it came.
+TEST_F(AggregatorRaceTest, ResultsThatAreLoadedAgainAreNotNewToAudits) {
+  beginUpdate();
+  ASSERT_THAT(aggregator_->tick(), succeeds());
+  ASSERT_EQ(version(), 1u);
+  now_ += 6'000;
+  ASSERT_THAT(aggregator_->tick(), succeeds());
+  const v1::AuditStatus audits = valueOf(valueOf(worker_->readStatus())).audits();
+  uint64_t counted = 0;
+  for (const v1::AuditedWorker& worker : audits.workers()) counted += worker.answers();
+  ASSERT_GT(counted, 0u);
+  EXPECT_EQ(audits.answers(), counted);
+}
+
 // It must not take the other one's progress for a damaged store_.
 TEST_F(AggregatorRaceTest, DisplacedWhileItLoadsItLeaves) {
   auto other = start("b");

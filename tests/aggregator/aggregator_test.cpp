@@ -297,7 +297,8 @@ TEST_F(AggregatorTest, NobodySpeaksForAnotherWorker) {
     EXPECT_THAT(refusals[0].reason, HasSubstr(reason));
   };
   const std::string true_bytes = episode(0).SerializeAsString();
-  const std::string signature = identityOf("w").sign(kSignedResult, worker_->runId(), true_bytes);
+  const std::string signature =
+      identityOf("w").sign({kSignedResult, worker_->runId(), run_.sha256}, true_bytes);
   v1::EpisodeResult better = episode(1);
   better.set_worker(identityOf("w").name());
   for (v1::QuestionScore& score : *better.mutable_scores()) score.set_score(1);
@@ -310,12 +311,15 @@ TEST_F(AggregatorTest, NobodySpeaksForAnotherWorker) {
   refusedFor("no worker's signature");
   forge(signature);
   refusedFor("of another content");
-  forge(identityOf("liar").sign(kSignedResult, worker_->runId(), bytes));
+  forge(identityOf("liar").sign({kSignedResult, worker_->runId(), run_.sha256}, bytes));
   refusedFor("another key");
-  forge(identityOf("w").sign(kSignedEvaluation, worker_->runId(), bytes));
+  forge(identityOf("w").sign({kSignedEvaluation, worker_->runId(), run_.sha256}, bytes));
   refusedFor("kind");
-  forge(identityOf("w").sign(kSignedResult, "another run", bytes));
+  forge(identityOf("w").sign({kSignedResult, "another run", run_.sha256}, bytes));
   refusedFor("run");
+  // As of before the run was replaced.
+  forge(identityOf("w").sign({kSignedResult, worker_->runId(), "another"}, bytes));
+  refusedFor("experiment");
 
   const v1::EvaluationUnit unit = claimOne();
   ASSERT_EQ(*worker_->pushEvaluation(truth(unit, 0.5)), PushOutcome::kAccepted);

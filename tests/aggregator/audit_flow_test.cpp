@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -27,11 +28,12 @@ double truth(const v1::EvaluationUnit& unit, uint32_t question) {
 // The answers of a worker that lies from its `first`th answer on, in one of `of` answers.
 struct Lie {
   uint64_t first = UINT64_MAX, of = 1;
+  std::string arithmetic = "cpu";
 };
 
 class NumberEngine final : public EpisodeEngine {
  public:
-  NumberEngine(v1::Spec spec, Lie lie) : spec_(std::move(spec)), lie_(lie) {}
+  NumberEngine(v1::Spec spec, Lie lie) : spec_(std::move(spec)), lie_(std::move(lie)) {}
 
   uint64_t answers = 0;
 
@@ -56,7 +58,7 @@ class NumberEngine final : public EpisodeEngine {
         sum += score.score();
       }
       result.set_reward(sum / result.scores_size());
-      result.set_arithmetic("cpu");
+      result.set_arithmetic(lie_.arithmetic);
     }
     return results;
   }
@@ -82,11 +84,11 @@ class NumberEngine final : public EpisodeEngine {
       const double right = truth(unit, score.question());
       score.set_score(whole ? told(right) : right);
     }
-    result.set_arithmetic("cpu");
+    result.set_arithmetic(lie_.arithmetic);
     return result;
   }
   std::vector<uint32_t> warmChunks() const override { return {}; }
-  std::string arithmetic() const override { return "cpu"; }
+  std::string arithmetic() const override { return lie_.arithmetic; }
 
  private:
   double told(double right) {
@@ -117,14 +119,15 @@ class AuditFlow {
     v1::ModelFacts facts;
     facts.set_layers(4);
     EXPECT_TRUE(eye_->agreeOnModel(facts));
-    for (const Lie lie : workers) addWorker(lie);
+    for (const Lie& lie : workers) addWorker(lie);
     begin();
   }
-  void addWorker(Lie lie) {
+  void addWorker(const Lie& lie) {
     const std::string name = nameOf(workers_.size());
     Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
     worker.store = openMemoryStore(server_);
     worker.store->signAs(identityOf("w" + std::to_string(workers_.size() - 1)));
+    EXPECT_TRUE(worker.store->readSpec());
     worker.engine = std::make_unique<NumberEngine>(run_.experiment.spec(), lie);
     worker.loop = std::make_unique<WorkerLoop>(worker.store.get(), worker.store.get(),
                                                worker.engine.get(), run_,
@@ -157,8 +160,11 @@ class AuditFlow {
       if (!rest) worker->error = rest.error().message;
       worker->ended = !rest || !*rest;
     }
+    if (beforeTick) beforeTick();
     return valueOf(aggregator_->tick());
   }
+  std::unique_ptr<MemoryStore> client() { return openMemoryStore(server_); }
+  std::function<void()> beforeTick;
   bool finish(int rounds = 3'000) {
     for (int i = 0; i < rounds; ++i) {
       if (!round()) return true;
@@ -201,7 +207,7 @@ class AuditFlow {
 
 // Runs one liar among three honest workers; the answers that it gave before it was named, or
 // nothing.
-std::optional<uint64_t> foundAfter(uint64_t seed, Lie lie) {
+std::optional<uint64_t> foundAfter(uint64_t seed, const Lie& lie) {
   AuditFlow flow(seed, 100'000, {{}, lie, {}, {}});
   while (flow.answers(1) <= 2'000) {
     flow.round();
@@ -214,7 +220,7 @@ std::optional<uint64_t> foundAfter(uint64_t seed, Lie lie) {
 }
 
 // How many of 100 liars are found within so many of their answers.
-int foundOf100(Lie lie, uint64_t within, const char* what) {
+int foundOf100(const Lie& lie, uint64_t within, const char* what) {
   std::vector<uint64_t> after;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     after.push_back(foundAfter(seed, lie).value_or(UINT64_MAX));
@@ -251,7 +257,7 @@ TEST(AuditFlow, ASynchronousRunEndsInTheSameBits) {
     std::set<std::string> ends;
     for (const double share : {0.0, 0.5}) {
       // A liar is found by its first answers, before any of its results counts.
-      for (const Lie lie : {Lie{}, Lie{.first = 0}}) {
+      for (const Lie& lie : {Lie{}, Lie{.first = 0}}) {
         if (share == 0 && lie.first == 0) continue;
         AuditFlow flow(seed, 5, {{}, lie, {}, {}}, true, share);
         ASSERT_TRUE(flow.finish()) << flow.status().waiting();
@@ -321,6 +327,46 @@ TEST(AuditFlow, TwoThatDisagreeWaitForAThirdAndSayWhy) {
   flow.addWorker({});
   ASSERT_TRUE(flow.finish());
   EXPECT_THAT(flow.liars(), ElementsAre(nameOf(1)));
+}
+
+// Others can delete the beats of all workers, and write beats under any name.
+TEST(AuditFlow, BeatsOfStrangersHideNoLiar) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    AuditFlow flow(seed, 1'000, {{}, {.first = 0}, {}, {}});
+    const auto stranger = flow.client();
+    stranger->signAs(identityOf("stranger"));
+    ASSERT_TRUE(stranger->readSpec());
+    flow.beforeTick = [&] {
+      v1::WorkerBeat beat;
+      for (size_t honest : {0, 2, 3}) {
+        // Each of these would take it out of the live ones.
+        ASSERT_TRUE(stranger->leave(nameOf(honest)));
+        beat.set_worker(nameOf(honest));
+        beat.set_state("draining");
+        beat.set_seen_unix_ms(UINT64_MAX);
+        ASSERT_TRUE(stranger->beat({.beat = beat, .ttl_ms = 60'000}));
+      }
+      beat.set_worker("invented");
+      beat.set_state("idle");
+      ASSERT_TRUE(stranger->beat({.beat = beat, .ttl_ms = 60'000}));
+      EXPECT_FALSE(valueOf(stranger->readAudits("invented")));
+    };
+    for (int i = 0; i < 200 && (i < 2 || flow.liars().empty()); ++i) ASSERT_TRUE(flow.round());
+    EXPECT_THAT(flow.liars(), ElementsAre(nameOf(1))) << seed;
+  }
+}
+
+// Two of an arithmetic that nobody else has disagree: others do their work.
+TEST(AuditFlow, ADisputeThatNobodyDecidesDoesNotStopTheRun) {
+  uint64_t undecided = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    AuditFlow flow(seed, 5, {{}, {.first = 0, .arithmetic = "mine"}, {.arithmetic = "mine"}, {}},
+                   seed % 2 == 0);
+    ASSERT_TRUE(flow.finish()) << flow.status().waiting();
+    undecided += flow.status().audits().undecided();
+    EXPECT_THAT(flow.liars(), Not(Contains(AnyOf(nameOf(0), nameOf(2), nameOf(3))))) << seed;
+  }
+  EXPECT_GT(undecided, 0u);
 }
 
 TEST(AuditFlow, ALoneWorkerIsNotAuditedAndNotHeld) {

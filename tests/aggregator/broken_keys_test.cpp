@@ -88,6 +88,7 @@ class BrokenKeys : public testing::Test {
   void evaluate(Store* worker) {
     v1::WorkerBeat beat;
     beat.set_worker("honest");
+    done(worker->readSpec());  // results are signed for it
     done(worker->beat({.beat = beat, .ttl_ms = 10'000}));
     if (const auto units = worker->claimUnits({.holder = "honest", .count = 9, .lease_ms = 1});
         done(units)) {
@@ -419,7 +420,8 @@ TEST_F(BrokenKeys, OtherScoresUnderTheNamesOfOthers) {
       const std::string payload = changed(fields["r"]);
       const auto& [kind, bytes] = signedPart(payload);
       // With the honest signature, one of its own key, or none, in turn.
-      const std::string signature[] = {fields["s"], own.sign(kind, run_id_, bytes), ""};
+      const std::string signature[] = {fields["s"], own.sign({kind, run_id_, run_.sha256}, bytes),
+                                       ""};
       const auto entry = valueOf(thief.call({"XADD", prefix + stream, "*", "id", fields["id"], "r",
                                              payload, "s", signature[turn++ % 3]}));
       valueOf(thief.call({"HSET", prefix + names, fields["id"], entry.view().text()}));

@@ -208,6 +208,7 @@ class EvaluationFlow : public testing::Test {
       BlinkingStore store(openMemoryStore(server_), &clock_, outage_);
       const WorkerIdentity identity = identityOf("w" + std::to_string(number));
       store.signAs(identity);
+      EXPECT_TRUE(store.readSpec());
       SlowEngine engine(&clock_, unit_ms, &evaluated_);
       engine.score = score_;
       WorkerLoop loop(&store, &store, &engine, run_,

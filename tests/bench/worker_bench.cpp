@@ -83,6 +83,7 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
   auto store = must(openRedisStore(bench.url, "bench", 5000, &store_probe));
   const WorkerIdentity identity = identityOf(std::to_string(number));
   store->signAs(identity);
+  must(store->readSpec());
   must(store->agreeOnModel(engine->facts()));
   prefillAll(bench, engine.get(), &share);
   engine->decoder().measureSampling();

@@ -222,8 +222,11 @@ TEST_F(Measured, ARunThatAWorkerMadeUpIsFound) {
 // A process with bare Redis commands: it takes tickets and units, and pushes scores of its own.
 class RawLiar {
  public:
-  RawLiar(const std::string& url, Store* store, const v1::Experiment& experiment)
-      : redis_(*parseRedisUrl(url), 5'000), store_(*store), engine_(experiment) {}
+  RawLiar(const std::string& url, Store* store, const RunSpec& run)
+      : redis_(*parseRedisUrl(url), 5'000),
+        store_(*store),
+        engine_(run.experiment),
+        spec_sha256_(run.sha256) {}
 
   void step() {
     const auto units = redis_.call({"HGETALL", key("unit_specs")});
@@ -238,7 +241,7 @@ class RawLiar {
       result.set_worker(self_.name());
       const std::string bytes = result.SerializeAsString();
       record("eval", "units_done", unit.unit_id(), bytes,
-             self_.sign(kSignedEvaluation, kRun, store::signedBytes(bytes, "")));
+             self_.sign({kSignedEvaluation, kRun, spec_sha256_}, store::signedBytes(bytes, "")));
     }
     const auto policy = store_.readPolicy();
     if (!policy || !*policy) return;
@@ -250,7 +253,8 @@ class RawLiar {
     result.set_worker(self_.name());
     result.set_result_id("liar-" + std::to_string(result.ticket()));
     const std::string bytes = result.SerializeAsString();
-    record("inbox", "pending", result.result_id(), bytes, self_.sign(kSignedResult, kRun, bytes));
+    record("inbox", "pending", result.result_id(), bytes,
+           self_.sign({kSignedResult, kRun, spec_sha256_}, bytes));
   }
 
  private:
@@ -268,6 +272,7 @@ class RawLiar {
   RedisConnection redis_;
   Store& store_;
   LyingEngine engine_;
+  const std::string spec_sha256_;
   const WorkerIdentity self_ = identityOf("liar");
 };
 
@@ -302,7 +307,7 @@ TEST_F(Measured, ALiarWithBareCommandsIsNamedByAudits) {
     return beats ? aliveWorkers(*beats) : 0;
   };
   ASSERT_TRUE(waitFor([&] { return alive() == 3 && audits().audited() > 0; }, 120));
-  RawLiar liar(url, store.get(), (**store->readSpec()).experiment);
+  RawLiar liar(url, store.get(), **store->readSpec());
   ASSERT_TRUE(waitFor(
       [&] {
         liar.step();

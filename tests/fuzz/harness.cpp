@@ -23,6 +23,7 @@ struct World {
         store(openMemoryStore(server)),
         aggregator(store.get(), prepared.run, optionsOf("second")) {
     store->signAs(worker());
+    valueOf(store->readSpec());
   }
 
   // Whatever anybody sent, the aggregator goes on.

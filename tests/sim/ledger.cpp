@@ -249,6 +249,7 @@ bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const
     const bool dropped = drop_ever_ && version_ > entry.policy_version + least_lag_;
     return dropped || version_ >= entry.policy_version + scenario_.policy_window;
   }
+  if (entry.fate == "superseded" && !liars_.empty()) return true;  // put aside
   // Its name is that of another entry.
   if (entry.fate == "invalid") return taken_names_.contains(entry.result_id);
   if (entry.fate != "superseded" || !scenario_.run.synchronous) return false;
@@ -266,7 +267,9 @@ void Ledger::evaluationRejected(const Evaluation& evaluation, RefusalKind kind,
   refusals_.emplace(wordOf(kind));
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   const auto plan = planned_.find(unit.unit_id());
-  if (plan != planned_.end() && isTrue(plan->second, evaluation.result) &&
+  // Of two workers that disagree the results are put aside, if no other decides.
+  const bool aside = kind == RefusalKind::kSuperseded && !liars_.empty();
+  if (plan != planned_.end() && isTrue(plan->second, evaluation.result) && !aside &&
       !liars_.contains(evaluation.result.worker())) {
     violate("the evaluation of unit " + unit.unit_id() + " was refused, though it is right");
   }

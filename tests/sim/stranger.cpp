@@ -148,7 +148,10 @@ void takeResultsName(World& world) {
   world.note("takes a result's name", with_key ? "with a key" : "");
   world.server().injectIntoInbox(
       result.result_id(), payload,
-      with_key ? itself().sign(kSignedResult, world.server().kRunId, payload) : "", true);
+      with_key ? itself().sign({kSignedResult, world.server().kRunId, world.scenario().run.sha256},
+                               payload)
+               : "",
+      true);
   world.ledger().injected(true);
 }
 
@@ -168,7 +171,10 @@ void takeUnitsName(World& world) {
   const bool with_key = world.chance().hit(0.5);
   world.note("takes a unit's name", with_key ? "with a key" : "");
   world.server().injectEvaluation(
-      result, with_key ? itself().sign(kSignedEvaluation, world.server().kRunId, bytes) : "");
+      result,
+      with_key ? itself().sign(
+                     {kSignedEvaluation, world.server().kRunId, world.scenario().run.sha256}, bytes)
+               : "");
 }
 
 // Opens a worker's claim in its name, or claims units that it will not do.
@@ -193,6 +199,7 @@ void stranger(World& world) {
     if (!world.faultsOn()) return;
     if (world.storeFull()) continue;  // its writes are refused as anybody's
     const uint64_t what = chance.below(14);
+    (void)store->readSpec();  // it signs for what it has read
     if (what < 5) {
       inject(world);
     } else if (what == 5) {

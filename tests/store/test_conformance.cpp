@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/digest.h"
+#include "store/checks.h"
 #include "tests/identity.h"
 #include "tests/store/conformance_suite.h"
 
@@ -309,11 +310,13 @@ TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
 }
 
 TEST_P(StoreConformance, WhatIsPushedIsSignedByTheWorkerOfTheClient) {
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
   const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
   ASSERT_TRUE(succeeded(leader.planUnits({a, b})));
   ASSERT_TRUE(succeeded(store_->pushResult(result("before"), 10)));
   const auto other = backend_->open();
+  ASSERT_TRUE(other->readSpec());
   other->signAs(identityOf("other"));
   store_->signAs(identityOf("w"));
   const auto with = answered(evaluationOf(a, "w"), "21");
@@ -325,7 +328,7 @@ TEST_P(StoreConformance, WhatIsPushedIsSignedByTheWorkerOfTheClient) {
   const auto isBy = [&](const char* name, const char* kind, const std::string& bytes,
                         const std::string& signature) {
     const std::string worker = identityOf(name).name();
-    return checkSignature(worker, kind, store_->runId(), bytes, signature).has_value();
+    return checkSignature(worker, {kind, store_->runId(), "aa"}, bytes, signature).has_value();
   };
   const auto entries = store_->readInbox(10, 0).value();
   ASSERT_THAT(entries, SizeIs(4));
@@ -338,6 +341,9 @@ TEST_P(StoreConformance, WhatIsPushedIsSignedByTheWorkerOfTheClient) {
   EXPECT_TRUE(isBy("w", "evaluation", recorded[0].signed_bytes, recorded[0].signature));
   EXPECT_TRUE(isBy("other", "evaluation", recorded[1].signed_bytes, recorded[1].signature));
   EXPECT_THAT(recorded[0].signed_bytes, EndsWith(with.answers().SerializeAsString()));
+  ASSERT_TRUE(succeeded(beat(identityOf("w").name(), 3'600'000)));
+  const v1::WorkerBeat seen = store_->listWorkers().value().at(0);
+  EXPECT_TRUE(isBy("w", "beat", store::signedBytes(seen), seen.signature()));
   // What is accepted needs no signature any more.
   ASSERT_TRUE(succeeded(leader.acceptEvaluations({recorded[0]})));
   const auto accepted = store_->readAnswers("", 1).value().at(0);

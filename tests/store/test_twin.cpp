@@ -253,7 +253,10 @@ Call countedTickets(Scene& scene) {
 std::string signer(Store& s, std::string_view kind, const std::string& bytes,
                    const std::string& signature) {
   for (const char* name : {"v", "w"}) {
-    if (checkSignature(identityOf(name).name(), kind, s.runId(), bytes, signature)) return name;
+    for (const std::string spec : {"", "aa", "bb", "cc"}) {
+      const SignedFor what{kind, s.runId(), spec};
+      if (checkSignature(identityOf(name).name(), what, bytes, signature)) return name + spec;
+    }
   }
   return signature.empty() ? " unsigned" : " signed wrongly";
 }
@@ -401,6 +404,19 @@ Call pushEvaluation(Scene& scene) {
   const auto made = someEvaluation(scene, scene.one({"v", "w"}));
   return [=](Store& s, Side&) { return text(s.pushEvaluation(made)); };
 }
+Call listWorkers(Scene&) {
+  return [](Store& s, Side&) {
+    auto workers = s.listWorkers();
+    if (!workers) return text(workers);
+    std::string told;
+    for (v1::WorkerBeat& beat : *workers) {
+      told += signer(s, kSignedBeat, store::signedBytes(beat), beat.signature());
+      beat.clear_signature();
+      told += text(beat);
+    }
+    return told;
+  };
+}
 Call beat(Scene& scene) {
   Heartbeat heartbeat{.ttl_ms = scene.ttl(), .claim_ms = scene.ttl()};
   heartbeat.beat.set_worker(scene.one({"v", "w", ""}));
@@ -529,7 +545,7 @@ const std::vector<Kind> kCalls = {
     {"beat", 2, beat},
     {"leave", 1, leave},
     {"awaitNews", 2, awaitNews},
-    {"listWorkers", 1, plain(&Store::listWorkers)},
+    {"listWorkers", 1, listWorkers},
     {"readHistory", 1, readHistory},
     {"readEvaluations", 4, readEvaluations},
     {"readRecorded", 4, readRecorded},
