@@ -157,10 +157,10 @@ Status Aggregator::refuseEvaluation(const Evaluation& evaluation, const v1::Eval
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
   const bool noted = reopen != nullptr && of_unit;
   const uint64_t hold_ms = noted ? noteRefusal(evaluation.result, reason) : 0;
-  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, refusalOf(evaluation.result.worker()), reason,
-                                          reopen, hold_ms));
-  events_.refused(RefusalKind::kInvalid);
-  ++refused_in_a_row_;
+  const RefusalKind kind = refusalOf(evaluation.result.worker());
+  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, kind, reason, reopen, hold_ms));
+  events_.refused(kind);
+  if (kind != RefusalKind::kSuperseded) ++refused_in_a_row_;
   last_error_ =
       "refused evaluation " + evaluation.result.unit().unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
