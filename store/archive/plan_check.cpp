@@ -4,6 +4,7 @@
 
 #include "core/digest.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/printable.h"
 #include "core/spec/spec_yaml.h"
 #include "core/spec/task_catalogue.h"
 
@@ -87,7 +88,7 @@ Status PlanCheck::compareScores(const v1::EvaluationResult& result) {
                   escaped(result.unit().unit_id(), 100) +
                   " have the same schedule, questions, build and arithmetic, and other scores: one "
                   "of them was changed, or measured wrong by " +
-                  escaped(result.worker(), 100));
+                  escaped(withoutMiddle(result.worker(), 60), 100));
 }
 
 bool PlanCheck::hoursSpent() const {
