@@ -185,6 +185,13 @@ void Ledger::checkEvaluations() {
     if (!recorded.contains(id) && !planned_late_.contains(id))
       violate("unit " + id + " was never recorded");
   }
+  StoreSource source(eye_.get(), "sim");
+  const auto verified = verifyRun(&source);
+  if (!verified) {
+    violate("verify: " + verified.error().message);
+  } else if (!verified->missing.empty()) {
+    violate("verify: a unit of " + verified->missing.begin()->first.second + " is missing");
+  }
   const auto records = eye_->readHistory(0, 100'000);
   std::vector<v1::PolicySnapshot> policies = {
       initialState(scenario_.run.experiment, scenario_.shape).policy()};
