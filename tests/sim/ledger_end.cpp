@@ -4,6 +4,7 @@
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
+#include "store/archive/archive.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"
 
