@@ -13,6 +13,7 @@
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "cli/terminal.h"
+#include "cli/written_again.h"
 #include "core/spec/spec_change.h"
 #include "core/ulid.h"
 #include "store/archive/archive.h"
@@ -64,11 +65,18 @@ Status verify(RunAccess* access, const VerifyOptions& options) {
   ALLOT_ASSIGN(const MeasureAgainOptions measuring, measuringOf(*access, options));
   const bool measure = !options.measure.empty();
   ResultSample sample(measuring.answers, measuring.seed);
+  std::optional<WrittenAgain> written;
+  if (access->kind() == RunAccess::Kind::kFiles) written.emplace(access->folder());
   ResultWatcher watcher;
-  if (measure) {
-    watcher.episode = [&](const v1::EpisodeResult& result) { sample.add(result); };
-    watcher.evaluation = [&](const v1::EvaluationResult& result) { sample.add(result); };
-  }
+  watcher.record = [&](const v1::IterationRecord& record) {
+    if (written) written->add(record);
+    if (!measure) return;
+    for (const v1::EpisodeResult& result : record.results()) sample.add(result);
+  };
+  watcher.evaluation = [&](const v1::EvaluationResult& result) {
+    if (written) written->add(result);
+    if (measure) sample.add(result);
+  };
   std::optional<VerifySummary> summary;
   {
     LongTask task("verifying update");
@@ -78,6 +86,15 @@ Status verify(RunAccess* access, const VerifyOptions& options) {
   }
   nlohmann::json fields = verificationJson(*summary);
   std::string text = verificationText(*summary);
+  fields["files"] = nlohmann::json::array();
+  if (written) {
+    ALLOT_ASSIGN(const auto equal, written->end(summary->head));
+    fields["files"] = equal;
+    text += "\nfiles equal to what the records give: " + (equal.empty() ? "none" : joined(equal)) +
+            "; report.html is not compared";
+  } else if (!access->folder().empty()) {
+    text += "\nreport and tables in the folder are not compared: `allot export` writes them anew";
+  }
   Status outcome;
   if (measure) {
     ALLOT_ASSIGN(const MeasureSummary again, measureAgain(summary->head, &sample, measuring));
@@ -324,11 +341,13 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   check->footer(
       "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
       "be.\n\n"
-      "With --measure scores must be equal where the recorded build and arithmetic are those of "
-      "this machine. Elsewhere at most 0.5 % of the scores may differ for each token of an answer "
-      "(5 % of answers of ten tokens, and never more than half), and the recorded mean must be "
-      "within 0.01 of the measured one, for each worker and for all; honest results fail this test "
-      "once in 1,000 runs.\n\n"
+      "The sample of --measure has at least 64 answers of each evaluated cell, or all that there "
+      "are. Scores must be equal where the recorded build and arithmetic are those of this "
+      "machine. Elsewhere two tests hold for each cell, for each worker and for all: at most 0.5 % "
+      "of the scores may differ for each token of an answer (5 % of answers of ten tokens, and "
+      "never more than half); and answers with a higher recorded score may exceed those with a "
+      "lower one, or the other way round, by at most 1 % of the answers. Honest results fail one "
+      "of these tests once in 1,000 runs.\n\n"
       "Examples:\n"
       "  allot verify\n"
       "  allot verify --measure\n"

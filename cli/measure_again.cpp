@@ -189,7 +189,8 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
   summary->arithmetic = here.arithmetic;
   // A program that the model wrote may run out of time once and not again.
   const bool repeats = !runsCode(head.image.spec.experiment.spec().task());
-  const auto add = [&](const auto& result, const json& scores, const json& tokens) -> Status {
+  const auto add = [&](const auto& result, const std::string& cell, const json& scores,
+                       const json& tokens) -> Status {
     const auto count = static_cast<size_t>(result.scores_size());
     if (!scores.is_array() || !tokens.is_array() || scores.size() != count ||
         tokens.size() != count) {
@@ -200,7 +201,7 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
     const bool exact = repeats && result.build() == here.build && same && !here.arithmetic.empty();
     summary->exact = summary->exact && exact;
     for (int i = 0; i < result.scores_size(); ++i) {
-      summary->compared.add(result.worker(), exact, result.scores(i).score(),
+      summary->compared.add(result.worker(), cell, exact, result.scores(i).score(),
                             scores[static_cast<size_t>(i)].get<double>(),
                             tokens[static_cast<size_t>(i)].get<uint32_t>());
     }
@@ -213,8 +214,8 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
       return line.is_object() ? line.value(name, json()) : json();
     };
     const json scores = list("scores"), tokens = list("tokens");
-    ALLOT_TRY(item->episode ? add(*item->episode, scores, tokens)
-                            : add(*item->evaluation, scores, tokens));
+    ALLOT_TRY(item->episode ? add(*item->episode, "", scores, tokens)
+                            : add(*item->evaluation, item->cell(), scores, tokens));
   }
   return {};
 }
@@ -238,24 +239,41 @@ void ResultSample::add(const v1::EvaluationResult& result) {
   keep(std::move(item));
 }
 
-void ResultSample::keep(Item item) {
-  item.key = random_();
-  seen_answers_ += static_cast<uint64_t>(item.answers());
-  kept_answers_ += static_cast<uint64_t>(item.answers());
-  kept_.push(std::move(item));
+std::string ResultSample::Item::cell() const {
+  if (!evaluation) return "";
+  const v1::EvaluationUnit& unit = evaluation->unit();
+  return "version " + std::to_string(unit.policy_version()) + ", " + cellOf(unit);
+}
+
+void ResultSample::Smallest::keep(const Shared& item, std::optional<uint64_t> least) {
+  if (!items.emplace(item->key, item).second) return;
+  answers += static_cast<uint64_t>(item->answers());
   // The result with the largest key goes, as long as the others have enough answers.
-  while (answers_ && !kept_.empty()) {
-    const auto answers = static_cast<uint64_t>(kept_.top().answers());
-    if (kept_answers_ - answers < *answers_) break;
-    kept_answers_ -= answers;
-    kept_.pop();
+  while (least && !items.empty()) {
+    const auto last = std::prev(items.end());
+    const auto of_last = static_cast<uint64_t>(last->second->answers());
+    if (answers - of_last < *least) break;
+    answers -= of_last;
+    items.erase(last);
   }
 }
 
+void ResultSample::keep(Item item) {
+  item.key = random_();
+  const auto kept = std::make_shared<const Item>(std::move(item));
+  seen_answers_ += static_cast<uint64_t>(kept->answers());
+  of_all_.keep(kept, answers_);
+  if (answers_ && kept->evaluation) of_cells_[kept->cell()].keep(kept, kAgainFloor);
+}
+
 std::vector<Item> ResultSample::take() {
+  for (const auto& [cell, kept] : of_cells_) {
+    of_all_.items.insert(kept.items.begin(), kept.items.end());
+  }
   std::vector<Item> items;
-  for (; !kept_.empty(); kept_.pop()) items.push_back(kept_.top());
-  kept_answers_ = 0;
+  for (const auto& [key, item] : of_all_.items) items.push_back(*item);
+  of_all_ = {};
+  of_cells_.clear();
   const auto order = [](const Item& item) {
     if (item.episode)
       return std::tuple<int, std::string, uint64_t, std::string>{0, "", item.episode->ticket(), ""};
@@ -312,16 +330,23 @@ std::string measureText(const MeasureSummary& summary) {
 }
 
 json measureJson(const MeasureSummary& summary) {
-  const AgainCounts& all = summary.compared.all();
-  json workers = json::object();
-  for (const auto& [name, counts] : summary.compared.byWorker()) {
-    workers[name] = {{"answers", counts.answers},
-                     {"recorded_higher", counts.higher},
-                     {"recorded_lower", counts.lower},
-                     {"suspect", summary.compared.isSuspect(name)}};
+  const MeasuredAgain& compared = summary.compared;
+  const AgainCounts& all = compared.all();
+  const auto countsJson = [](const AgainCounts& counts, bool suspect) -> json {
+    return {{"answers", counts.answers},
+            {"recorded_higher", counts.higher},
+            {"recorded_lower", counts.lower},
+            {"suspect", suspect}};
+  };
+  json workers = json::object(), cells = json::object();
+  for (const auto& [name, counts] : compared.byWorker()) {
+    workers[name] = countsJson(counts, compared.isSuspect(name));
+  }
+  for (const auto& [name, counts] : compared.byCell()) {
+    cells[name] = countsJson(counts, compared.isSuspectCell(name));
   }
   const char* const words[] = {"equal", "agrees", "disagrees"};
-  return {{"result", words[static_cast<size_t>(summary.compared.verdict())]},
+  return {{"result", words[static_cast<size_t>(compared.verdict())]},
           {"answers", all.answers},
           {"of_answers", summary.seen_answers},
           {"recorded_higher", all.higher},
@@ -330,16 +355,24 @@ json measureJson(const MeasureSummary& summary) {
           {"arithmetic", summary.arithmetic},
           {"seed", summary.seed},
           {"evaluations_passed_over", summary.passed_over},
-          {"workers", std::move(workers)}};
+          {"workers", std::move(workers)},
+          {"cells", std::move(cells)}};
 }
 
 Status measureOutcome(const MeasureSummary& summary) {
-  if (summary.compared.verdict() != AgainVerdict::kDisagrees) return {};
+  const MeasuredAgain& compared = summary.compared;
+  if (compared.verdict() != AgainVerdict::kDisagrees) return {};
   std::string names;
-  for (const auto& [name, counts] : summary.compared.byWorker()) {
-    if (!summary.compared.isSuspect(name)) continue;
-    names += (names.empty() ? "; worker " : ", worker ") + printable(name, 60) + ": " +
-             std::to_string(counts.differing()) + " of " + std::to_string(counts.answers);
+  const auto add = [&](const std::string& name, const AgainCounts& counts) {
+    names += "; " + name + ": " + std::to_string(counts.differing()) + " of " +
+             std::to_string(counts.answers);
+  };
+  for (const auto& [name, counts] : compared.byWorker()) {
+    // The end of a name is its key's fingerprint.
+    if (compared.isSuspect(name)) add("worker " + withoutMiddle(name, 60), counts);
+  }
+  for (const auto& [name, counts] : compared.byCell()) {
+    if (compared.isSuspectCell(name)) add(printable(name, 100), counts);
   }
   return fail(ErrorCode::kData,
               "the recorded scores are not what is measured here: " + measureText(summary) + names);

@@ -3,8 +3,9 @@
 // processes answer them with the recorded schedules, questions and seeds, and compares the scores.
 // One thread.
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <string>
 #include <vector>
@@ -36,9 +37,13 @@ class ResultSample {
     std::optional<v1::EpisodeResult> episode;
     std::optional<v1::EvaluationResult> evaluation;
     int answers() const { return episode ? episode->scores_size() : evaluation->scores_size(); }
+    // Returns the evaluation's version and cell, as in "version 3, s2anta/learned/8"; "" for an
+    // episode.
+    std::string cell() const;
   };
 
-  // Keeps the fewest results, by key, that have `answers` answers together; nothing: all.
+  // Keeps the fewest results, by key, that have `answers` answers together, and of each cell the
+  // fewest that have kAgainFloor, or all; nothing: all results.
   ResultSample(std::optional<uint64_t> answers, uint64_t seed) : answers_(answers), random_(seed) {}
 
   void add(const v1::EpisodeResult& result);
@@ -51,15 +56,20 @@ class ResultSample {
   uint64_t passedOver() const { return passed_over_; }
 
  private:
-  struct ByKey {
-    bool operator()(const Item& a, const Item& b) const { return a.key < b.key; }
+  using Shared = std::shared_ptr<const Item>;
+  // The results with the smallest keys that have enough answers together.
+  struct Smallest {
+    std::map<uint64_t, Shared> items;
+    uint64_t answers = 0;
+    // least: nothing keeps all.
+    void keep(const Shared& item, std::optional<uint64_t> least);
   };
   void keep(Item item);
 
   const std::optional<uint64_t> answers_;
   std::mt19937_64 random_;
-  std::priority_queue<Item, std::vector<Item>, ByKey> kept_;
-  uint64_t kept_answers_ = 0;
+  Smallest of_all_;
+  std::map<std::string, Smallest> of_cells_;
   uint64_t seen_answers_ = 0;
   uint64_t passed_over_ = 0;
 };
@@ -80,7 +90,8 @@ Result<MeasureSummary> measureAgain(const RunHead& head, ResultSample* sample,
 // Return the comparison as a sentence and as fields.
 std::string measureText(const MeasureSummary& summary);
 nlohmann::json measureJson(const MeasureSummary& summary);
-// Returns kData with measureText() and the suspect workers if the verdict is kDisagrees.
+// Returns kData with measureText(), the suspect workers and the suspect cells if the verdict is
+// kDisagrees.
 Status measureOutcome(const MeasureSummary& summary);
 
 }  // namespace allot

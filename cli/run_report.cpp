@@ -359,6 +359,10 @@ std::string learnedText(const json& summary) {
 }  // namespace
 
 json verificationJson(const VerifySummary& summary) {
+  json missing = json::array();
+  for (const auto& [cell, units] : summary.missing) {
+    missing.push_back({{"version", cell.first}, {"cell", cell.second}, {"units", units}});
+  }
   const bool begun = summary.head.image.state.has_value();
   return {{"run_id", summary.head.run_id},
           {"experiment", summary.head.image.spec.experiment.name()},
@@ -368,8 +372,49 @@ json verificationJson(const VerifySummary& summary) {
           {"updates", summary.updates},
           {"results", summary.results},
           {"evaluations", summary.evaluations},
+          {"missing", std::move(missing)},
+          {"unevaluated_versions", summary.unevaluated},
           {"workers", summary.workers}};
 }
+
+namespace {
+
+// Joins the first texts, and counts the others.
+std::string firstOf(const std::vector<std::string>& texts, const char* separator) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, texts.size()); ++i) {
+    text += (i > 0 ? separator : "") + texts[i];
+  }
+  if (texts.size() > kShown) text += " and " + std::to_string(texts.size() - kShown) + " more";
+  return text;
+}
+
+// Returns a line that says which planned units are not recorded; "" if all are.
+std::string missingText(const VerifySummary& summary) {
+  uint64_t units = 0;
+  std::vector<std::string> cells, versions;
+  for (const auto& [cell, of_cell] : summary.missing) {
+    units += of_cell;
+    cells.push_back(std::to_string(of_cell) + " of " + printable(cell.second, 100) +
+                    " at version " + std::to_string(cell.first));
+  }
+  for (const uint64_t version : summary.unevaluated) versions.push_back(std::to_string(version));
+  std::string text;
+  if (units > 0) {
+    text += "\nnot recorded: " + counted(units, "planned evaluation unit") +
+            ", open or given up: " + firstOf(cells, "; ");
+  }
+  if (!versions.empty()) {
+    text +=
+        "\nwithout an evaluation, though due by spec.evaluation.everyUpdates as it is now: "
+        "version " +
+        firstOf(versions, ", ");
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string verificationText(const VerifySummary& summary) {
   if (!summary.head.image.state) return "verified: the run has not begun";
@@ -377,7 +422,8 @@ std::string verificationText(const VerifySummary& summary) {
          counted(summary.results, "result") + " of " + counted(summary.workers, "worker") +
          ", every policy equal bit for bit\npolicy of version " +
          std::to_string(summary.head.version()) + ": sha256 " + summary.head.policy_sha256 + "\n" +
-         counted(summary.evaluations, "evaluation unit") + ", as the aggregator accepted them";
+         counted(summary.evaluations, "evaluation unit") + ", each as it was planned" +
+         missingText(summary);
 }
 
 json exportJson(const ExportSummary& summary, const std::string& folder) {

@@ -44,6 +44,16 @@ std::string printable(std::string_view text, size_t longest) {
   return out;
 }
 
+std::string withoutMiddle(std::string_view text, size_t longest) {
+  if (text.size() <= longest) return printable(text, longest);
+  const size_t half = longest / 2;
+  // Not from the middle of a character.
+  size_t end = text.size() - half;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+  const std::string begin = printable(text, half);  // ends with "..."
+  return begin + printable(text.substr(end), half);
+}
+
 std::string duration(double seconds) {
   const long whole = std::lround(std::clamp(seconds, 0.0, 1e12));
   if (whole < 60) return std::to_string(whole) + " s";

@@ -451,20 +451,11 @@ Status writeFiles(const std::string& dir, const RunView& view) {
   std::error_code made;
   std::filesystem::create_directories(dir, made);
   if (made) return fail(ErrorCode::kIo, "cannot make " + dir + ": " + made.message());
-  const auto curve = newestCompletePerSchedule(view.points);
-  const auto fidelity = newestFidelity(view.fidelity);
-  const auto variance = newestFidelity(view.variance);
-  const std::string experiment = view.facts.value("experiment", "");
   ALLOT_TRY(writeWholeFile(dir + "/report.html", html));
-  ALLOT_TRY(writeWholeFile(dir + "/curve.csv", curveCsv(curve)));
-  ALLOT_TRY(writeWholeFile(dir + "/curve.svg", curveSvg(experiment, curve)));
-  ALLOT_TRY(writeWholeFile(dir + "/policy.json", dump(policyJson(view.facts), 2) + "\n"));
-  ALLOT_TRY(writeWholeFile(dir + "/summary.json", dump(summaryJson(view), 2) + "\n"));
-  if (!fidelity.empty()) {
-    ALLOT_TRY(writeWholeFile(dir + "/fidelity.csv", fidelityCsv(fidelity)));
+  for (const auto& [name, text] : reportFiles(view)) {
+    ALLOT_TRY(writeWholeFile(dir + "/" + name, text));
   }
-  if (variance.empty()) return {};
-  return writeWholeFile(dir + "/variance.csv", varianceCsv(variance));
+  return {};
 }
 
 }  // namespace
@@ -555,6 +546,20 @@ Result<std::string> reportHtml(const RunView& view) {
                 element("<script type=\"application/json\" id=\"run-view\">", data, "</script>") +
                     "\n" + element("<script>", page::kPageJs, "</script>")));
   return html;
+}
+
+std::map<std::string, std::string> reportFiles(const RunView& view) {
+  const auto curve = newestCompletePerSchedule(view.points);
+  const auto fidelity = newestFidelity(view.fidelity);
+  const auto variance = newestFidelity(view.variance);
+  std::map<std::string, std::string> files = {
+      {"curve.csv", curveCsv(curve)},
+      {"curve.svg", curveSvg(view.facts.value("experiment", ""), curve)},
+      {"policy.json", dump(policyJson(view.facts), 2) + "\n"},
+      {"summary.json", dump(summaryJson(view), 2) + "\n"}};
+  if (!fidelity.empty()) files["fidelity.csv"] = fidelityCsv(fidelity);
+  if (!variance.empty()) files["variance.csv"] = varianceCsv(variance);
+  return files;
 }
 
 Status writeReport(const std::string& dir, const RunView& view) {

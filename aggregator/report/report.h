@@ -2,6 +2,7 @@
 // The report of a run: a folder of files that need neither the cluster nor the network to be read.
 // Stateless functions, any thread.
 // Requires: one folder has one writer at a time.
+#include <map>
 #include <string>
 
 #include "aggregator/page/run_view.h"
@@ -30,6 +31,9 @@ inline constexpr const char* kReportLoads =
 // fidelity.csv and variance.csv into `dir`, which is made if need be. Each file appears whole or
 // not at all. kIo names the file or the folder; kInternal: a fault of the program.
 Status writeReport(const std::string& dir, const RunView& view);
+
+// Returns the texts of these files, by name, except report.html.
+std::map<std::string, std::string> reportFiles(const RunView& view);
 
 // Returns report.html; public for tests.
 Result<std::string> reportHtml(const RunView& view);

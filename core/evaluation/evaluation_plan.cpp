@@ -107,12 +107,6 @@ std::vector<std::string> prefillsOf(const v1::Evaluation& evaluation) {
 v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure,
                           uint32_t repeat) {
   v1::EvaluationUnit unit;
-  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" +
-                   methodsName(cell.prefill, cell.method) + "/" + cell.schedule_name + "/" +
-                   std::to_string(cell.total_budget);
-  if (measure != Measure::kAccuracy) id += "/" + std::string(wordOf(measure));
-  if (repeat > 0) id += "/repeat-" + padded(repeat, 2);
-  unit.set_unit_id(id);
   unit.set_repeat(repeat);
   unit.set_policy_version(version);
   unit.set_method(cell.method);
@@ -122,10 +116,21 @@ v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Me
   *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
   unit.set_chunk(chunk);
   unit.set_measure(std::string(wordOf(measure)));
+  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" + cellOf(unit);
+  if (repeat > 0) id += "/repeat-" + padded(repeat, 2);
+  unit.set_unit_id(id);
   return unit;
 }
 
 }  // namespace
+
+std::string cellOf(const v1::EvaluationUnit& unit) {
+  std::string name =
+      methodsName(unit) + "/" + unit.schedule_name() + "/" + std::to_string(unit.total_budget());
+  const Measure measure = measureOf(unit);
+  if (measure != Measure::kAccuracy) name += "/" + std::string(wordOf(measure));
+  return name;
+}
 
 uint32_t comparedChunks(const v1::Evaluation& evaluation, Measure measure) {
   const uint32_t each = chunkQuestions(evaluation);

@@ -42,6 +42,10 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
 
+// Returns the name of the unit's cell and measure in its id, as in "s2anta-flash/uniform/128" or
+// "s2anta-flash/uniform/128/variance": the same for all chunks, repeats and versions.
+std::string cellOf(const v1::EvaluationUnit& unit);
+
 // Most units in one plan. The store's client and its server iterate over all units of a plan.
 constexpr uint64_t kMostUnits = 200'000;
 

@@ -39,35 +39,46 @@ double againDifferingProbability(const AgainCounts& counts) {
   return binomialTail(counts.answers, std::max(share, kAgainPerToken), counts.differing());
 }
 
-void MeasuredAgain::add(const std::string& worker, bool exact, double recorded, double again,
-                        uint32_t tokens) {
-  AgainCounts& of_worker = workers_[worker];
-  for (AgainCounts* counts : {&all_, &of_worker}) {
-    ++counts->answers;
-    if (recorded > again) ++counts->higher;
-    if (recorded < again) ++counts->lower;
-    counts->may_differ += std::min(0.5, kAgainPerToken * tokens);
-  }
-  if (exact && recorded != again) ++wrong_[worker];
+void MeasuredAgain::add(const std::string& worker, const std::string& cell, bool exact,
+                        double recorded, double again, uint32_t tokens) {
+  const auto addTo = [&](Group* group) {
+    AgainCounts& counts = group->counts;
+    ++counts.answers;
+    if (recorded > again) ++counts.higher;
+    if (recorded < again) ++counts.lower;
+    counts.may_differ += std::min(0.5, kAgainPerToken * tokens);
+    if (exact && recorded != again) ++group->wrong;
+  };
+  addTo(&all_);
+  addTo(&workers_[worker]);
+  if (!cell.empty()) addTo(&cells_[cell]);
 }
 
-bool MeasuredAgain::isUnlikely(const AgainCounts& counts) const {
-  const double level = kFalseAlarms / (2 * static_cast<double>(workers_.size() + 1));
-  return againProbability(counts) < level || againDifferingProbability(counts) < level;
+std::map<std::string, AgainCounts> MeasuredAgain::countsOf(const Groups& groups) {
+  std::map<std::string, AgainCounts> counts;
+  for (const auto& [name, group] : groups) counts[name] = group.counts;
+  return counts;
 }
 
-bool MeasuredAgain::isSuspect(const std::string& worker) const {
-  const auto counts = workers_.find(worker);
-  if (counts == workers_.end()) return false;
-  return wrong_.contains(worker) || isUnlikely(counts->second);
+bool MeasuredAgain::isSuspect(const Groups& groups, const std::string& name) const {
+  const auto group = groups.find(name);
+  return group != groups.end() && isSuspect(group->second);
+}
+
+bool MeasuredAgain::isSuspect(const Group& group) const {
+  const auto tests = static_cast<double>(2 * (1 + workers_.size() + cells_.size()));
+  const double level = kFalseAlarms / tests;
+  return group.wrong > 0 || againProbability(group.counts) < level ||
+         againDifferingProbability(group.counts) < level;
 }
 
 AgainVerdict MeasuredAgain::verdict() const {
-  if (all_.differing() == 0) return AgainVerdict::kEqual;
-  const bool one_is_suspect = std::any_of(workers_.begin(), workers_.end(),
-                                          [&](const auto& of) { return isSuspect(of.first); });
-  if (one_is_suspect || isUnlikely(all_)) return AgainVerdict::kDisagrees;
-  return AgainVerdict::kAgrees;
+  if (all_.counts.differing() == 0) return AgainVerdict::kEqual;
+  bool suspect = isSuspect(all_);
+  for (const Groups* groups : {&workers_, &cells_}) {
+    for (const auto& [name, group] : *groups) suspect = suspect || isSuspect(group);
+  }
+  return suspect ? AgainVerdict::kDisagrees : AgainVerdict::kAgrees;
 }
 
 }  // namespace allot

@@ -24,6 +24,9 @@ inline constexpr double kAgainMargin = 0.01;
 // GPU against a CPU (docs/operations.md).
 inline constexpr double kAgainPerToken = 0.005;
 
+// The least number of answers of each evaluation cell that a sample has, if the cell has as many.
+inline constexpr int kAgainFloor = 64;
+
 // Returns an upper bound of the probability that counts are as one-sided as these or more, if
 // another device or program shifts the mean by kAgainMargin at most. This is a two-sided exact sign
 // test with a margin. Given the number of differing answers, the more frequent direction is
@@ -43,26 +46,38 @@ enum class AgainVerdict {
 
 class MeasuredAgain {
  public:
-  // Adds an answer. exact: both scores come from the same arithmetic and a deterministic method, so
-  // that they must be equal. tokens: number in the answer measured again.
-  void add(const std::string& worker, bool exact, double recorded, double again, uint32_t tokens);
+  // Adds an answer. cell: version and cell of an evaluation, or "" for an episode's answer. exact:
+  // both scores come from the same arithmetic and a deterministic method, so that they must be
+  // equal. tokens: number in the answer measured again.
+  void add(const std::string& worker, const std::string& cell, bool exact, double recorded,
+           double again, uint32_t tokens);
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each
-  // worker and the whole run has two tests, againProbability() and againDifferingProbability().
-  // Each test has an equal share of the error of 1 in 1,000 (Bonferroni).
+  // worker, each cell and the whole run has two tests, againProbability() and
+  // againDifferingProbability(). Each test has an equal share of the error of 1 in 1,000
+  // (Bonferroni).
   AgainVerdict verdict() const;
-  // Returns true if a test of this worker's scores fails, or an exact score of this worker differs.
-  bool isSuspect(const std::string& worker) const;
+  // Return true if a test of these scores fails, or if one that is exact differs.
+  bool isSuspect(const std::string& worker) const { return isSuspect(workers_, worker); }
+  bool isSuspectCell(const std::string& cell) const { return isSuspect(cells_, cell); }
 
-  const AgainCounts& all() const { return all_; }
-  const std::map<std::string, AgainCounts>& byWorker() const { return workers_; }
+  const AgainCounts& all() const { return all_.counts; }
+  std::map<std::string, AgainCounts> byWorker() const { return countsOf(workers_); }
+  std::map<std::string, AgainCounts> byCell() const { return countsOf(cells_); }
 
  private:
-  bool isUnlikely(const AgainCounts& counts) const;
+  struct Group {
+    AgainCounts counts;
+    uint64_t wrong = 0;  // exact scores that differ
+  };
+  using Groups = std::map<std::string, Group>;
 
-  AgainCounts all_;
-  std::map<std::string, AgainCounts> workers_;
-  std::map<std::string, uint64_t> wrong_;  // exact scores that differ, by worker
+  static std::map<std::string, AgainCounts> countsOf(const Groups& groups);
+  bool isSuspect(const Groups& groups, const std::string& name) const;
+  bool isSuspect(const Group& group) const;
+
+  Group all_;
+  Groups workers_, cells_;
 };
 
 }  // namespace allot

@@ -318,4 +318,9 @@ Result<std::optional<std::string>> LineReader::next() {
   }
 }
 
+Result<bool> LineReader::endsHere() {
+  ALLOT_ASSIGN(const auto line, next());
+  return !line && at_ == buffer_.size();
+}
+
 }  // namespace allot

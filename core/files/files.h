@@ -115,6 +115,9 @@ class LineReader {
   // left out. kData for a line over `longest_line` bytes, although one of up to 64 KiB more may
   // pass.
   Result<std::optional<std::string>> next();
+  // Returns true if no byte follows the line that next() returned last, not even an unfinished
+  // line. next() must not be called any more.
+  Result<bool> endsHere();
   // Returns the number of the line that next() returned last; the first is 1.
   uint64_t number() const { return number_; }
   const std::string& path() const { return path_; }

@@ -5,12 +5,13 @@
 //  - evaluations.jsonl: one v1::EvaluationResult a line;
 //  - updates.csv, episodes.csv, evaluations.csv: the same for people; allot does not read them.
 // The JSON is exact to the bit (store/archive/exact_json.h). export.json is written last and says
-// which version the export reaches. Readers ignore later lines, which an interrupted export leaves.
+// which version the export reaches. Later lines, which an interrupted export leaves, are no part of
+// the run: exportRun() from the folder leaves them out, verifyRun() and importRun() refuse them.
 // Results in the inbox are not exported; an imported run never has results of their tickets.
 //
 // Functions block and work on the caller's thread, which alone may use their source or store
 // meanwhile. Errors of the source or store are returned as they are. Functions that compute updates
-// again take memory that grows with the run: about 120 bytes a result and the id of each evaluation
+// again take memory that grows with the run: about 120 bytes a result and 500 bytes an evaluation
 // unit.
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "core/learning/replay.h"
 #include "core/result.h"
 #include "store/archive/archive_files.h"
+#include "store/archive/plan_check.h"
 #include "store/archive/run_source.h"
 #include "store/store.h"
 
@@ -81,19 +83,22 @@ struct VerifySummary {
   uint64_t updates = 0;
   uint64_t results = 0;
   uint64_t evaluations = 0;
-  size_t workers = 0;  // workers whose results were consumed
+  size_t workers = 0;                 // workers whose results were consumed
+  MissingUnits missing;               // that the run may still lack (PlanCheck::end)
+  std::vector<uint64_t> unevaluated;  // versions (PlanCheck::unevaluated)
   double seconds = 0;
 };
 
-// Functions that are called with the results of a run while it is verified; each may be empty.
+// Functions that are called with what a run recorded while it is verified, evaluations first; each
+// may be empty.
 struct ResultWatcher {
-  std::function<void(const v1::EpisodeResult&)> episode = {};
+  std::function<void(const v1::IterationRecord&)> record = {};
   std::function<void(const v1::EvaluationResult&)> evaluation = {};
 };
 
 // Computes every update again. Compares each update with its record, and the last state with the
-// published one. Checks that each evaluation is possible and recorded once. kData names the first
-// fault; kUsage if there is no run or the run has another arithmetic.
+// published one. Checks that each evaluation is possible, and all of them as PlanCheck does. kData
+// names the first fault; kUsage if there is no run or the run has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {},
                                 const ResultWatcher& watcher = {});
 

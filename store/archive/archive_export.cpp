@@ -84,6 +84,12 @@ Status HistoryFile::append(const std::vector<v1::IterationRecord>& records) {
                       std::to_string(record.version()) + " cannot follow it: move it away");
     }
     ALLOT_ASSIGN(const std::string line, exactJson(record));
+    if (line.size() > archive::kLongestRecord) {
+      return badInput(file_.path() + ": update " + std::to_string(record.version()) + " has " +
+                      std::to_string(line.size()) + " bytes as JSON, more than the " +
+                      std::to_string(archive::kLongestRecord) +
+                      " that are read: let an update have fewer episodes or questions");
+    }
     lines += line + "\n";
     last = &record;
     if (lines.size() > kAppendBytes) ALLOT_TRY(write());

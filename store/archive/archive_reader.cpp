@@ -221,6 +221,15 @@ Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
 
 Status ArchiveReader::checkEnd() {
   if (records_digest_.hex() != history_sha256_) return changed(history_.path());
+  for (LineReader* lines : {&history_, &evaluations_}) {
+    ALLOT_ASSIGN(const bool ends, lines->endsHere());
+    if (ends) continue;
+    return fail(ErrorCode::kData,
+                lines->path() + " goes on behind line " + std::to_string(lines->number()) +
+                    ", the last that " + archive::kExportFile +
+                    " counts: an export was interrupted, or somebody added to it; "
+                    "export the run again, or this folder into a new one");
+  }
   return {};
 }
 

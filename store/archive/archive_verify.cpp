@@ -6,6 +6,7 @@
 #include "core/learning/update.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"
+#include "store/archive/plan_check.h"
 #include "store/checks.h"
 
 namespace allot {
@@ -51,25 +52,35 @@ class Verifier {
     ++summary_.updates;
     summary_.results += static_cast<uint64_t>(record.results_size());
     for (const v1::EpisodeResult& result : record.results()) workers_.insert(result.worker());
+    plans_.compare(state().policy());
     return {};
   }
 
-  // Checks that the evaluation is possible and its unit recorded once.
+  // Checks that the evaluation is possible, and notes its unit.
   Status next(const v1::EvaluationResult& result) {
     const std::string& id = result.unit().unit_id();
-    if (!units_.insert(id).second) {
-      return fail(ErrorCode::kData, "evaluation unit " + escaped(id, 100) + " is recorded twice");
-    }
     if (const auto why = whyImpossible(result, summary_.head.bounds())) {
       return fail(ErrorCode::kData, "evaluation unit " + escaped(id, 100) + " " + *why);
     }
     ++summary_.evaluations;
-    return {};
+    return plans_.add(result);
+  }
+  // Requires: next() was called for all evaluations, and for no record.
+  void begin() {
+    if (head().image.state) plans_.compare(state().policy());
   }
 
-  // Checks the replayed state against the published one.
-  // Requires: next() was called for all records.
-  Status end() {
+  // Checks the replayed state against the published one, the end of the source, and the recorded
+  // evaluations against their plans.
+  // Requires: next() was called for all evaluations and records.
+  Status end(RunSource* source) {
+    ALLOT_TRY(checkState());
+    ALLOT_TRY(source->checkEnd());
+    summary_.missing = plans_.missing();
+    summary_.unevaluated = plans_.unevaluated();
+    return plans_.end();
+  }
+  Status checkState() {
     const RunHead& head = summary_.head;
     if (!head.image.state) return {};
     const std::string at = "version " + std::to_string(head.version());
@@ -87,7 +98,7 @@ class Verifier {
 
   const RunHead& head() const { return summary_.head; }
   const v1::AggregatorState& state() const { return replay_.state(); }
-  bool isRecorded(const v1::EvaluationUnit& unit) const { return units_.contains(unit.unit_id()); }
+  bool isRecorded(const v1::EvaluationUnit& unit) const { return plans_.isRecorded(unit); }
 
   VerifySummary summary() {
     summary_.workers = workers_.size();
@@ -98,14 +109,15 @@ class Verifier {
 
  private:
   Verifier(RunHead head, v1::AggregatorState first)
-      : replay_(head.image.spec.experiment, std::move(first), head.image.spec.synchronous) {
+      : replay_(head.image.spec.experiment, std::move(first), head.image.spec.synchronous),
+        plans_(head) {
     summary_.head = std::move(head);
   }
 
   Replay replay_;
+  PlanCheck plans_;
   VerifySummary summary_;
   std::unordered_set<std::string> workers_;
-  std::unordered_set<std::string> units_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
@@ -134,10 +146,12 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
                         const std::function<Status(const Evaluations&)>& each) {
   while (true) {
     ALLOT_ASSIGN(const Evaluations results, source->nextEvaluations());
-    if (results.empty()) return {};
+    if (results.empty()) break;
     for (const v1::EvaluationResult& result : results) ALLOT_TRY(verifier->next(result));
     if (each) ALLOT_TRY(each(results));
   }
+  verifier->begin();
+  return {};
 }
 
 }  // namespace
@@ -146,10 +160,8 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
                                 const ResultWatcher& watcher) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   const auto records = [&](const Slice& slice) -> Status {
-    if (!watcher.episode) return {};
-    for (const v1::IterationRecord& record : slice) {
-      for (const v1::EpisodeResult& result : record.results()) watcher.episode(result);
-    }
+    if (!watcher.record) return {};
+    for (const v1::IterationRecord& record : slice) watcher.record(record);
     return {};
   };
   const auto evaluations = [&](const Evaluations& results) -> Status {
@@ -157,10 +169,9 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
     for (const v1::EvaluationResult& result : results) watcher.evaluation(result);
     return {};
   };
-  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, records));
-  ALLOT_TRY(verifier.end());
-  ALLOT_TRY(source->checkEnd());
   ALLOT_TRY(checkEvaluations(source, &verifier, evaluations));
+  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, records));
+  ALLOT_TRY(verifier.end(source));
   return verifier.summary();
 }
 
@@ -168,14 +179,13 @@ Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   ALLOT_TRY(store->beginImport());
-  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress,
-                          [&](const Slice& slice) { return store->importHistory(slice); }));
-  ALLOT_TRY(verifier.end());
-  ALLOT_TRY(source->checkEnd());
   source->askForAnswers();
   ALLOT_TRY(checkEvaluations(source, &verifier, [&](const Evaluations& results) {
     return store->importEvaluations(results);
   }));
+  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress,
+                          [&](const Slice& slice) { return store->importHistory(slice); }));
+  ALLOT_TRY(verifier.end(source));
   RunImage image = verifier.head().image;
   std::erase_if(image.open_units,
                 [&](const v1::EvaluationUnit& unit) { return verifier.isRecorded(unit); });

@@ -15,8 +15,9 @@ namespace allot {
 // Returns the line, without a newline. kData if protobuf refuses the message.
 // Requires: strings of the message are UTF-8.
 Result<std::string> exactJson(const google::protobuf::Message& message);
-// Parses a line. kData: "is no RunExport: ..." without a subject if the text is no such message,
-// the sentence of tooDeep() (core/json_text.h) if it is nested too deep.
+// Parses a line. kData: "is no RunExport: ..." without a subject if the text is no such message or
+// an object has a member twice, the sentence of tooDeep() (core/json_text.h) if it is nested too
+// deep.
 Status parseExactJson(const std::string& text, google::protobuf::Message* message);
 
 }  // namespace allot

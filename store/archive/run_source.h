@@ -45,8 +45,9 @@ class RunSource {
   // Returns the next evaluations, of versions up to the head's; empty after the last.
   virtual Result<std::vector<v1::EvaluationResult>> nextEvaluations() = 0;
   // Returns kData if a store's history goes on beyond the head's version although the published
-  // policy does not, or if exported updates were changed since.
-  // Requires: nextRecords() returned all.
+  // policy does not, if exported updates were changed since, or if exported files go on behind the
+  // run's last update or evaluation.
+  // Requires: nextRecords() and nextEvaluations() returned all.
   virtual Status checkEnd() = 0;
   // Returns the name of the run or folder, for messages.
   virtual std::string name() const = 0;

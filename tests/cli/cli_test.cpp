@@ -51,6 +51,14 @@ TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
   }
 }
 
+TEST(Printable, LongNamesKeepBothEnds) {
+  const std::string end = "-0123456789abcdef";
+  EXPECT_EQ(withoutMiddle("a" + end, 60), "a" + end);
+  EXPECT_EQ(withoutMiddle(std::string(100, 'a') + end, 60),
+            std::string(30, 'a') + "..." + std::string(13, 'a') + end);
+  EXPECT_EQ(withoutMiddle("\x1b" + std::string(100, 'a') + "\u6f22\u6f22", 10), "?aaaa...\u6f22");
+}
+
 TEST(Printable, ShowsNothingThatATerminalObeys) {
   EXPECT_EQ(printable("worker-1 é 漢 \U0001F600"), "worker-1 é 漢 \U0001F600");
   EXPECT_EQ(printable("\x1b[2J\r\nx\t\x7f"), "?[2J??x??");

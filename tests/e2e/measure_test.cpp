@@ -128,28 +128,57 @@ TEST_F(Measured, AnHonestRunIsEqualAndAnEditedExportIsNot) {
   EXPECT_LT(some["measured_again"]["answers"], some["measured_again"]["of_answers"]);
   EXPECT_EQ(allot({"verify", run_, "--measure=none"}).status, 64);
 
-  // One score of one evaluation: its digest finds it, unless the editor writes another one.
+  // The files that people read are those of the records, of which one is opened by programs.
   ASSERT_EQ(allot({"export", run_, "--out", export_}).status, 0);
-  std::ifstream from(export_ + "/evaluations.jsonl");
-  std::string text, line;
-  bool changed = false;
-  while (std::getline(from, line)) {
-    json unit = json::parse(line);
-    if (!changed) {
-      json& score = unit["scores"][0]["score"];
-      score = score.get<double>() > 0.5 ? 0 : 1;
-      changed = true;
-    }
-    text += unit.dump() + "\n";
+  const Output whole = allot({"verify", export_});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_THAT(whole.out, HasSubstr("files equal to what the records give: updates.csv, "
+                                   "episodes.csv, evaluations.csv, curve.csv, curve.svg, "
+                                   "policy.json, summary.json; report.html is not compared"));
+  for (const char* name : {"policy.json", "summary.json", "curve.csv", "evaluations.csv"}) {
+    const std::string path = export_ + "/" + name, before = readFile(path);
+    std::string text = before;
+    text[text.find_first_of("0123456789")] ^= 1;
+    std::ofstream(path) << text;
+    const Output changed = allot({"verify", export_});
+    EXPECT_EQ(changed.status, 65);
+    EXPECT_THAT(changed.err, HasSubstr(std::string("not what the records give: ") + name + ";"));
+    std::ofstream(path) << before;
   }
-  from.close();
-  std::ofstream(export_ + "/evaluations.jsonl") << text;
+
+  // The best schedule is the uniform one, so that two cells have the same answers: one score of
+  // one, then of both.
+  const std::string path = export_ + "/evaluations.jsonl", before = readFile(path);
+  const auto flipFirst = [&](const std::string& schedule) {
+    std::istringstream from(before);
+    std::string text;
+    for (std::string line; std::getline(from, line);) {
+      json unit = json::parse(line);
+      const std::string name = unit["unit"]["schedule_name"];
+      if (schedule.empty() || name == schedule) {
+        json& score = unit["scores"][0]["score"];
+        score = score.get<double>() > 0.5 ? 0 : 1;
+      }
+      text += unit.dump() + "\n";
+    }
+    std::ofstream(path) << text;
+  };
+  flipFirst("learned");
+  EXPECT_THAT(allot({"verify", export_}).err,
+              HasSubstr("have the same schedule, questions, build and arithmetic"));
+  flipFirst("");
   EXPECT_THAT(allot({"verify", export_}).err, HasSubstr("evaluations.jsonl is not the file"));
+  // With new digests, and with files that are written anew.
   renewDigest();
-  const Output edited = allot({"verify", export_, "--measure=all", "--model", kModel});
+  EXPECT_THAT(allot({"verify", export_}).err, HasSubstr("records give: evaluations.csv"));
+  const std::string anew = export_ + "-anew";
+  ASSERT_EQ(allot({"export", export_, "--out", anew}).status, 0);
+  EXPECT_EQ(allot({"verify", anew}).status, 0);
+  const Output edited = allot({"verify", anew, "--measure=all", "--model", kModel});
   EXPECT_EQ(edited.status, 65);
-  EXPECT_THAT(edited.err, HasSubstr("differing scores: 1,"));
-  const Output other = allot({"verify", export_, "--measure=all", "--model",
+  EXPECT_THAT(edited.err, HasSubstr("differing scores: 2,"));
+  EXPECT_THAT(edited.err, HasSubstr("; version 3, s2anta-sys/learned/8: 1 of 4"));
+  const Output other = allot({"verify", anew, "--measure=all", "--model",
                               ALLOT_SOURCE_DIR "/tests/golden/families/qwen2"});
   EXPECT_NE(other.status, 0);
 }

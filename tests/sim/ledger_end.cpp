@@ -4,6 +4,7 @@
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
+#include "store/archive/archive.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"
 
@@ -184,6 +185,13 @@ void Ledger::checkEvaluations() {
   for (const auto& [id, unit] : planned_) {
     if (!recorded.contains(id) && !planned_late_.contains(id))
       violate("unit " + id + " was never recorded");
+  }
+  StoreSource source(eye_.get(), "sim");
+  const auto verified = verifyRun(&source);
+  if (!verified) {
+    violate("verify: " + verified.error().message);
+  } else if (!verified->missing.empty()) {
+    violate("verify: a unit of " + verified->missing.begin()->first.second + " is missing");
   }
   const auto records = eye_->readHistory(0, 100'000);
   std::vector<v1::PolicySnapshot> policies = {

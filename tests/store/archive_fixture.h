@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allot/v1/archive.pb.h"
 #include "core/spec/spec_change.h"
 #include "store/archive/archive.h"
 #include "store/archive/exact_json.h"
@@ -44,7 +45,6 @@ class Archive : public testing::Test {
   // Seven updates; the first evaluation done, the second begun.
   void makeRun() {
     run_ = std::make_unique<SmallRun>(store_.get());
-    run_->planEvaluation();
     run_->evaluate(4);
     run_->update(6);
     run_->planEvaluation();
@@ -100,6 +100,43 @@ class Archive : public testing::Test {
     if (verified) return "verified";
     EXPECT_EQ(verified.error().code, ErrorCode::kData);
     return verified.error().message;
+  }
+
+  using Results = std::vector<v1::EvaluationResult>;
+  // What verify says of the export once a careful editor, who writes new digests, has been at its
+  // evaluations and at its head.
+  std::string afterEditing(const std::function<void(Results*, v1::RunExport*)>& edit) {
+    const std::string path = out_ + "/evaluations.jsonl", head_path = out_ + "/export.json";
+    const std::string before = readFile(path), head_before = readFile(head_path);
+    Results results;
+    for (const std::string& line : lines(before)) {
+      EXPECT_TRUE(parseExactJson(line, &results.emplace_back()));
+    }
+    v1::RunExport head;
+    EXPECT_TRUE(parseExactJson(head_before, &head));
+    edit(&results, &head);
+    archive::ChainDigest digest;
+    std::string after;
+    for (const v1::EvaluationResult& result : results) {
+      digest.add(result);
+      after += *exactJson(result) + "\n";
+    }
+    head.set_evaluations(results.size());
+    head.set_evaluations_sha256(digest.hex());
+    write(path, after);
+    write(head_path, *exactJson(head));
+    const auto verified = verify(out_);
+    auto store = emptyStore();
+    EXPECT_EQ(import(out_, store.get()).has_value(), verified.has_value());
+    EXPECT_EQ(store->readSpec()->has_value(), verified.has_value());
+    write(path, before);
+    write(head_path, head_before);
+    if (!verified) return verified.error().message;
+    std::string text = "verified";
+    for (const auto& [cell, units] : verified->missing) {
+      text += " " + std::to_string(cell.first) + ":" + cell.second + ":" + std::to_string(units);
+    }
+    return text;
   }
 
   std::unique_ptr<Store> store_;

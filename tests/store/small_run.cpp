@@ -69,6 +69,7 @@ void SmallRun::begin() {
       initialState(spec_.experiment, layers_, spec_.origin ? &*spec_.origin : nullptr);
   EXPECT_TRUE(Leadership(store_, epoch_).publishInitial(first.policy(), first));
   policies_.push_back(first.policy());
+  planEvaluation();
 }
 
 v1::EpisodeResult SmallRun::episode(uint64_t ticket) {

@@ -9,7 +9,7 @@ namespace allot::test {
 
 class SmallRun {
  public:
-  // Creates the run with its version 0; the store must outlive this.
+  // Creates the run with its version 0, whose evaluation is planned; the store must outlive this.
   explicit SmallRun(Store* store, bool synchronous = false, uint32_t layers = 3);
   // Of another run at one of its versions.
   SmallRun(Store* store, const v1::Origin& origin);

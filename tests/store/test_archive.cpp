@@ -66,6 +66,8 @@ TEST_F(Archive, AnExportImportsAsTheSameRun) {
   EXPECT_EQ(verified.results, 27u);
   EXPECT_EQ(verified.workers, 3u);
   EXPECT_EQ(verified.evaluations, 5u);
+  EXPECT_EQ(verified.missing.size(), 2u);
+  EXPECT_THAT(verified.unevaluated, testing::ElementsAre(2, 4, 8));  // nobody planned them
   EXPECT_EQ(verified.head.policy_sha256, (*store_->readPolicy())->sha256);
 
   RedisServer server;

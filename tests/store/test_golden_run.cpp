@@ -19,7 +19,7 @@ TEST_F(GoldenRun, DISABLED_Write) {
   run_ = std::make_unique<SmallRun>(store_.get(), false, 28);
   run_->update(7);
   run_->planEvaluation();
-  run_->evaluate(4);
+  run_->evaluate(8);
   run_->update();
   ASSERT_TRUE(exportTo(out_));
   fs::create_directories(kGolden + kArithmetic);

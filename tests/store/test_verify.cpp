@@ -115,13 +115,184 @@ TEST_F(Archive, VerifyFindsWhatChangesNoPolicy) {
               HasSubstr(replaced));
   EXPECT_THAT(afterChange([](auto* results) { std::swap(results->at(0), results->at(1)); }),
               HasSubstr(replaced));
-  // An interrupted export leaves lines that export.json does not count.
-  EXPECT_EQ(afterChange([](auto* results) {
-              auto more = results->back();
-              more.mutable_unit()->set_unit_id("beyond");
-              results->push_back(more);
-            }),
-            "verified");
+}
+
+// An interrupted export leaves lines that export.json does not count, and an editor anything.
+TEST_F(Archive, WhatFollowsTheLastRecordIsRefused) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  for (const char* name : {"history.jsonl", "evaluations.jsonl"}) {
+    const std::string path = out_ + "/" + name, before = readFile(path);
+    for (const std::string& more : {before, std::string("x"), std::string(100'000, '\0')}) {
+      write(path, before + more);
+      const auto refused =
+          isError(ErrorCode::kData, HasSubstr(name + std::string(" goes on behind")));
+      EXPECT_THAT(verify(out_), refused);
+      auto store = emptyStore();
+      EXPECT_THAT(import(out_, store.get()), refused);
+      EXPECT_FALSE(store->readSpec()->has_value());
+      // The mend that the message names.
+      const std::string mended = folder_ + "/mended";
+      auto reader = valueOf(ArchiveReader::open(out_));
+      ASSERT_THAT(exportRun(reader.get(), mended), succeeds());
+      EXPECT_TRUE(verify(mended));
+      EXPECT_EQ(readFile(mended + "/" + name), before);
+    }
+    write(path, before);
+  }
+  EXPECT_TRUE(verify(out_));
+}
+
+// With new digests, as somebody who knows the format writes them.
+TEST_F(Archive, VerifyHoldsEvaluationsToTheirPlan) {
+  run_ = std::make_unique<SmallRun>(store_.get());
+  run_->evaluate(4);
+  run_->update(6);
+  run_->planEvaluation();
+  run_->evaluate(4);
+  run_->update();
+  ASSERT_TRUE(exportTo(out_));
+  const auto is = [](const v1::EvaluationResult& result, const char* schedule, uint64_t budget) {
+    return result.unit().schedule_name() == schedule && result.unit().total_budget() == budget;
+  };
+  EXPECT_EQ(afterEditing([](auto*, auto*) {}), "verified");
+  // Measured under another schedule than the name says, or with other draws.
+  EXPECT_THAT(afterEditing([&](Results* results, auto*) {
+                for (auto& result : *results) {
+                  if (is(result, "learned", 8)) result.mutable_unit()->set_schedule(0, 16);
+                }
+              }),
+              HasSubstr("/learned/8 is not one that version 6 plans"));
+  EXPECT_THAT(
+      afterEditing([](Results* results, auto*) { results->at(0).mutable_unit()->set_repeat(7); }),
+      HasSubstr("is not one that version 0 plans"));
+  // The best chunk alone; a budget; a version; one of the two.
+  const std::string deleted = "was planned, and is neither recorded nor open: it was deleted";
+  EXPECT_THAT(afterEditing([&](Results* results, auto*) {
+                std::erase_if(*results, [&](const auto& result) {
+                  return is(result, "learned", 8) && result.unit().chunk() == 0;
+                });
+              }),
+              HasSubstr("unit v000006/c0000/s2anta-sys/learned/8 " + deleted));
+  for (const uint64_t version : {0, 6}) {
+    EXPECT_THAT(afterEditing([&](Results* results, auto*) {
+                  std::erase_if(*results, [&](const auto& result) {
+                    return result.unit().policy_version() == version;
+                  });
+                }),
+                HasSubstr(deleted));
+  }
+  EXPECT_THAT(afterEditing([](Results* results, auto*) {
+                std::erase_if(*results,
+                              [](const auto& r) { return r.unit().total_budget() == 16; });
+              }),
+              HasSubstr(deleted));
+  // Only the questions with the best answers.
+  EXPECT_THAT(afterEditing([&](Results* results, auto*) {
+                Results split;
+                for (const auto& result : *results) {
+                  for (const auto& score : result.scores()) {
+                    if (is(result, "learned", 8) && score.score() < 1) continue;
+                    v1::EvaluationResult& one = split.emplace_back(result);
+                    v1::EvaluationUnit& unit = *one.mutable_unit();
+                    unit.set_unit_id(unit.unit_id() + "/" + std::to_string(score.question()));
+                    unit.set_first_question(score.question());
+                    unit.set_question_count(1);
+                    one.clear_scores();
+                    one.clear_answers();
+                    *one.add_scores() = score;
+                  }
+                }
+                *results = split;
+              }),
+              HasSubstr(deleted));
+  EXPECT_THAT(afterEditing([](Results* results, auto*) { results->push_back(results->back()); }),
+              HasSubstr("is recorded twice"));
+  EXPECT_THAT(afterEditing([](Results* results, auto*) {
+                results->push_back(results->back());
+                results->back().mutable_unit()->set_unit_id("v000006/c0000/dense/dense/0");
+              }),
+              HasSubstr("v000006/c0000/dense/dense/0 is not one that version 6 plans"));
+
+  // What a run may lack is named.
+  const auto open = [](Results* results, v1::RunExport* head) {
+    *head->add_open_units() = results->back().unit();
+    results->pop_back();
+  };
+  EXPECT_EQ(afterEditing(open), "verified 6:s2anta-sys/learned/8:1");
+  EXPECT_THAT(afterEditing([&](Results* results, v1::RunExport* head) {
+                open(results, head);
+                head->mutable_open_units(0)->set_total_budget(15);
+              }),
+              HasSubstr(deleted));
+  EXPECT_THAT(afterEditing([&](Results* results, v1::RunExport* head) {
+                open(results, head);
+                head->mutable_state()->set_evaluated_version(7);
+                head->set_desired("finished");
+              }),
+              HasSubstr("v000007/c0000/s2anta-sys/learned/8 is not recorded, and the run says that "
+                        "it is finished"));
+  EXPECT_EQ(
+      afterEditing([&](Results* results, v1::RunExport* head) {
+        results->pop_back();
+        head->mutable_experiment_in_force()->mutable_spec()->mutable_stop()->set_max_worker_hours(
+            1e-4);
+      }),
+      "verified 6:s2anta-sys/learned/8:1");
+}
+
+// A version's schedule may be that of another cell. Draws depend on the question alone.
+TEST_F(Archive, VerifyComparesCellsOfOneSchedule) {
+  run_ = std::make_unique<SmallRun>(store_.get());
+  run_->evaluate(4);
+  ASSERT_TRUE(exportTo(out_));
+  const auto scoreOf = [](const std::string& build, const std::string& arithmetic, double score) {
+    return [=](Results* results, v1::RunExport*) {
+      for (auto& result : *results) {
+        result.set_build("allot");
+        result.set_arithmetic("avx");
+      }
+      // In the place of a unit of the same questions.
+      const v1::EvaluationUnit unit = results->at(1).unit();
+      results->at(1) = results->at(0);
+      *results->at(1).mutable_unit() = unit;
+      *results->at(1).mutable_unit()->mutable_schedule() = results->at(0).unit().schedule();
+      results->at(1).mutable_scores(0)->set_score(score);
+      results->at(1).set_build(build);
+      results->at(1).set_arithmetic(arithmetic);
+    };
+  };
+  const std::string other =
+      "have the same schedule, questions, build and arithmetic, and other scores";
+  EXPECT_THAT(afterEditing(scoreOf("allot", "avx", 0.25)), HasSubstr(other));
+  for (const auto& edit : {scoreOf("allot 2", "avx", 0.25), scoreOf("allot", "gpu", 0.25)}) {
+    EXPECT_THAT(afterEditing(edit), HasSubstr("is not one that version 0 plans"));
+  }
+}
+
+// What people may change while a run goes on changes no unit.
+TEST_F(Archive, ARunWhoseSettingsWereEditedVerifies) {
+  run_ = std::make_unique<SmallRun>(store_.get());
+  run_->evaluate(3);
+  run_->update(3);
+  run_->planEvaluation();  // every 3 updates, then every 5
+  run_->evaluate(2);
+  Control control = valueOf(valueOf(store_->readControl()));
+  control.experiment = valueOf(withSettings(
+      control.experiment, {"spec.evaluation.everyUpdates=5", "spec.update.maxUpdates=7"}));
+  ASSERT_TRUE(store_->changeControl(control).value());
+  run_->update(2);
+  run_->planEvaluation();
+  run_->update(2);
+  run_->planEvaluation();
+  run_->evaluate(3);
+  ASSERT_TRUE(exportTo(out_));
+  EXPECT_EQ(afterEditing([](auto*, auto*) {}),
+            "verified 5:s2anta-sys/learned/16:2 5:s2anta-sys/learned/8:2 7:s2anta-sys/learned/16:2 "
+            "7:s2anta-sys/learned/8:2");
+  EXPECT_THAT(valueOf(verify(out_)).unevaluated, testing::IsEmpty());
+  StoreSource source(store_.get(), kRunId);
+  EXPECT_TRUE(verifyRun(&source));
 }
 
 TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
@@ -154,8 +325,8 @@ TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
                 e->set_policy_sha256(policyDigest(e->state().policy()));
               }),
               HasSubstr("policy differs"));
-  // What no update makes is not compared.
-  EXPECT_EQ(verdict([](auto* e) { e->mutable_state()->set_evaluated_version(3); }), "verified");
+  EXPECT_THAT(verdict([](auto* e) { e->mutable_state()->set_evaluated_version(3); }),
+              HasSubstr("unit v000003/c0000/s2anta-sys/learned/8 was planned"));
 }
 
 // Before anything is computed from it.
