@@ -250,6 +250,16 @@ v1::Cluster readCluster(const YamlValue& root, const std::string& place, Mistake
                        .refuse(mount + " is a worker's already; choose another path"));
   }
   checkResources(cluster, site.under("resources"), mistakes);
+  for (const v1::KeyValue& limit : cluster.resources().limits()) {
+    const std::string& wanted = cluster.kv_memory();
+    if (limit.key() != "memory" || wanted.empty() || cluster.gpus() > 0) continue;
+    if (*quantityOf(wanted) < *quantityOf(limit.value())) continue;
+    mistakes->pass(
+        site.under("kvMemory")
+            .refuse(wanted + " is not below the limit of a worker's memory, which is " +
+                    limit.value() +
+                    " and holds the weights too; raise spec.cluster.resources.limits.memory"));
+  }
   return cluster;
 }
 

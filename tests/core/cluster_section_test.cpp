@@ -197,6 +197,9 @@ TEST(ClusterSection, PodsFollowKubernetesRules) {
        "resources.limits.nvidia.com/gpu: 1 is not the limit, which is 2: a worker gets all that "
        "it asks for; remove one"},
       {"{resources: {limits: {memory: 400m}}}", "resources.limits.memory: 400m is less than 1Mi"},
+      {"{kvMemory: 64Gi, resources: {limits: {memory: 2Gi}}}",
+       "kvMemory: 64Gi is not below the limit of a worker's memory, which is 2Gi and holds the "
+       "weights too; raise spec.cluster.resources.limits.memory"},
       {"{storage: 0}", "storage: 0 is less than 1Mi"},
       {"{models: {claim: m, mountPath: /tmp}}",
        "models.mountPath: /tmp is a worker's already; choose another path"},
@@ -231,6 +234,7 @@ TEST(ClusterSection, PodsFollowKubernetesRules) {
         "{tolerations: [{operator: Exists}]}", "{nodeSelector: {a.b-c/d: \"true\"}}",
         "{gpus: 2, resources: {requests: {nvidia.com/gpu: 2}}}",
         "{resources: {requests: {nvidia.com/gpu: 1}, limits: {ephemeral-storage: 1Gi}}}",
+        "{kvMemory: 64Gi, gpus: 1, resources: {limits: {memory: 2Gi}}}",
         "{resources: {requests: {hugepages-2Mi: 4Mi}}}",
         "{resources: {limits: {hugepages-1Gi: 2Gi}}}",
         "{models: {claim: m, mountPath: /opt/allot/experiments/models/m}}",

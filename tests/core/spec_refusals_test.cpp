@@ -329,7 +329,7 @@ TEST(Spec, WhatTwoReadersReadDifferentlyIsRefused) {
     EXPECT_EQ(refusal(tiny("  seed: 1 # c" + std::string(end) + "  repetition: 5\r\n")),
               "x.yaml:8:14: " + std::string(message));
   }
-  EXPECT_EQ(parsed(tiny("  seed: 1 # c\r\n  repetition: 5\r\n")).repetition(), 5u);
+  EXPECT_EQ(parsed(tiny("  seed: 1 # c\r\n  repetition: 5\r\n")).spec().repetition(), 5u);
   EXPECT_THAT(refusal("kind: Experiment\napiVersion: allot.dev/v1alpha1\nmetadata: {name: no}\n"),
               StartsWith("x.yaml:3: metadata.name: no is a boolean to Kubernetes"));
   // What both read as the same, and what only this program reads: settings, and stored files.

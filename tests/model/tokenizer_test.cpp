@@ -360,6 +360,7 @@ TEST(Tokenizer, RefusesBadParts) {
       {"/normalizer", R"({"type": "Lowercase"})", "normalizer type \"Lowercase\""},
       {"/decoder", R"({"type": "Metaspace"})", "decoder type \"Metaspace\""},
       {"/added_tokens/0/id", "0", "id 0 is the id of another token too"},
+      {"/added_tokens/0/id", "9000", " has id 9000, but would become the next one, "},
       {"/added_tokens/0/id", "-5", "id: -5; must be an integer"},
       {"/added_tokens/0/content", R"("")", "lacks content"},
       {"/added_tokens/1/content", R"("<tool>")", "\"<tool>\" is there twice"},

@@ -120,6 +120,9 @@ TEST_F(Files, Gsm8kPromptsAreThoseOfAppendixO) {
               StartsWith("You are a precise mathematician. Explain your reasoning step by step, "
                          "then output ONLY the final number on a new line.\n\nWhat is "));
   EXPECT_THAT(llama.train[0].answers[0], StartsWith("1,1"));
+  const std::string blank =
+      write("blank.jsonl", R"({"question": "q", "answer": "#### 12 345 678"})");
+  EXPECT_THAT(make(spec("gsm8k", blank, 0, 1))->held_out[0].answers, ElementsAre("12345678"));
   EXPECT_EQ(llama.train[0].context_tokens, 0U);
   EXPECT_EQ(grade(task, llama.train[0], "So\n" + llama.train[0].answers[0].substr(2)).score, 0);
   EXPECT_EQ(grade(task, llama.train[0], "So\n$" + llama.train[0].answers[0] + ".0").score, 1);
@@ -401,6 +404,8 @@ TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
       {"", ": is empty: it has no question"},
       {" \r\n\n", ": is empty: it has no question"},
       {"\xef\xbb\xbf", ": is empty: it has no question"},
+      {"version https://git-lfs.github.com/spec/v1\n",
+       " is a Git LFS pointer, not the file itself; run git lfs pull there"},
       {"prompt,answers\n", ": line 1: is not JSON at column 1"},
       {good + "\n{\"prompt\": \"p\"", ": line 2: is not JSON: it ends too early"},
       {good + "\r\n\r\n" + good + " x\r\n", ": line 3: is not JSON at column 33"},

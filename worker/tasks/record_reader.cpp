@@ -7,6 +7,7 @@
 
 #include "core/json_text.h"
 #include "core/utf8.h"
+#include "worker/model/json_file.h"
 #include "worker/tasks/answer_text.h"
 
 namespace allot {
@@ -46,6 +47,7 @@ Result<std::string> readWhole(const std::string& file) {
   text.reserve(size);
   text.assign(std::istreambuf_iterator<char>(in), {});
   if (in.bad()) return fail(ErrorCode::kIo, file + ": cannot be read to its end");
+  ALLOT_TRY(checkNoLfsPointer(text, file));
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
   if (text.find_first_not_of(kBlanks) == std::string::npos) {
     return badInput(file + ": is empty: it has no question");
