@@ -302,8 +302,10 @@ size_t marksInData(const Tokenizer& tokenizer, std::string_view text,
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const std::string token = spelled(ids[i]);
-    const bool mark = !token.empty() && tokenizer.markAt(token) == ids[i];
-    tokens += mark && (i > 0 || text.starts_with(token));  // a text is without its bos
+    if (token.empty() || tokenizer.markAt(token) != ids[i]) continue;
+    // A bos that was put in front is not in the text.
+    tokens += i > 0 || (text.starts_with(token) &&
+                        !tokenizer.decode({ids.begin() + 1, ids.end()}, false).starts_with(token));
   }
   return in_text > tokens ? in_text - tokens : 0;
 }
