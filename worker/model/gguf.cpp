@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "core/digest.h"
 #include "core/json_text.h"
@@ -330,11 +331,11 @@ Status Gguf::checkTensors(size_t number, uint64_t alignment) const {
                       inQuotes(*spans[i].name) + " overlap");
     }
   }
-  const uint64_t end =
-      spans.empty() ? 0 : (spans.back().end + alignment - 1) / alignment * alignment;
-  if (known && room > end) {
-    return badInput(file.path + " has " + std::to_string(room - end) +
-                    " bytes behind its last tensor, which nothing reads; download it again");
+  const uint64_t end = spans.empty() ? 0 : spans.back().end;
+  const std::string_view all(reinterpret_cast<const char*>(file.content.data()), size);
+  for (const uint64_t next : {end, (end + alignment - 1) / alignment * alignment}) {
+    if (!known || !all.substr(std::min(file.data_begin + next, size)).starts_with("GGUF")) continue;
+    return badInput(file.path + " has another GGUF file behind its last tensor; make two of it");
   }
   return {};
 }
