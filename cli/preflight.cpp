@@ -201,6 +201,16 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
                     "reads less");
     }
   }
+  for (int i = 0; rows > 0 && i < spec.evaluation().schedules_size(); ++i) {
+    const auto& samples = spec.evaluation().schedules(i).samples();
+    const auto most = std::max_element(samples.begin(), samples.end());
+    if (most == samples.end() || *most <= rows) continue;
+    all.push_back("spec.evaluation.schedules[" + std::to_string(i) + "]: " +
+                  counted(*most, "read") + " in layer " + std::to_string(most - samples.begin()) +
+                  " are more than the " + std::to_string(rows) +
+                  " rows that the longest prompt with its answer has there: dense attention reads "
+                  "less");
+  }
   const uint64_t bytes = bytesOfUpdate(0, 0, static_cast<double>(grid.units()), 0);
   if (bytes > kClusterStoreBytes) {
     all.push_back("spec.evaluation: the grid's " + counted(grid.units(), "unit") + " take about " +

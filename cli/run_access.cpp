@@ -132,6 +132,7 @@ Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& l
 Result<LocalRedis> LocalRedis::start(const std::string& program, const std::string& folder,
                                      const std::string& run_id) {
   ALLOT_TRY(checkRedisProgram(program));
+  ALLOT_TRY(checkData(folder));
   const std::string socket = socketPath(folder, run_id);
   const std::string log = folder + "/redis.log";
   ALLOT_TRY(waitUntilUnserved(socket));

@@ -120,6 +120,7 @@ class RunFolder {
     const std::string folder = fs::canonical(path, error).string();
     ALLOT_ASSIGN(FolderLock lock, lockFolder(folder));
     if (options.resume) {
+      ALLOT_TRY(checkData(folder));
       ALLOT_ASSIGN(const RunNote old, readRunNote(folder));
       note.run_id = old.run_id;
       note.stored = old.stored;

@@ -62,6 +62,21 @@ bool holdsData(const std::string& folder) {
   return holdsRun(folder) && isThere(folder + "/appendonlydir");
 }
 
+Status checkData(const std::string& folder) {
+  const std::string data = folder + "/appendonlydir";
+  std::error_code error;
+  bool listed = false, some = false;
+  for (fs::directory_iterator each(data, error), end; !error && each != end;
+       each.increment(error)) {
+    listed = listed || each->path().extension() == ".manifest";
+    some = some || each->path().extension() == ".aof" || each->path().extension() == ".rdb";
+  }
+  if (listed || !some) return {};
+  return badInput(data +
+                  " lacks appendonly.aof.manifest, the list of the files in it, which hold "
+                  "the run: bring it back from a copy of the folder");
+}
+
 bool holdsExport(const std::string& folder) { return isThere(folder + "/export.json"); }
 
 Result<RunNote> readRunNote(const std::string& folder) {

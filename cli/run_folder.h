@@ -27,8 +27,11 @@ struct RunNote {
 // Returns an absolute path without links, dots and trailing slash; kUsage if there is no such
 // folder.
 Result<std::string> existingFolder(const std::string& path);
-bool holdsRun(const std::string& folder);     // run.json is there
-bool holdsData(const std::string& folder);    // run.json and Redis's data are there
+bool holdsRun(const std::string& folder);   // run.json is there
+bool holdsData(const std::string& folder);  // run.json and Redis's data are there
+// Checks that the list of the files of Redis's data is there if they are: without it Redis begins
+// with nothing.
+Status checkData(const std::string& folder);
 bool holdsExport(const std::string& folder);  // export.json is there
 
 // Reads run.json. kUsage if it cannot be read or names no run.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
 
 namespace allot {
 namespace {
@@ -49,6 +51,16 @@ std::string deepSentence(const Extent& extent) {
          std::to_string(kDeepestJson) + " levels";
 }
 
+// Returns where an error is, as the end of a sentence. `byte` counts from 1.
+std::string errorPlace(std::string_view text, size_t byte) {
+  if (byte > text.size()) return ": it ends too early";
+  const std::string_view before = text.substr(0, byte - std::min<size_t>(byte, 1));
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::string column =
+      "column " + std::to_string(before.size() - (before.rfind('\n') + 1) + 1);
+  return " at " + (lines == 0 ? column : "its line " + std::to_string(lines + 1) + ", " + column);
+}
+
 }  // namespace
 
 std::optional<std::string> tooDeep(std::string_view json) {
@@ -64,9 +76,24 @@ Result<nlohmann::json> parseJson(std::string_view text, const std::string& place
     return badInput(place + ": has more than the " + std::to_string(kMostJsonValues) +
                     " values that are read");
   }
-  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return badInput(place + ": is not JSON");
-  return value;
+  using nlohmann::json;
+  std::vector<std::unordered_set<std::string>> members;  // of each open object
+  std::optional<std::string> twice;
+  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) members.emplace_back();
+    if (event == json::parse_event_t::object_end) members.pop_back();
+    if (event == json::parse_event_t::key && !members.back().insert(parsed).second) twice = parsed;
+    return true;
+  };
+  try {
+    json value = json::parse(text, watch);
+    if (twice) return badInput(place + ": has " + inQuotes(*twice) + " twice; remove one");
+    return value;
+  } catch (const json::parse_error& error) {
+    return badInput(place + ": is not JSON" + errorPlace(text, error.byte));
+  } catch (const json::exception&) {
+    return badInput(place + ": has a number that is too large; at most 1.7e308 is read");
+  }
 }
 
 std::string inQuotes(std::string_view text) {

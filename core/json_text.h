@@ -21,8 +21,8 @@ constexpr size_t kMostJsonValues = size_t{1} << 23;
 // names the outermost member that holds them. Else returns nothing. Builds no values.
 std::optional<std::string> tooDeep(std::string_view json);
 
-// Parses the text. kUsage, "PLACE: what is wrong", if it is too deep, has too many values or is not
-// JSON.
+// Parses the text. kUsage, "PLACE: what is wrong", if it is too deep, has too many values, is not
+// JSON, or has an object with a member twice, of which readers take different ones.
 Result<nlohmann::json> parseJson(std::string_view text, const std::string& place);
 
 // Returns bytes of a file (tokens, names) quoted for a message: in ASCII with escapes, and with

@@ -136,11 +136,16 @@ std::vector<std::string> warningsOf(const Engine& engine, const v1::Spec& spec) 
                   (unused.size() > 1 ? " and " + std::to_string(unused.size() - 1) + " more" : "") +
                   "; does config.json belong to them?");
   }
-  if (spec.model().chat_template() != "rendered") return all;
-  size_t bare = 0, prompts = 0;
+  if (spec.task().suite() != "jsonl") return all;
+  const bool rendered = spec.model().chat_template() == "rendered";
+  size_t bare = 0, marked = 0, prompts = 0;
   for (const auto* split : {&engine.dataset().train, &engine.dataset().held_out}) {
     for (const Question& question : *split) {
       ++prompts;
+      if (!rendered) {
+        marked += marksInData(engine.tokenizer(), question.prompt, question.prompt_ids) > 0;
+        continue;
+      }
       // Without a special token it is the same text as data.
       bare += engine.tokenizer().encode(question.prompt, Specials::kText) == question.prompt_ids;
     }
@@ -148,6 +153,11 @@ std::vector<std::string> warningsOf(const Engine& engine, const v1::Spec& spec) 
   if (bare > 0) {
     all.push_back("spec.model.chatTemplate: rendered: " + std::to_string(bare) + " of " +
                   std::to_string(prompts) + " prompts hold no special token, and have no turns");
+  }
+  if (marked > 0) {
+    all.push_back("spec.task.path: " + std::to_string(marked) + " of " + std::to_string(prompts) +
+                  " prompts hold the text of special tokens, which stays text; if they have the "
+                  "model's turns already, write spec.model.chatTemplate: rendered");
   }
   return all;
 }

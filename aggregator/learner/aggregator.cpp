@@ -189,8 +189,6 @@ Result<bool> Aggregator::start() {
   ALLOT_TRY(checkAgainstModel(run_.experiment, shapeOf(*model_)));
   // Runs of tests may name none.
   if (!run_.arithmetic.empty()) ALLOT_TRY(store::checkArithmetic(run_, "the run"));
-  // An account may not be let ask: then a person is told once (lookAtStore).
-  if (const auto fill = store_.fill()) ALLOT_TRY(checkKeepsKeys(*fill));
   ALLOT_ASSIGN(const auto begun, store_.readState());
   // A run that has begun may have been stored by a build that did not check this.
   if (!begun) {

@@ -276,7 +276,10 @@ void Aggregator::lookAtStore() {
   const auto fill = store_.fill();
   if (!fill) {
     may_ask_fill_ = fill.error().code == ErrorCode::kUnavailable;
-    if (!may_ask_fill_) spdlog::warn("how full the store is: not known: {}", fill.error().message);
+    if (!may_ask_fill_) {
+      spdlog::warn("how full the store is, and whether it then evicts keys: not known: {}",
+                   fill.error().message);
+    }
     return;
   }
   store_fill_ = *fill;

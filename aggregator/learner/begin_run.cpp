@@ -4,6 +4,7 @@
 
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
+#include "store/store_room.h"
 
 namespace allot {
 namespace {
@@ -33,6 +34,8 @@ Result<bool> replace(Store* store, const RunSpec& stored, const RunSpec& wanted,
 }  // namespace
 
 Result<RunSpec> beginRun(Store* store, const RunSpec& run) {
+  // An account may not be let ask: then a person is told once (Aggregator::lookAtStore).
+  if (const auto fill = store->fill()) ALLOT_TRY(checkKeepsKeys(*fill));
   const Status created = store->createRun(run);
   if (!created && created.error().code != ErrorCode::kUsage) return tl::unexpected(created.error());
   while (true) {

@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -19,6 +20,12 @@ constexpr char kNameIsOf[] = "a name of lower-case letters, digits and inner hyp
 constexpr uint64_t kMostWorkers = 10000;
 constexpr double kMebibyte = 1 << 20;
 constexpr size_t kLongestObjectName = 253;
+constexpr size_t kMostAnnotations = 256 << 10;  // bytes of all together
+constexpr char kHugePages[] = "hugepages-";
+// Folders that a worker's container has already.
+constexpr const char* kTakenFolders[] = {"/bin/",   "/dev/",           "/etc/",  "/lib/",
+                                         "/lib64/", "/opt/allot/bin/", "/proc/", "/run/secrets/",
+                                         "/sys/",   "/tmp/",           "/usr/"};
 
 SpecRule row(const char* path, SpecType type, const char* default_value, const char* meaning) {
   SpecRule rule;
@@ -64,10 +71,13 @@ std::vector<SpecRule> makeRules() {
       shaped("models.mountPath", "/models", "^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$", "an absolute path",
              "Where workers find that claim: spec.model.path then begins with it.");
   mount_path.may_be_empty = false;
-  SpecRule registry = shaped("image.registry", "localhost",
-                             "^[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9._-]+)*$",
-                             "a registry with a path, as in registry.example.org/team",
-                             "Where the images come from; `./run images push` sends them there.");
+  SpecRule registry =
+      shaped("image.registry", "localhost",
+             "^[A-Za-z0-9]+([.-][A-Za-z0-9]+)*(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|"
+             "65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+             "(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$",
+             "a registry with a path, as in registry.example.org/team",
+             "Where the images come from; `./run images push` sends them there.");
   registry.may_be_empty = false;
   return {
       std::move(workers),
@@ -116,12 +126,18 @@ std::vector<SpecRule> makeRules() {
 // Returns what an API server has against a worker with this much of a resource; "" if nothing.
 std::string resourceProblem(const std::string& name, double value) {
   if (name.find('/') == name.npos && name != "cpu" && name != "memory" &&
-      name != "ephemeral-storage" && !name.starts_with("hugepages-")) {
+      name != "ephemeral-storage" && !name.starts_with(kHugePages)) {
     return "is no resource of a container; write cpu, memory, ephemeral-storage, hugepages-SIZE, "
            "or a name with a domain, as in nvidia.com/gpu";
   }
   if (name.starts_with("requests.")) return "begins with requests., as no resource may";
-  if (isExtendedResource(name) && value != std::floor(value)) return "is not a whole number";
+  if (name.starts_with(kHugePages)) {
+    const double page = quantityOf(name.substr(sizeof kHugePages - 1)).value_or(0);
+    if (page <= 0) return "has no size of pages in its name, as in hugepages-2Mi";
+    if (std::fmod(value, page) != 0) return "is no multiple of the size of its pages";
+  } else if (isNeverShared(name) && value != std::floor(value)) {
+    return "is not a whole number";
+  }
   return name == "memory" && value < kMebibyte ? "is less than 1Mi" : "";
 }
 
@@ -136,7 +152,7 @@ void checkResources(const v1::Cluster& cluster, const Site& site, Mistakes* mist
     const auto limit = limits.find(entry.key());
     if (limit == limits.end()) return;
     const double most = *quantityOf(limit->second);
-    if (isExtendedResource(entry.key()) && value != most) {
+    if (isNeverShared(entry.key()) && value != most) {
       mistakes->pass(here.refuse(entry.value() + " is not the limit, which is " + limit->second +
                                  ": a worker gets all that it asks for; remove one"));
     } else if (request && value > most) {
@@ -171,10 +187,12 @@ void checkTextMap(const YamlValue& map, const Site& site, bool labels, Mistakes*
     mistakes->pass(wrongType(site, map, "a section (keys with values)"));
     return;
   }
+  size_t bytes = 0;
   for (size_t i = 0; i < map.items.size() && !mistakes->full(); ++i) {
     const Site here = site.under(escaped(map.keys[i]));
     std::string text;
     if (!mistakes->pass(readString(map.items[i], here), &text)) continue;
+    bytes += map.keys[i].size() + text.size();
     // The domain of an annotation may have capital letters.
     const std::string key = labels ? map.keys[i] : inLowerCase(map.keys[i]);
     const bool key_fits = matches(key, kLabelKeyPattern, kLongestLabelKey);
@@ -188,6 +206,9 @@ void checkTextMap(const YamlValue& map, const Site& site, bool labels, Mistakes*
                                  "and a key of them, with or without DOMAIN/"));
     }
   }
+  if (labels || bytes <= kMostAnnotations) return;
+  mistakes->pass(site.refuse("has " + std::to_string(bytes) + " bytes; Kubernetes takes at most " +
+                             std::to_string(kMostAnnotations)));
 }
 
 }  // namespace
@@ -221,12 +242,24 @@ v1::Cluster readCluster(const YamlValue& root, const std::string& place, Mistake
   checkSize("kvMemory", cluster.kv_memory());
   checkSize("storage", cluster.storage());
   const std::string& mount = cluster.models().mount_path();
-  if (mount == "/tmp" || mount == "/run/secrets/allot" || mount == "/run/secrets/tls") {
+  if (std::any_of(std::begin(kTakenFolders), std::end(kTakenFolders), [&](std::string_view taken) {
+        return taken.starts_with(mount + '/') || (mount + '/').starts_with(taken);
+      })) {
     mistakes->pass(site.under("models")
                        .under("mountPath")
                        .refuse(mount + " is a worker's already; choose another path"));
   }
   checkResources(cluster, site.under("resources"), mistakes);
+  for (const v1::KeyValue& limit : cluster.resources().limits()) {
+    const std::string& wanted = cluster.kv_memory();
+    if (limit.key() != "memory" || wanted.empty() || cluster.gpus() > 0) continue;
+    if (*quantityOf(wanted) < *quantityOf(limit.value())) continue;
+    mistakes->pass(
+        site.under("kvMemory")
+            .refuse(wanted + " is not below the limit of a worker's memory, which is " +
+                    limit.value() +
+                    " and holds the weights too; raise spec.cluster.resources.limits.memory"));
+  }
   return cluster;
 }
 
@@ -264,7 +297,8 @@ void checkMetadata(const YamlValue& root, const std::string& place, Mistakes* mi
   mistakes->pass(here.refuse(doubleQuoted(text) + " is not " + kNameIsOf));
 }
 
-bool isExtendedResource(const std::string& name) {
+bool isNeverShared(const std::string& name) {
+  if (name.starts_with(kHugePages)) return true;
   return name.find('/') != name.npos && name.find("kubernetes.io/") == name.npos;
 }
 

@@ -44,9 +44,9 @@ const std::vector<std::string>& metadataKeys();
 // Checks that metadata.namespace is a name, and that labels and annotations are maps of strings.
 void checkMetadata(const YamlValue& root, const std::string& place, Mistakes* mistakes);
 
-// Returns true for a resource of a vendor, as nvidia.com/gpu: a pod gets a whole number of it, and
-// its limit is its request.
-bool isExtendedResource(const std::string& name);
+// Returns true for a resource whose limit is its request: one of a vendor, as nvidia.com/gpu, or
+// huge pages.
+bool isNeverShared(const std::string& name);
 // Returns the value of a quantity, 536870912 of "512Mi"; nothing for another unit or no number.
 std::optional<double> quantityOf(std::string_view text);
 

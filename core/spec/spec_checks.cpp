@@ -131,6 +131,17 @@ Status checkRepeats(const v1::Spec& spec, const std::string& place) {
                   "draws, or remove this key");
 }
 
+// Checks that tokens are drawn if their draw is restricted.
+Status checkGeneration(const v1::Spec& spec, const std::string& place) {
+  const v1::Generation& generation = spec.generation();
+  if (generation.temperature() > 0) return {};
+  const bool top_p = generation.top_p() > 0 && generation.top_p() < 1;
+  if (!top_p && generation.top_k() == 0) return {};
+  return badInput(place + ": spec.generation." + (top_p ? "topP" : "topK") +
+                  ": has no effect: at spec.generation.temperature 0 the likeliest token is taken; "
+                  "write a temperature, or remove this key");
+}
+
 // Checks that a granularity of heads has schedules to learn.
 Status checkGranularity(const v1::Spec& spec, const std::string& place) {
   if (spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
@@ -219,6 +230,7 @@ std::vector<Status> effectsOf(const v1::Experiment& experiment, const std::strin
           checkAnswers(spec.evaluation(), place),
           checkRepeats(spec, place),
           checkProfileIsUsed(spec, place),
+          checkGeneration(spec, place),
           checkGranularity(spec, place),
           problem ? badInput(place + ": " + problem->path + ": " + problem->what) : Status(),
           checkExplicit(spec.evaluation(), place)};

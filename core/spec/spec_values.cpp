@@ -43,12 +43,19 @@ size_t lineOf(const YamlValue& root, std::string_view path) {
 
 // ---- single values ----
 
+// Returns a number without its leading zeros: "0.5" of "00.5".
+std::string withoutZeros(const std::string& digits) {
+  const size_t end = std::min(digits.find_first_not_of("0123456789"), digits.size());
+  size_t zeros = 0;
+  while (zeros + 1 < end && digits[zeros] == '0') ++zeros;
+  return digits.substr(zeros);
+}
+
 // Checks that a number has no leading zeros, which make it octal for YAML 1.1.
 Status checkZeros(const std::string& text, const Site& site) {
   const std::string digits = text.substr(text.starts_with('-') ? 1 : 0);
   if (digits.size() < 2 || digits[0] != '0' || digits[1] < '0' || digits[1] > '9') return {};
-  const std::string decimal =
-      digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  const std::string decimal = withoutZeros(digits);
   uint64_t octal = 0;
   const char* const end = digits.data() + digits.size();
   const auto parsed = std::from_chars(digits.data(), end, octal, 8);
@@ -67,8 +74,8 @@ Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high
     return wrongType(site, value, "an integer");
   }
   if (value.style == YamlValue::Style::kQuoted) {
-    return site.refuse(described(value) + " is a text to Kubernetes; write " + escaped(text) +
-                       " without quotes");
+    return site.refuse(described(value) + " is a text to Kubernetes; write " +
+                       escaped(sign == 1 ? text : withoutZeros(text)) + " without quotes");
   }
   ALLOT_TRY(checkZeros(text, site));
   uint64_t number = 0;
@@ -94,6 +101,9 @@ Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Si
     return wrongType(site, value, "a finite number");
   }
   ALLOT_TRY(checkZeros(text, site));
+  if (parsed.ec != std::errc() && std::abs(std::strtod(text.c_str(), nullptr)) < 1) {
+    return site.refuse(escaped(text) + " is too small for a number of 64 bits; write 0");
+  }
   const NumberRange& range = rule.number;
   const bool below = range.above_low ? number <= range.low : number < range.low;
   if (parsed.ec != std::errc() || below || (range.high && number > *range.high)) {

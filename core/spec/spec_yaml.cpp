@@ -40,6 +40,18 @@ size_t firstOddByte(std::string_view text) {
   return std::string_view::npos;
 }
 
+// Returns the index of the first line end that is one to some readers alone; npos if there is none.
+size_t firstOddLineEnd(std::string_view text) {
+  size_t first = text.find('\r');
+  while (first < text.size() && text.substr(first).starts_with("\r\n")) {
+    first = text.find('\r', first + 1);
+  }
+  for (const std::string_view end : {"\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"}) {
+    first = std::min(first, text.find(end));
+  }
+  return first;
+}
+
 // Builds the tree from yaml-cpp's events, in one call of parseYaml. The builder refuses by an
 // exception, which is the only way to stop yaml-cpp's parser.
 class TreeBuilder final : public YAML::EventHandler {
@@ -146,7 +158,8 @@ class TreeBuilder final : public YAML::EventHandler {
     if (!frame.seen.insert(key.text).second) refuse(mark, path() + " is given twice; remove one");
     if (const std::string type = notTextToKubernetes(key); !type.empty()) {
       refuse(mark, path() + ": to Kubernetes the key " + escaped(key.text) + " is " + type +
-                       "; write " + doubleQuoted(key.text));
+                       "; write " + doubleQuoted(key.text) +
+                       (type == "a number" ? ", and decimals with a point, as in 0.5" : ""));
     }
   }
   void add(YamlValue value, const YAML::Mark& mark) {
@@ -192,7 +205,8 @@ Status checkText(const std::string& text, const std::string& place) {
     return badInput(place + ": has more than the " + std::to_string(kMostYamlBytes) +
                     " bytes that are read");
   }
-  const size_t odd = firstOddByte(text);
+  const size_t line_end = firstOddLineEnd(text);
+  const size_t odd = std::min(firstOddByte(text), line_end);
   if (odd == std::string::npos) return {};
   size_t line = 1;
   size_t line_start = 0;
@@ -201,8 +215,20 @@ Status checkText(const std::string& text, const std::string& place) {
     ++line;
     line_start = i + 1;
   }
-  return badInput(position(place, line, odd - line_start + 1) + "the byte " +
-                  escaped(std::string_view(text).substr(odd, 1)) +
+  const std::string where = position(place, line, odd - line_start + 1);
+  if (text[odd] == '\r') {
+    return badInput(where +
+                    "a carriage return without a line feed ends this line; save the file "
+                    "with the line ends of Unix");
+  }
+  if (odd == line_end) {
+    return badInput(where + "Kubernetes reads the character U+" +
+                    (text[odd] == '\xc2'       ? "0085"
+                     : text[odd + 2] == '\xa8' ? "2028"
+                                               : "2029") +
+                    " as a line end; remove it");
+  }
+  return badInput(where + "the byte " + escaped(std::string_view(text).substr(odd, 1)) +
                   " is not text; save the file as UTF-8");
 }
 
@@ -287,12 +313,15 @@ std::string notTextToKubernetes(const YamlValue& scalar) {
   static const std::regex booleans(
       "y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE");
   static const std::regex numbers(
-      "[-+]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|"
-      "(\\.[0-9]+|[0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?|\\.(inf|Inf|INF))|"
+      "[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|"
+      "(\\.[0-9]+|[0-9]+(\\.[0-9]*)?)([eE][-+]?[0-9]+)?|\\.(inf|Inf|INF))|"
       "\\.(nan|NaN|NAN)");
   if (scalar.style != YamlValue::Style::kPlain || scalar.text.size() > kLongestNumber) return "";
   if (std::regex_match(scalar.text, booleans)) return "a boolean";
-  return std::regex_match(scalar.text, numbers) ? "a number" : "";
+  std::string digits =
+      scalar.text;  // Kubernetes' reader drops each _ that is not the first character
+  if (!digits.starts_with('_')) std::erase(digits, '_');
+  return std::regex_match(digits, numbers) ? "a number" : "";
 }
 
 std::string escaped(std::string_view text, size_t limit) {

@@ -25,14 +25,14 @@ bool has(const google::protobuf::RepeatedPtrField<v1::KeyValue>& entries, const 
 }
 
 // A given request raises a lower limit; without one, a given limit lowers a higher request. A pod
-// with an extended resource has a limit of it.
+// has a limit of what is never shared.
 void applyResources(const v1::Resources& given, json* resources) {
   json& requests = (*resources)["requests"];
   json& limits = (*resources)["limits"];
   for (const v1::KeyValue& entry : given.requests()) requests[entry.key()] = entry.value();
   for (const v1::KeyValue& entry : given.limits()) limits[entry.key()] = entry.value();
   for (const auto& [key, request] : requests.items()) {
-    if (!limits.contains(key) && isExtendedResource(key)) limits[key] = request;
+    if (!limits.contains(key) && isNeverShared(key)) limits[key] = request;
     if (!limits.contains(key)) continue;
     const std::string least = request, most = limits[key];
     if (!(quantityOf(least).value_or(0) > quantityOf(most).value_or(0))) continue;

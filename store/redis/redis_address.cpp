@@ -63,6 +63,10 @@ Status parseOptions(std::string_view url, std::string_view options, RedisAddress
     options.remove_prefix(std::min(end + 1, options.size()));
     const size_t equals = option.find('=');
     std::string* field = optionField(address, option.substr(0, equals));
+    const std::string_view name = option.substr(0, equals);
+    if (address.unix_path.empty() && !address.tls &&
+        (name == "ca" || name == "cert" || name == "key" || name == "name"))
+      return badUrl(url, "has the option " + std::string(name) + ", which is for rediss://");
     // The name of an unknown option is not repeated: it may be a password.
     if (field == nullptr)
       return badUrl(
@@ -87,6 +91,8 @@ Status parseHost(std::string_view url, std::string_view rest, RedisAddress& addr
   if (host.empty() || host.find_first_of("@/[] ") != std::string_view::npos ||
       (!bracketed && host.find(':') != std::string_view::npos))
     return badUrl(url, "has no plain host name");
+  if (port.find('/') != std::string_view::npos)
+    return badUrl(url, "has a path behind its port; a number of a database is not supported");
   const auto parsed = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (parsed.ec != std::errc() || parsed.ptr != port.data() + port.size() || address.port < 1 ||
       address.port > 65535)

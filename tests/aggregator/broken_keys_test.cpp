@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/begin_run.h"
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
@@ -496,18 +497,12 @@ TEST(EvictingStore, IsRefusedBeforeTheRunBegins) {
     RunSpec run;
     run.experiment = tinyExperiment({});
     run.sha256 = specDigest(run.experiment);
-    ASSERT_THAT(store->createRun(run), succeeds());
-    v1::ModelFacts facts;
-    facts.set_layers(kLayers);
-    ASSERT_THAT(store->agreeOnModel(facts), succeeds());
-    Aggregator aggregator(store.get(), run,
-                          {.holder = "a", .now = [] { return 1; }, .unix_now = [] { return 1; }});
-    const auto ticked = aggregator.tick();
-    EXPECT_EQ(ticked.has_value(), taken) << policy;
+    const auto begun = beginRun(store.get(), run);
+    EXPECT_EQ(begun.has_value(), taken) << policy;
+    EXPECT_EQ(valueOf(store->readSpec()).has_value(), taken);
     if (taken) continue;
-    EXPECT_EQ(ticked.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(ticked.error().message, testing::HasSubstr(policy));
-    EXPECT_FALSE(valueOf(store->readPolicy()).has_value());
+    EXPECT_EQ(begun.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(begun.error().message, testing::HasSubstr(policy));
   }
 }
 

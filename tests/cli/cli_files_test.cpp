@@ -33,6 +33,19 @@ TEST(RunNote, DeepOrOtherJsonIsRefused) {
   EXPECT_THAT(refusal(std::string(2 << 20, ' ')), HasSubstr("has more than 1048576 bytes"));
 }
 
+TEST(RunFolder, DataWithoutItsListIsRefused) {
+  const TempFolder folder;
+  EXPECT_THAT(checkData(folder.path()), succeeds());
+  std::filesystem::create_directory(folder.path() + "/appendonlydir");
+  EXPECT_THAT(checkData(folder.path()), succeeds());
+  folder.write("appendonlydir/appendonly.aof.1.incr.aof", "");
+  EXPECT_THAT(
+      checkData(folder.path()),
+      isError(ErrorCode::kUsage, HasSubstr("/appendonlydir lacks appendonly.aof.manifest")));
+  folder.write("appendonlydir/appendonly.aof.manifest", "");
+  EXPECT_THAT(checkData(folder.path()), succeeds());
+}
+
 TEST(RunReport, ASummaryThatIsNoneIsASentence) {
   const TempFolder folder;
   const auto refusal = [&](const std::string& text) {

@@ -304,6 +304,16 @@ TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
                                      " reads over 4 layers are more than the ")));
   EXPECT_THAT(warnings([](v1::Spec* spec) { spec->mutable_policy()->set_total_budget(3); }),
               ElementsAre(StartsWith("spec.policy.totalBudget: 3 reads over 4 layers leave some")));
+  const auto listed = [&](uint32_t samples) {
+    return warnings([&](v1::Spec* spec) {
+      v1::Schedule* schedule = spec->mutable_evaluation()->add_schedules();
+      schedule->set_kind("explicit");
+      for (const uint32_t of_layer : {0U, samples, 0U, 0U}) schedule->add_samples(of_layer);
+    });
+  };
+  EXPECT_THAT(listed(rows / 4), IsEmpty());
+  EXPECT_THAT(listed(rows / 4 + 1),
+              ElementsAre(HasSubstr(std::to_string(rows / 4 + 1) + " reads in layer 1 are more")));
   // Every update is followed by 2 units: 200,000 updates are 391 MiB.
   EXPECT_THAT(warnings([](v1::Spec* spec) {
                 spec->mutable_evaluation()->set_every_updates(1);

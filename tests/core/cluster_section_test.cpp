@@ -197,9 +197,32 @@ TEST(ClusterSection, PodsFollowKubernetesRules) {
        "resources.limits.nvidia.com/gpu: 1 is not the limit, which is 2: a worker gets all that "
        "it asks for; remove one"},
       {"{resources: {limits: {memory: 400m}}}", "resources.limits.memory: 400m is less than 1Mi"},
+      {"{kvMemory: 64Gi, resources: {limits: {memory: 2Gi}}}",
+       "kvMemory: 64Gi is not below the limit of a worker's memory, which is 2Gi and holds the "
+       "weights too; raise spec.cluster.resources.limits.memory"},
       {"{storage: 0}", "storage: 0 is less than 1Mi"},
       {"{models: {claim: m, mountPath: /tmp}}",
        "models.mountPath: /tmp is a worker's already; choose another path"},
+      {"{models: {claim: m, mountPath: /run}}",
+       "models.mountPath: /run is a worker's already; choose another path"},
+      {"{models: {claim: m, mountPath: /opt/allot}}",
+       "models.mountPath: /opt/allot is a worker's already; choose another path"},
+      {"{models: {claim: m, mountPath: /usr/lib}}",
+       "models.mountPath: /usr/lib is a worker's already; choose another path"},
+      {"{resources: {limits: {hugepages-abc: 4Mi}}}",
+       "resources.limits.hugepages-abc: 4Mi has no size of pages in its name, as in hugepages-2Mi"},
+      {"{resources: {limits: {hugepages-2Mi: 3Mi}}}",
+       "resources.limits.hugepages-2Mi: 3Mi is no multiple of the size of its pages"},
+      {"{resources: {requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 4Mi}}}",
+       "resources.requests.hugepages-2Mi: 2Mi is not the limit, which is 4Mi: a worker gets all "
+       "that it asks for; remove one"},
+      {"{image: {registry: a..b}}",
+       "image.registry: \"a..b\" is not a registry with a path, as in registry.example.org/team"},
+      {"{image: {registry: a/..}}",
+       "image.registry: \"a/..\" is not a registry with a path, as in registry.example.org/team"},
+      {"{image: {registry: \"a:99999\"}}",
+       "image.registry: \"a:99999\" is not a registry with a path, as in "
+       "registry.example.org/team"},
       {"{models: {claim: a..b}}",
        "models.claim: \"a..b\" is not a name of lower-case letters, digits and inner hyphens"},
   };
@@ -211,6 +234,12 @@ TEST(ClusterSection, PodsFollowKubernetesRules) {
         "{tolerations: [{operator: Exists}]}", "{nodeSelector: {a.b-c/d: \"true\"}}",
         "{gpus: 2, resources: {requests: {nvidia.com/gpu: 2}}}",
         "{resources: {requests: {nvidia.com/gpu: 1}, limits: {ephemeral-storage: 1Gi}}}",
+        "{kvMemory: 64Gi, gpus: 1, resources: {limits: {memory: 2Gi}}}",
+        "{resources: {requests: {hugepages-2Mi: 4Mi}}}",
+        "{resources: {limits: {hugepages-1Gi: 2Gi}}}",
+        "{models: {claim: m, mountPath: /opt/allot/experiments/models/m}}",
+        "{models: {claim: m, mountPath: /runs}}",
+        "{image: {registry: \"R-1.example.org:65535/my_team/a.b--c\"}}",
         "{resources: {requests: {cpu: \".5\", memory: \"1e9\"}, limits: {memory: 1.5Gi}}}"}) {
     parsed(file("{name: a}", "  cluster: " + std::string(cluster) + "\n"));
   }
@@ -231,6 +260,8 @@ TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
   EXPECT_EQ(refused("{name: a, annotations: {b: 1}}"),
             "x:3: metadata.annotations.b: 1 is a number to Kubernetes; write \"1\"");
   EXPECT_EQ(refused("{name: a, annotations: {Some.Domain/b_c: d}}"), "");
+  EXPECT_EQ(refused("{name: a, annotations: {b: " + std::string(1 << 18, 'c') + "}}"),
+            "x:3: metadata.annotations: has 262145 bytes; Kubernetes takes at most 262144");
   EXPECT_EQ(refused("{name: a, annotations: {\"a b\": c}}"),
             "x:3: metadata.annotations.a b: is no key of an annotation; write letters, digits and "
             "inner - _ ., with or without DOMAIN/");

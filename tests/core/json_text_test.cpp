@@ -31,7 +31,7 @@ TEST(JsonText, DeepIsRefusedWithTheMemberThatItIsIn) {
   EXPECT_EQ(refusal("\"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\""),
             "taken");
   // A bracket too many does not make room for others.
-  EXPECT_EQ(refusal("]]]]" + nested(66)), "x.json: is not JSON");
+  EXPECT_EQ(refusal("]]]]" + nested(66)), "x.json: is not JSON at column 1");
 }
 
 TEST(JsonText, OfManyValuesNothingIsMade) {
@@ -43,12 +43,28 @@ TEST(JsonText, OfManyValuesNothingIsMade) {
 }
 
 TEST(JsonText, AnythingElseIsNoJson) {
-  for (const char* text : {"", " ", "{", "[", "\"", "\"\\", "{\"", "{\"a", "\xff", "nul", "1 2",
-                           "[1,]", "[\"\xc3\"]", "{\"a\":}", "1e999999"}) {
-    EXPECT_EQ(refusal(text), "x.json: is not JSON") << text;
+  for (const char* text : {"", " ", "{", "[", "\"", "\"\\", "{\"", "{\"a", "nul"}) {
+    EXPECT_EQ(refusal(text), "x.json: is not JSON: it ends too early") << text;
   }
-  EXPECT_EQ(refusal(std::string("\0", 1)), "x.json: is not JSON");
+  for (const auto& [text, place] : {std::pair{"\xff", "column 1"},
+                                    {"1 2", "column 3"},
+                                    {"[1,]", "column 4"},
+                                    {"[\"\xc3\"]", "column 4"},
+                                    {"{\"a\":}", "column 6"},
+                                    {"{\n\n \"a\": NaN}", "its line 3, column 7"}}) {
+    EXPECT_EQ(refusal(text), std::string("x.json: is not JSON at ") + place) << text;
+  }
+  EXPECT_EQ(refusal(std::string("\0", 1)), "x.json: is not JSON at column 1");
+  EXPECT_EQ(refusal("[1e999999]"),
+            "x.json: has a number that is too large; at most 1.7e308 is read");
   EXPECT_EQ(parseJson("{\"a\": [1, null]}", "").value()["a"].size(), 2u);
+}
+
+TEST(JsonText, AMemberTwiceIsRefused) {
+  EXPECT_EQ(refusal(R"([{"a": {"b": 1}, "b": [{"a": 2}, {"a": 3}]}, {"a": 4}])"), "taken");
+  EXPECT_EQ(refusal(R"({"a": 1, "\u0061": 1})"), R"(x.json: has "a" twice; remove one)");
+  EXPECT_EQ(refusal(R"([{"c": {"a": {}, "b": [], "a": 1}}])"),
+            R"(x.json: has "a" twice; remove one)");
 }
 
 TEST(JsonText, QuotesAreOneLineOfAscii) {

@@ -50,6 +50,12 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
             "x.yaml: spec.evaluation.repeats: 3 has no effect: no method of "
             "spec.evaluation.methods or prefills draws, and at spec.generation.temperature 0 every "
             "answer would be the same; name one that draws, or remove this key"},
+           {{"spec.generation={topP: 0.9}"},
+            "x.yaml: spec.generation.topP: has no effect: at spec.generation.temperature 0 the "
+            "likeliest token is taken; write a temperature, or remove this key"},
+           {{"spec.generation={temperature: 0, topK: 5}"},
+            "x.yaml: spec.generation.topK: has no effect: at spec.generation.temperature 0 the "
+            "likeliest token is taken; write a temperature, or remove this key"},
            {{"spec.evaluation={answers: all, measures: [fidelity]}"},
             "x.yaml: spec.evaluation.answers: all has no effect: spec.evaluation.measures has no "
             "accuracy, without which nothing is answered; add it, or remove this key"},
@@ -69,6 +75,8 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
     EXPECT_TRUE(
         parseExperiment(tiny(), "x.yaml", {std::string("spec.model.chatTemplate=") + harmless}));
   }
+  EXPECT_TRUE(parseExperiment(tiny(), "x.yaml", {"spec.generation={topP: 1, topK: 0}"}));
+  EXPECT_TRUE(parseExperiment(tiny(), "x.yaml", {"spec.generation={temperature: 1, topK: 5}"}));
   EXPECT_TRUE(parseExperiment(
       tiny(), "x.yaml", {"spec.task={suite: jsonl, path: q}", "spec.model.chatTemplate=rendered"}));
   EXPECT_TRUE(

@@ -266,6 +266,13 @@ TEST(Spec, WhatTwoReadersReadDifferentlyIsRefused) {
        "16"},
       {"policy: {totalBudget: 08}",
        "spec.policy.totalBudget: 08 begins with 0, which Kubernetes reads as octal; write 8"},
+      {"generation: {temperature: 00.5}",
+       "spec.generation.temperature: 00.5 begins with 0, which Kubernetes reads as octal; write "
+       "0.5"},
+      {"generation: {temperature: 1e-400}",
+       "spec.generation.temperature: 1e-400 is too small for a number of 64 bits; write 0"},
+      {"policy: {totalBudget: \"016\"}",
+       "spec.policy.totalBudget: \"016\" is a text to Kubernetes; write 16 without quotes"},
       {"policy: {totalBudget: \"8\"}",
        "spec.policy.totalBudget: \"8\" is a text to Kubernetes; write 8 without quotes"},
       {"evaluation: {budgets: [8, '16']}",
@@ -282,6 +289,9 @@ TEST(Spec, WhatTwoReadersReadDifferentlyIsRefused) {
       {"model: {path: 1.10}", "spec.model.path: 1.10 is a number to Kubernetes; write \"1.10\""},
       {"model: {path: 0o10}", "spec.model.path: 0o10 is a number to Kubernetes; write \"0o10\""},
       {"model: {path: 1_000}", "spec.model.path: 1_000 is a number to Kubernetes; write \"1_000\""},
+      {"model: {path: .21_1}", "spec.model.path: .21_1 is a number to Kubernetes; write \".21_1\""},
+      {"cluster: {image: {tag: 7E0_1}}",
+       "spec.cluster.image.tag: 7E0_1 is a number to Kubernetes; write \"7E0_1\""},
       {"cluster: {image: {tag: 1e3}}",
        "spec.cluster.image.tag: 1e3 is a number to Kubernetes; write \"1e3\""},
       {"cluster: {suspend: 'true'}",
@@ -306,10 +316,25 @@ TEST(Spec, WhatTwoReadersReadDifferentlyIsRefused) {
   EXPECT_EQ(refusal(tiny("  cluster: {nodeSelector: {on: a}}\n")),
             "x.yaml:8:28: spec.cluster.nodeSelector.on: to Kubernetes the key on is a boolean; "
             "write \"on\"");
+  EXPECT_EQ(refusal(tiny("  generation: {temperature: 0,5}\n")),
+            "x.yaml:8:31: spec.generation.5: to Kubernetes the key 5 is a number; write \"5\", and "
+            "decimals with a point, as in 0.5");
+  for (const auto& [end, message] :
+       {std::pair{"\xc2\x85", "Kubernetes reads the character U+0085 as a line end; remove it"},
+        {"\xe2\x80\xa8", "Kubernetes reads the character U+2028 as a line end; remove it"},
+        {"\xe2\x80\xa9", "Kubernetes reads the character U+2029 as a line end; remove it"},
+        {"\r",
+         "a carriage return without a line feed ends this line; save the file with the line ends "
+         "of Unix"}}) {
+    EXPECT_EQ(refusal(tiny("  seed: 1 # c" + std::string(end) + "  repetition: 5\r\n")),
+              "x.yaml:8:14: " + std::string(message));
+  }
+  EXPECT_EQ(parsed(tiny("  seed: 1 # c\r\n  repetition: 5\r\n")).spec().repetition(), 5u);
   EXPECT_THAT(refusal("kind: Experiment\napiVersion: allot.dev/v1alpha1\nmetadata: {name: no}\n"),
               StartsWith("x.yaml:3: metadata.name: no is a boolean to Kubernetes"));
   // What both read as the same, and what only this program reads: settings, and stored files.
-  for (const char* path : {"\"1.10\"", "0.2.0", "1:30", "2001-01-01", "tRue", "5Ei", "0b", "_1"}) {
+  for (const char* path :
+       {"\"1.10\"", "0.2.0", "1:30", "2001-01-01", "tRue", "5Ei", "0b", "_1", "1e_", "._1a"}) {
     parsed(std::string(kHead) + "  model: {path: " + path + "}\n",
            {"spec.task.tasks=[niah]", "spec.policy={totalBudget: '8', zeroReads: off}"});
   }

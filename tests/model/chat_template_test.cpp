@@ -191,6 +191,13 @@ TEST(ChatTemplate, ARenderedPromptKeepsItsTokensAndGetsNoOthers) {
     const auto plain =
         valueOf(valueOf(model.choose("none")).prompt(model.tokenizer(), "", prompt, ""));
     EXPECT_GT(plain.ids.size(), made.ids.size());
+    EXPECT_EQ(marksInData(model.tokenizer(), plain.text, plain.ids), static_cast<size_t>(marks));
+    EXPECT_EQ(marksInData(model.tokenizer(), made.text, made.ids), 0U);
+    for (const auto& [text, data] : {std::pair{prompt, marks}, {std::string("hi"), 0}}) {
+      const auto turn =
+          valueOf(valueOf(model.choose("auto")).prompt(model.tokenizer(), "", text, ""));
+      EXPECT_EQ(marksInData(model.tokenizer(), turn.text, turn.ids), static_cast<size_t>(data));
+    }
     // Or, if that cannot be executed, as a template with a name does.
     model.publish("{% include 'x' %}");
     EXPECT_EQ(valueOf(model.choose("rendered")).endOfTurn(), chat.endOfTurn());

@@ -306,6 +306,8 @@ TEST(GgufRules, EveryKeyIsReadHarmlessOrRefused) {
       {"llama.tensor_data_layout", string("Meta AI original pth"), "loaded"},
       {"general.name", string("a"), "loaded"},
       {"tokenizer.ggml.padding_token_id", u32(0), "loaded"},
+      {"tokenizer.huggingface.json", string("{}"), "loaded"},
+      {"tokenizer.chat_template.tool_use", string("a"), "loaded"},
       {"qwen2.attention.scale", f32(2), "loaded"},  // of another architecture
       // Refused.
       {"llama.rope.dimension_count", u32(32),
@@ -314,7 +316,12 @@ TEST(GgufRules, EveryKeyIsReadHarmlessOrRefused) {
       {"llama.rope.scaling.type", string("longrope"),
        "rope.scaling.type \"longrope\" is not supported; supported: none, linear, yarn"},
       {"llama.attention.scale", f32(2),
-       "llama.attention.scale is not supported, and the model may need it"},
+       "llama.attention.scale is not supported, and the model may need it; name the folder"},
+      {"tokenizer.ggml.precompiled_charsmap", list(kI32, std::vector<int32_t>{1}, raw<int32_t>),
+       "tokenizer.ggml.precompiled_charsmap is not supported"},
+      {"llama.rope.scaling.factor", f32(0),
+       "llama.rope.scaling.factor: 0 is out of range 1..1000000"},
+      {"llama.rope.scaling.factor", f32(std::nanf("")), "nan is out of range 1..1000000"},
       {"llama.attention.sliding_window", u32(32),
        "llama.attention.sliding_window is not supported"},
       {"llama.rope.scaling.attn_factor", f32(2), "llama.rope.scaling.attn_factor is not supported"},
@@ -326,6 +333,18 @@ TEST(GgufRules, EveryKeyIsReadHarmlessOrRefused) {
     file.keys[item.key] = item.value;
     EXPECT_THAT(errorOf(file), HasSubstr(item.error));
   }
+}
+
+TEST(GgufRules, EveryEndOfAnAnswerIsRead) {
+  File file = linear();
+  file.keys["tokenizer.ggml.eos_token_id"] = u32(1);
+  file.keys["tokenizer.ggml.eot_token_id"] = u32(2);
+  file.keys["tokenizer.ggml.eom_token_id"] = u32(3);
+  const TempFolder folder;
+  EXPECT_THAT(valueOf(ModelConfig::load(folder.write("m.gguf", file.bytes()))).eos_tokens,
+              testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(Tokenizer::load(folder.path() + "/m.gguf"),
+              isError(HasSubstr("m.gguf lacks tokenizer.ggml.token_type, ")));
 }
 
 TEST(GgufRules, EveryTensorIsUsedOrRefused) {

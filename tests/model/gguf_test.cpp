@@ -152,6 +152,12 @@ TEST(Gguf, NamesWhatIsWrong) {
   EXPECT_THAT(errorOf("GGUX" + good.substr(4)), HasSubstr("is no GGUF file"));
   EXPECT_THAT(errorOf(good.substr(0, 4) + '\x09' + good.substr(5)),
               HasSubstr("GGUF version 9 is not supported; supported: 2, 3"));
+  EXPECT_THAT(errorOf(good.substr(0, 4) + "\0\0\0\3"s + good.substr(8)),
+              HasSubstr("its numbers are big-endian, which is not supported"));
+  EXPECT_THAT(errorOf(good + good),
+              HasSubstr(" has another GGUF file behind its last tensor; make two of it"));
+  EXPECT_THAT(errorOf("version https://git-lfs.github.com/spec/v1\n"),
+              HasSubstr("is a Git LFS pointer"));
   EXPECT_THAT(errorOf(good.substr(0, 3)), HasSubstr("is cut short at byte 3"));
   EXPECT_THAT(errorOf(good.substr(0, good.size() / 2)), HasSubstr("ends beyond the file"));
   EXPECT_THAT(errorOf(replaced(good, "general.architecture", "general.architectura")),

@@ -171,6 +171,14 @@ TEST(ModelConfig, EndTokensOfGeneration) {
   EXPECT_THAT(
       ModelConfig::load(folder.path()),
       isError(HasSubstr("generation_config.json: eos_token_id: 1000 is not a token id of")));
+  for (const auto& [text, message] :
+       {std::pair{R"({"eos_token_id": []})",
+                  "generation_config.json: eos_token_id: the list is empty; name the tokens, or "
+                  "remove the key"},
+        {"[]", "generation_config.json is not a JSON object"}}) {
+    folder.write("generation_config.json", text);
+    EXPECT_THAT(ModelConfig::load(folder.path()), isError(message));
+  }
   folder.write("generation_config.json", "{");
   EXPECT_THAT(ModelConfig::load(folder.path()), isError(HasSubstr("is not JSON")));
 }
@@ -290,7 +298,11 @@ TEST(ModelConfig, RefusesByName) {
       {"rope_scaling", json{{"type", "linear"}}, "config.json lacks factor"},
       {"rope_scaling", json{{"rope_type", "yarn"}, {"factor", 0.5}},
        "config.json: factor: 0.5 is not a number of 1..1e6"},
-      {"rope_scaling", json{{"rope_type", "yarn"}, {"beta_slow", 64}},
+      {"rope_scaling", json{{"rope_type", "yarn"}}, "config.json lacks factor"},
+      {"rope_scaling", json{{"rope_type", nullptr}, {"factor", 4.0}},
+       "config.json: rope_scaling: rope_type is null beside a factor; write what the factor is of, "
+       "or \"default\" without it"},
+      {"rope_scaling", json{{"rope_type", "yarn"}, {"factor", nullptr}, {"beta_slow", 64}},
        "config.json: rope_scaling: beta_fast must be above beta_slow"},
       {"rope_scaling", 2, "config.json: rope_scaling: 2 is not an object"},
       {"rope_scaling", json{{"rope_type", "llama3"}}, "config.json lacks factor"},

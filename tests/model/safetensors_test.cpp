@@ -107,8 +107,11 @@ TEST(Safetensors, HandsOutCheckedViews) {
   EXPECT_THAT(file.tensor("c", {1}).error().message,
               HasSubstr("tensor \"c\" has dtype \"I32\", which is not supported; supported: F32, "
                         "F16, BF16"));
-  EXPECT_THAT(file.tensor("d", {1}).error().message,
-              HasSubstr("tensor \"d\" is not in model.safetensors"));
+  EXPECT_EQ(file.tensor("d", {1}).error().message,
+            "tensor \"d\" is not in model.safetensors; the weights are not those of config.json");
+  EXPECT_EQ(file.tensor("model.b", {2}).error().message,
+            "tensor \"model.b\" is not in model.safetensors, but \"b\" is; save the model with the "
+            "names of config.json's architecture");
 }
 
 TEST(Safetensors, ScalarsEmptyTensorsAndUnknownDtypes) {
@@ -190,6 +193,8 @@ TEST(Safetensors, RefusesLyingHeaders) {
 TEST(Safetensors, RefusesBrokenFiles) {
   const std::string good = fileBytes(goodHeader().dump(), someData());
   EXPECT_THAT(errorOf(""), HasSubstr("has 0 bytes, too few"));
+  EXPECT_THAT(errorOf("version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 123\n"),
+              HasSubstr("is a Git LFS pointer, not the file itself; run git lfs pull there"));
   EXPECT_THAT(errorOf(good.substr(0, 7)), HasSubstr("has 7 bytes, too few"));
   EXPECT_THAT(errorOf(good.substr(0, good.size() - 1)), HasSubstr("it is cut short"));
   EXPECT_THAT(errorOf(good.substr(0, 40)), HasSubstr("says that its header has"));

@@ -55,6 +55,16 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   }
 }
 
+TEST(RedisAddress, SaysWhatIsWrong) {
+  for (const auto& [url, why] :
+       {std::pair{"redis://h:7391/1",
+                  "has a path behind its port; a number of a database is not supported"},
+        {"redis://h:1?ca=/x", "has the option ca, which is for rediss://"},
+        {"redis://h:0", "has a port outside 1..65535"}}) {
+    EXPECT_THAT(parseRedisUrl(url), isError(testing::HasSubstr(why)));
+  }
+}
+
 TEST(RedisAddress, APasswordInsideIsRefusedAndNotRepeated) {
   for (const std::string url :
        {"redis://user:s3cret@h:1", "redis://:s3cret@h:1", "redis://s3cret@h:1",

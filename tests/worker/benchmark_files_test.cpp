@@ -233,7 +233,7 @@ TEST_F(Benchmarks, HostileFilesAreASentenceWithFileAndLine) {
     return refusal("longbench-v1", "qasper", text);
   };
   EXPECT_EQ(longbench(""), "is empty: it has no question");
-  EXPECT_EQ(longbench(good + "\n{\"context\": \"c\""), "line 2: is not JSON");
+  EXPECT_EQ(longbench(good + "\n{\"context\": \"c\""), "line 2: is not JSON: it ends too early");
   EXPECT_EQ(longbench(good + "\n{\"context\": \"\xff\"}"), "line 2: is not UTF-8");
   EXPECT_EQ(longbench("{}"), "line 1: has no field \"context\"");
   EXPECT_EQ(longbench(R"({"context": 1})"), "line 1: field \"context\" is not a string");
@@ -253,7 +253,7 @@ TEST_F(Benchmarks, HostileFilesAreASentenceWithFileAndLine) {
             "line 1: field \"dataset\" is not \"qasper\", which the file is named after");
   EXPECT_EQ(longbench(R"({"dataset": 7, "context": "c"})"),
             "line 1: field \"dataset\" is not a string");
-  EXPECT_EQ(longbench(std::string(1 << 24, 'x')), "line 1: is not JSON");
+  EXPECT_EQ(longbench(std::string(1 << 24, 'x')), "line 1: is not JSON at column 1");
   EXPECT_EQ(longbench(R"({"context": ")" + std::string(1 << 24, 'x') + R"(", "input": "i"})"),
             "line 1: has no field \"answers\"");
   EXPECT_EQ(refusal("longbench-v1", "trec", good), "line 1: has no field \"all_classes\"");

@@ -120,6 +120,9 @@ TEST_F(Files, Gsm8kPromptsAreThoseOfAppendixO) {
               StartsWith("You are a precise mathematician. Explain your reasoning step by step, "
                          "then output ONLY the final number on a new line.\n\nWhat is "));
   EXPECT_THAT(llama.train[0].answers[0], StartsWith("1,1"));
+  const std::string blank =
+      write("blank.jsonl", R"({"question": "q", "answer": "#### 12 345 678"})");
+  EXPECT_THAT(make(spec("gsm8k", blank, 0, 1))->held_out[0].answers, ElementsAre("12345678"));
   EXPECT_EQ(llama.train[0].context_tokens, 0U);
   EXPECT_EQ(grade(task, llama.train[0], "So\n" + llama.train[0].answers[0].substr(2)).score, 0);
   EXPECT_EQ(grade(task, llama.train[0], "So\n$" + llama.train[0].answers[0] + ".0").score, 1);
@@ -401,9 +404,11 @@ TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
       {"", ": is empty: it has no question"},
       {" \r\n\n", ": is empty: it has no question"},
       {"\xef\xbb\xbf", ": is empty: it has no question"},
-      {"prompt,answers\n", ": line 1: is not JSON"},
-      {good + "\n{\"prompt\": \"p\"", ": line 2: is not JSON"},
-      {good + "\r\n\r\n" + good + " x\r\n", ": line 3: is not JSON"},
+      {"version https://git-lfs.github.com/spec/v1\n",
+       " is a Git LFS pointer, not the file itself; run git lfs pull there"},
+      {"prompt,answers\n", ": line 1: is not JSON at column 1"},
+      {good + "\n{\"prompt\": \"p\"", ": line 2: is not JSON: it ends too early"},
+      {good + "\r\n\r\n" + good + " x\r\n", ": line 3: is not JSON at column 33"},
       {good + "\n\"p\"\n", ": line 2: is JSON, but no object ({...})"},
       {good + "\nnull\n", ": line 2: is JSON, but no object ({...})"},
       {"{}", ": line 1: has no field \"prompt\"; spec.task.promptField says which one it is"},
@@ -425,21 +430,30 @@ TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
       {good + "\n{\"prompt\": \"\xff\", \"answers\": 1}", ": line 2: is not UTF-8"},
       {good + "\n{\"prompt\": \"\xed\xa0\x80\", \"answers\": 1}", ": line 2: is not UTF-8"},
       {good + "\n{\"prompt\": \"\xc0\xaf\", \"answers\": 1}", ": line 2: is not UTF-8"},
-      {std::string("\0\0\0", 3), ": line 1: is not JSON"},
+      {std::string("\0\0\0", 3), ": line 1: is not JSON at column 1"},
       {std::string(100000, '[') + std::string(100000, ']'),
        ": line 1: it is nested deeper than 64 levels"},
       {std::string(64, '[') + std::string(64, ']'), ": line 1: is JSON, but no object ({...})"},
-      {std::string(60, '{'), ": line 1: is not JSON"},
+      {std::string(60, '{'), ": line 1: is not JSON at column 2"},
       {R"({"prompt": "p", "answers": )" + std::string(1'900'000, '[') +
            std::string(1'900'000, ']') + "}",
        ": line 1: \"answers\" is nested deeper than 64 levels"},
       {"[\n" + good + ",\n" + good + "\n", ": line 4: its array does not end: is the file whole?"},
-      {"[\n" + good + ",\n{\"prompt\": }]", ": line 3: is not JSON"},
+      {"[\n" + good + ",\n{\"prompt\": }]", ": line 3: is not JSON at column 12"},
+      {"[" + good + ",\n]", ": line 2: has a comma before the ] of its array; remove it"},
+      {R"({"prompt": "p", "prompt": "q", "answers": "a"})",
+       ": line 1: has \"prompt\" twice; remove one"},
+      {R"({"prompt": "p", "answers": "a", "answers": "b"})",
+       ": line 1: has \"answers\" twice; remove one"},
+      {R"({"prompt": "p", "answers": [1e999]})",
+       ": line 1: has a number that is too large; at most 1.7e308 is read"},
+      {R"({"prompt": "p", "answers": [{"\u0001n\u0075mber": "7"}]})",
+       ": line 1: has a field \"\\u0001number\", which none may be called"},
       {"[" + good + " " + good + "]",
        ": line 1: has neither a comma nor a ] behind an element of its array"},
       {"[" + good + "] " + good, ": line 1: has text behind the end of its array"},
       {"[1, 2]", ": line 1: is JSON, but no object ({...})"},
-      {std::string(1 << 20, 'x'), ": line 1: is not JSON"}};
+      {std::string(1 << 20, 'x'), ": line 1: is not JSON at column 1"}};
   for (const auto& [text, message] : cases) {
     const std::string path = write("q.jsonl", text);
     EXPECT_EQ(refusal(spec("jsonl", path)), kKey + path + message) << text.substr(0, 80);
@@ -462,7 +476,8 @@ TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
   EXPECT_EQ(refusal(spec("mmlu", csv)), kKey + csv + ": line 2: is not UTF-8");
   EXPECT_EQ(
       refusal(spec("gsm8k", csv)),
-      kKey + csv + ": line 1: is not JSON; suite gsm8k reads JSON lines, CSV is for suite mmlu");
+      kKey + csv +
+          ": line 1: is not JSON at column 1; suite gsm8k reads JSON lines, CSV is for suite mmlu");
   v1::Task two = spec("jsonl", writeQuestions("good.jsonl", 40));
   two.set_held_out_path("/no/such/file");
   EXPECT_EQ(refusal(two),

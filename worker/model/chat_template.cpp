@@ -291,4 +291,23 @@ Result<ChatTemplate::Prompt> ChatTemplate::prompt(const Tokenizer& tokenizer,
   return prompt;
 }
 
+size_t marksInData(const Tokenizer& tokenizer, std::string_view text,
+                   const std::vector<int32_t>& ids) {
+  const auto spelled = [&](int32_t id) { return tokenizer.decode({id}, false); };
+  size_t in_text = 0, tokens = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto mark = tokenizer.markAt(text.substr(at));
+    in_text += mark.has_value();
+    at += mark ? std::max<size_t>(1, spelled(*mark).size()) : 1;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string token = spelled(ids[i]);
+    if (token.empty() || tokenizer.markAt(token) != ids[i]) continue;
+    // A bos that was put in front is not in the text.
+    tokens += i > 0 || (text.starts_with(token) &&
+                        !tokenizer.decode({ids.begin() + 1, ids.end()}, false).starts_with(token));
+  }
+  return in_text > tokens ? in_text - tokens : 0;
+}
+
 }  // namespace allot

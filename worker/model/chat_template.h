@@ -67,4 +67,8 @@ class ChatTemplate {
   std::optional<int32_t> end_of_turn_;
 };
 
+// Returns how many special tokens a prompt's text spells that are not among its ids: text in data.
+size_t marksInData(const Tokenizer& tokenizer, std::string_view text,
+                   const std::vector<int32_t>& ids);
+
 }  // namespace allot

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "core/digest.h"
 #include "core/json_text.h"
@@ -232,6 +233,10 @@ Status Gguf::read(const std::string& path, Metadata* metadata) {
   ALLOT_ASSIGN(const auto magic, reader.number<uint32_t>());
   if (magic != 0x46554747) return reader.wrong("is no GGUF file");
   ALLOT_ASSIGN(const auto version, reader.number<uint32_t>());
+  if (const uint32_t swapped = __builtin_bswap32(version); swapped == 2 || swapped == 3) {
+    return reader.wrong(
+        "its numbers are big-endian, which is not supported; name a little-endian file");
+  }
   if (version != 2 && version != 3) {
     return reader.wrong("GGUF version " + std::to_string(version) +
                         " is not supported; supported: 2, 3");
@@ -256,7 +261,7 @@ Status Gguf::read(const std::string& path, Metadata* metadata) {
   for (uint64_t i = 0; i < tensors; ++i) ALLOT_TRY(readTensor(reader));
   file.data_begin = (reader.at() + static_cast<size_t>(alignment) - 1) /
                     static_cast<size_t>(alignment) * static_cast<size_t>(alignment);
-  return checkTensors(files_.size() - 1);
+  return checkTensors(files_.size() - 1, static_cast<uint64_t>(alignment));
 }
 
 Status Gguf::readTensor(Reader& reader) {
@@ -288,18 +293,21 @@ Status Gguf::readTensor(Reader& reader) {
 
 // Checks the sizes and places of a file's tensors whose type is supported. tensor() refuses the
 // others.
-Status Gguf::checkTensors(size_t number) const {
+Status Gguf::checkTensors(size_t number, uint64_t alignment) const {
   struct Span {
     uint64_t begin, end;
     const std::string* name;
   };
   std::vector<Span> spans;
+  bool known = true;  // all sizes
   const File& file = files_[number];
   const size_t size = file.content.size();
   const uint64_t room = size > file.data_begin ? size - file.data_begin : 0;
   for (const auto& [name, entry] : tensors_) {
     const BlockLayout* layout = blockLayout(entry.type);
-    if (!layout || entry.file != number) continue;
+    if (entry.file != number) continue;
+    known = known && layout;
+    if (!layout) continue;
     const std::string where = file.path + ": tensor " + inQuotes(name);
     int64_t elements = 1;
     for (const int64_t size : entry.shape) elements *= size;  // no overflow: see readTensor()
@@ -322,6 +330,12 @@ Status Gguf::checkTensors(size_t number) const {
       return badInput(file.path + ": tensors " + inQuotes(*spans[i - 1].name) + " and " +
                       inQuotes(*spans[i].name) + " overlap");
     }
+  }
+  const uint64_t end = spans.empty() ? 0 : spans.back().end;
+  const std::string_view all(reinterpret_cast<const char*>(file.content.data()), size);
+  for (const uint64_t next : {end, (end + alignment - 1) / alignment * alignment}) {
+    if (!known || !all.substr(std::min(file.data_begin + next, size)).starts_with("GGUF")) continue;
+    return badInput(file.path + " has another GGUF file behind its last tensor; make two of it");
   }
   return {};
 }

@@ -89,7 +89,7 @@ class Gguf {
   Status read(const std::string& path, Metadata* metadata);
   Status readOthers();
   Status readTensor(Reader& reader);
-  Status checkTensors(size_t file) const;
+  Status checkTensors(size_t file, uint64_t alignment) const;
 
   std::vector<File> files_;
   Metadata metadata_;  // of the first file

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -29,6 +30,10 @@ std::string supportedText() {
   return text;
 }
 
+constexpr const char* kWayOut =
+    " is not supported, and the model may need it; name the folder of the model in Hugging Face's "
+    "format, or another model";
+
 // The types of values, in the order of Gguf::Value.
 enum class KeyType : size_t { kInteger, kReal, kBoolean, kText, kIntegers, kReals, kTexts };
 constexpr const char* kKeyTypes[] = {"an integer",     "a number",           "true or false",
@@ -36,7 +41,7 @@ constexpr const char* kKeyTypes[] = {"an integer",     "a number",           "tr
                                      "a list of texts"};
 
 struct KnownKey {
-  std::string_view name;  // behind the prefix
+  std::string_view name;  // behind the prefix; with a point at its end for all that begin so
   KeyType type;
 };
 
@@ -66,6 +71,7 @@ constexpr KnownKey kTokenizerKeys[] = {{"chat_template", KeyType::kText},
                                        {"ggml.add_bos_token", KeyType::kBoolean},
                                        {"ggml.add_space_prefix", KeyType::kBoolean},
                                        {"ggml.bos_token_id", KeyType::kInteger},
+                                       {"ggml.eom_token_id", KeyType::kInteger},
                                        {"ggml.eos_token_id", KeyType::kInteger},
                                        {"ggml.eot_token_id", KeyType::kInteger},
                                        {"ggml.merges", KeyType::kTexts},
@@ -73,7 +79,30 @@ constexpr KnownKey kTokenizerKeys[] = {{"chat_template", KeyType::kText},
                                        {"ggml.pre", KeyType::kText},
                                        {"ggml.scores", KeyType::kReals},
                                        {"ggml.token_type", KeyType::kIntegers},
-                                       {"ggml.tokens", KeyType::kTexts}};
+                                       {"ggml.tokens", KeyType::kTexts},
+                                       // Known to change nothing.
+                                       {"chat_template.", KeyType::kText},
+                                       {"chat_templates", KeyType::kTexts},
+                                       {"ggml.add_eos_token", KeyType::kBoolean},
+                                       {"ggml.add_sep_token", KeyType::kBoolean},
+                                       {"ggml.cls_token_id", KeyType::kInteger},
+                                       {"ggml.fim_mid_token_id", KeyType::kInteger},
+                                       {"ggml.fim_pad_token_id", KeyType::kInteger},
+                                       {"ggml.fim_pre_token_id", KeyType::kInteger},
+                                       {"ggml.fim_rep_token_id", KeyType::kInteger},
+                                       {"ggml.fim_sep_token_id", KeyType::kInteger},
+                                       {"ggml.fim_suf_token_id", KeyType::kInteger},
+                                       {"ggml.mask_token_id", KeyType::kInteger},
+                                       {"ggml.middle_token_id", KeyType::kInteger},
+                                       {"ggml.padding_token_id", KeyType::kInteger},
+                                       {"ggml.prefix_token_id", KeyType::kInteger},
+                                       {"ggml.separator_token_id", KeyType::kInteger},
+                                       {"ggml.seperator_token_id", KeyType::kInteger},
+                                       {"ggml.suffix_token_id", KeyType::kInteger},
+                                       {"ggml.token_type_count", KeyType::kInteger},
+                                       {"ggml.unknown_token_id", KeyType::kInteger},
+                                       {"huggingface.json", KeyType::kText},
+                                       {"rwkv.world", KeyType::kText}};
 constexpr KnownKey kGeneralKeys[] = {{"architecture", KeyType::kText}};
 constexpr KnownKey kSplitKeys[] = {
     {"count", KeyType::kInteger}, {"no", KeyType::kInteger}, {"tensors.count", KeyType::kInteger}};
@@ -86,12 +115,13 @@ Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const Kn
   for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it) {
     const auto& [name, value] = *it;
     const auto key = std::find_if(known.begin(), known.end(), [&](const KnownKey& one) {
-      return one.name == std::string_view(name).substr(prefix.size());
+      const std::string_view rest = std::string_view(name).substr(prefix.size());
+      return one.name == rest || (one.name.ends_with('.') && rest.starts_with(one.name));
     });
     const std::string where = gguf.path() + ": " + name;
     if (key == known.end()) {
       if (!matter) continue;
-      return badInput(where + " is not supported, and the model may need it");
+      return badInput(where + kWayOut);
     }
     const auto type = static_cast<KeyType>(value.index());
     if (type == key->type || (type == KeyType::kInteger && key->type == KeyType::kReal)) continue;
@@ -125,8 +155,9 @@ class Keys {
     const double number = value ? *value : whole ? static_cast<double>(*whole) : *fallback;
     *out = static_cast<float>(number);
     if (number >= lowest && number <= highest) return {};
-    return badInput(gguf_.path() + ": " + name + ": " + std::to_string(number) +
-                    " is out of range");
+    char text[100];
+    std::snprintf(text, sizeof text, "%g is out of range %.10g..%.10g", number, lowest, highest);
+    return badInput(gguf_.path() + ": " + name + ": " + text);
   }
   const std::string* text(const std::string& key) const {
     return gguf_.find<std::string>(prefix_ + key);
@@ -177,7 +208,7 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
   const Keys keys(gguf, "tokenizer.ggml.");
   const int64_t none = -1;
   int64_t id = -1;
-  for (const char* key : {"eos_token_id", "eot_token_id"}) {
+  for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     ALLOT_TRY(keys.integer(key, -1, config->vocab_size - 1, &id, &none));
     const auto token = static_cast<int32_t>(id);
     auto& list = config->eos_tokens;
@@ -376,7 +407,7 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   }
   const std::string prefix = *architecture + ".";
   ALLOT_TRY(checkKeys(gguf, prefix, kArchitectureKeys));
-  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys));
+  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys, /*matter=*/true));
   const Keys keys(gguf, prefix);
   ModelConfig config;
   config.architecture = found->name;
@@ -427,12 +458,21 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
 }
 
 Result<json> ggufTokenizer(const Gguf& gguf) {
-  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys));
+  ALLOT_TRY(checkKeys(gguf, "tokenizer.", kTokenizerKeys, /*matter=*/true));
   const auto* model = gguf.find<std::string>("tokenizer.ggml.model");
   const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
   const auto* types = gguf.find<std::vector<int64_t>>("tokenizer.ggml.token_type");
-  if (!model || !tokens || !types || types->size() != tokens->size()) {
-    return badInput(gguf.path() + " lacks tokenizer.ggml.model, .tokens or a .token_type each");
+  if (!model || !tokens || !types) {
+    return badInput(gguf.path() + " lacks tokenizer.ggml." +
+                    (!model    ? "model"
+                     : !tokens ? "tokens"
+                               : "token_type") +
+                    ", without which its tokenizer is not known; download another file");
+  }
+  if (types->size() != tokens->size()) {
+    return badInput(gguf.path() + ": tokenizer.ggml.token_type has " +
+                    std::to_string(types->size()) + " entries for " +
+                    std::to_string(tokens->size()) + " tokens; download another file");
   }
   const bool pieces = *model == "llama";
   if (!pieces && *model != "gpt2") {
@@ -524,8 +564,7 @@ Status checkNoOthers(const Gguf& gguf, const std::set<std::string>& names) {
   for (const std::string& name : names) used.insert(ggufName(name));
   for (const std::string& name : gguf.names()) {
     if (used.contains(name)) continue;
-    return badInput(gguf.path() + ": tensor " + inQuotes(name) +
-                    " is not supported, and the model may need it");
+    return badInput(gguf.path() + ": tensor " + inQuotes(name) + kWayOut);
   }
   return {};
 }

@@ -564,9 +564,10 @@ class Parser {
     const NamesPtr names = framed([&] {
       names_->known.insert(to.names.begin(), to.names.end());
       names_->known.insert("loop");
-      parts[2] = block({"endfor"});
+      parts[2] = block({"else", "endfor"});
     });
     --loops_;
+    if (is("else")) unsupported("a for with an else");
     skip("endfor");
     return lazy(std::move(parts),
                 [to, names](Run& run, const Codes& codes) { run.runLoop(to, *names, codes); });
@@ -644,6 +645,7 @@ class Parser {
       std::string op = anyOf(kLevels[level]);
       const size_t before = at_;
       if (!op.empty()) skip(op);
+      if (op.empty() && level + 1 == std::size(kLevels) && is("/")) unsupported("a division");
       if (op.empty() || (op == "not" && !skip("in"))) return at_ = before, left;
       Codes parts = {std::move(left), binary(level + 1)};
       if (level < 2) {
@@ -654,7 +656,9 @@ class Parser {
       } else {
         left = made(std::move(parts),
                     [op](Run& run, const Values& v) { return operated(run.work, op, v[0], v[1]); });
-        if (level == 3) return left;  // no chains of comparisons
+        if (level != 3) continue;
+        if (!anyOf(kLevels[level]).empty()) unsupported("a chain of comparisons");
+        return left;
       }
     }
   }
@@ -722,6 +726,7 @@ class Parser {
 
   Value number() {
     const std::string text = taken(isDigit);
+    if (at(at_) == '.' && isDigit(at(at_ + 1))) unsupported("a number with a point");
     if (text.size() > 18 || (text[0] == '0' && text.size() > 1))
       unsupported("a number beyond 64 bits, or with a zero in front");
     return integer(std::stoll(text));

@@ -7,6 +7,11 @@
 
 namespace allot {
 
+Status checkNoLfsPointer(std::string_view content, const std::string& path) {
+  if (!content.starts_with("version https://git-lfs")) return {};
+  return badInput(path + " is a Git LFS pointer, not the file itself; run git lfs pull there");
+}
+
 Result<std::string> readTextFile(const std::string& path, size_t max_bytes) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -29,6 +34,7 @@ Result<std::string> readTextFile(const std::string& path, size_t max_bytes) {
   if (file.gcount() != static_cast<std::streamsize>(bytes)) {
     return fail(ErrorCode::kIo, "cannot read all of " + path);
   }
+  ALLOT_TRY(checkNoLfsPointer(text, path));
   return text;
 }
 

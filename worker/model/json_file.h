@@ -5,14 +5,18 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "core/json_text.h"
 #include "core/result.h"
 
 namespace allot {
 
-// Reads a file. kUsage: missing, not a plain file, larger than max_bytes. kIo: it cannot be read.
-// The message of a missing file begins with "the model folder lacks NAME".
+// kUsage if the content of a file is what Git LFS puts in the place of a large file.
+Status checkNoLfsPointer(std::string_view content, const std::string& path);
+
+// Reads a file. kUsage: missing, not a plain file, larger than max_bytes, a Git LFS pointer. kIo:
+// it cannot be read. The message of a missing file begins with "the model folder lacks NAME".
 Result<std::string> readTextFile(const std::string& path, size_t max_bytes);
 
 // Does readTextFile() and parseJson().

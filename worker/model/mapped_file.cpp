@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "worker/model/json_file.h"
+
 namespace allot {
 namespace {
 
@@ -43,7 +45,9 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const int number = errno;
   ::close(file);
   if (data == MAP_FAILED) return systemError(path, number);
-  return MappedFile(static_cast<const std::byte*>(data), size);
+  MappedFile mapped(static_cast<const std::byte*>(data), size);
+  ALLOT_TRY(checkNoLfsPointer({static_cast<const char*>(data), size}, path));
+  return mapped;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -11,7 +11,8 @@ namespace allot {
 
 class MappedFile {
  public:
-  // Maps a file. kUsage if it is missing or no plain file, kIo for other errors of the system.
+  // Maps a file. kUsage if it is missing, no plain file or a Git LFS pointer, kIo for other errors
+  // of the system.
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;

@@ -171,6 +171,12 @@ Status readScaling(const nlohmann::json& root, const nlohmann::json& rope, const
                    ModelConfig& config) {
   const nlohmann::json* type = member(rope, "rope_type");
   if (type == nullptr) type = member(rope, "type");
+  if (type == nullptr && rope.contains("rope_type") && member(rope, "factor") != nullptr) {
+    return badInput(
+        Reader::at(where) +
+        "rope_type is null beside a factor; write what the factor is of, or \"default\" "
+        "without it");
+  }
   if (type == nullptr || *type == "default") return {};
   using Kind = RopeScaling::Kind;
   const Reader reader(rope);
@@ -183,7 +189,9 @@ Status readScaling(const nlohmann::json& root, const nlohmann::json& rope, const
     return badInput(Reader::at(where) + "rope_type " + described(*type) +
                     " is not supported; supported: \"default\", \"linear\", \"llama3\", \"yarn\"");
   }
-  if (scaling.kind != Kind::kYarn || member(rope, "factor") != nullptr) {
+  // Of YaRN null stands for the ratio of the positions.
+  const bool ratio = scaling.kind == Kind::kYarn && rope.contains("factor");
+  if (!ratio || member(rope, "factor") != nullptr) {
     ALLOT_TRY(reader.real(member(rope, "factor"), "factor", 1, 1e6, "1..1e6", scaling.factor));
   }
   if (scaling.kind == Kind::kLinear) return {};
@@ -275,9 +283,13 @@ Status readActivation(const nlohmann::json& root) {
 
 // Reads eos_token_id, a token or a list of some, in place of those read before.
 Status readEnds(const nlohmann::json& root, const std::string& file, ModelConfig& config) {
+  if (!root.is_object()) return badInput(file + " is not a JSON object");
   const nlohmann::json* eos = member(root, "eos_token_id");
   if (eos == nullptr) return {};
   const std::string where = file + ": eos_token_id: ";
+  if (eos->is_array() && eos->empty()) {
+    return badInput(where + "the list is empty; name the tokens, or remove the key");
+  }
   const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
   if (list.size() > kMostEosTokens) {
     return badInput(where + "more than " + std::to_string(kMostEosTokens) + " tokens");

@@ -241,8 +241,14 @@ Result<TensorView> Safetensors::tensor(const std::string& name,
   if (found == impl_->entries.end()) {
     const std::string where =
         impl_->files.size() == 1 ? impl_->files.begin()->first : std::string("the shards");
+    const auto alike = std::find_if(impl_->entries.begin(), impl_->entries.end(), [&](auto& item) {
+      return name.ends_with('.' + item.first) || item.first.ends_with('.' + name);
+    });
     return badInput("tensor " + inQuotes(name) + " is not in " + where +
-                    "; the weights are not those of config.json");
+                    (alike == impl_->entries.end()
+                         ? "; the weights are not those of config.json"
+                         : ", but " + inQuotes(alike->first) +
+                               " is; save the model with the names of config.json's architecture"));
   }
   const Entry& entry = found->second;
   const std::string where = entry.file + ": tensor " + inQuotes(name);

@@ -354,6 +354,11 @@ struct Tokenizer::Impl {
 
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
+  // Returns the id that `tokenizers` gives to an added token that is not in the vocabulary.
+  int64_t nextId() const {
+    const auto size = static_cast<int64_t>(bpe.vocab().size());
+    return largest_added < size ? size : largest_added + 1;
+  }
   std::optional<int32_t> addedIdOf(std::string_view token) const;
   // Returns the stretches of a normalised text, which was at `begin` of the text of `stretches`.
   Stretches stretchesOf(std::string_view text, const Stretches& stretches, size_t begin) const;
@@ -367,7 +372,8 @@ struct Tokenizer::Impl {
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
-  bool composes = false;  // the normalizer is NFC
+  int64_t largest_added = -1;  // id
+  bool composes = false;       // the normalizer is NFC
   // Tokens that are looked for before and after normalisation.
   AddedTokenMatcher before;
   AddedTokenMatcher after;
@@ -414,6 +420,12 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
+  if (!vocab_id.has_value() && !isGguf(file) && token.id != nextId()) {
+    return badInput(entry + " has id " + std::to_string(token.id) +
+                    ", but would become the next one, " + std::to_string(nextId()) +
+                    ", in Hugging Face's tokenizers; add the tokens between them");
+  }
+  largest_added = std::max<int64_t>(largest_added, token.id);
   // With ignore_merges a piece that equals a token becomes it, which must not be a control token.
   if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {

@@ -1,5 +1,7 @@
 // Suite gsm8k: grade-school mathematics (Cobbe et al. 2021), JSON lines with `question` and
 // `answer`, whose last line is "#### 42". Prompts: the SANTA paper, Appendix O.
+#include <regex>
+
 #include "core/spec/choices.h"
 #include "worker/tasks/number.h"
 #include "worker/tasks/record_reader.h"
@@ -22,8 +24,9 @@ Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& s
     ALLOT_ASSIGN(const std::string answer, json.text("answer"));
     constexpr std::string_view kMark = "####";
     const size_t mark = answer.rfind(kMark);
-    const std::string gold =
-        mark == std::string::npos ? "" : trimmed(answer.substr(mark + kMark.size()));
+    std::string gold = mark == std::string::npos ? "" : trimmed(answer.substr(mark + kMark.size()));
+    // Of an answer that is nothing else, blanks separate the thousands.
+    if (std::regex_match(gold, std::regex("[0-9]{1,3}( [0-9]{3})+"))) std::erase(gold, ' ');
     if (!findNumber(gold)) {
       return json.place().refuse("field \"answer\" does not end with \"#### \" and a number");
     }

@@ -48,16 +48,24 @@ class NumberReader {
     return digits;
   }
 
-  bool groupFollows() const {
-    return peek() == ',' && isAsciiDigit(peek(1)) && isAsciiDigit(peek(2)) &&
-           isAsciiDigit(peek(3)) && !isAsciiDigit(peek(4));
+  // Returns the bytes of what separates a group of three digits here, if one follows; else 0. Of
+  // blanks it is one that typesetters put there.
+  size_t separator() const {
+    for (const std::string_view sign : {",", "\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89"}) {
+      const size_t n = sign.size();
+      if (text_.substr(at_).starts_with(sign) && isAsciiDigit(peek(n)) &&
+          isAsciiDigit(peek(n + 1)) && isAsciiDigit(peek(n + 2)) && !isAsciiDigit(peek(n + 3))) {
+        return n;
+      }
+    }
+    return 0;
   }
 
   std::string mantissa() {
     std::string digits = run();
     if (!digits.empty() && digits.size() <= 3) {
-      while (groupFollows()) {
-        ++at_;
+      while (const size_t bytes = separator()) {
+        at_ += bytes;
         digits += run();
       }
     }

@@ -7,6 +7,7 @@
 
 #include "core/json_text.h"
 #include "core/utf8.h"
+#include "worker/model/json_file.h"
 #include "worker/tasks/answer_text.h"
 
 namespace allot {
@@ -46,6 +47,7 @@ Result<std::string> readWhole(const std::string& file) {
   text.reserve(size);
   text.assign(std::istreambuf_iterator<char>(in), {});
   if (in.bad()) return fail(ErrorCode::kIo, file + ": cannot be read to its end");
+  ALLOT_TRY(checkNoLfsPointer(text, file));
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
   if (text.find_first_not_of(kBlanks) == std::string::npos) {
     return badInput(file + ": is empty: it has no question");
@@ -80,6 +82,11 @@ std::string withNumbersAsText(std::string_view text) {
   return out;
 }
 
+bool takesNumberName(const json& value) {
+  if (value.is_object() && value.contains(kNumber)) return true;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), takesNumberName);
+}
+
 // Returns an answer's text; nothing if it is neither a string nor a number.
 std::optional<std::string> answerText(const json& answer) {
   if (answer.is_string()) return answer.get<std::string>();
@@ -93,6 +100,9 @@ Status useObject(const RecordPlace& place, std::string_view text,
   if (!isUtf8(text)) return place.refuse("is not UTF-8");
   ALLOT_ASSIGN(json object, parseJson(text, place.text()));
   if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");
+  if (takesNumberName(object)) {
+    return place.refuse("has a field " + inQuotes(kNumber) + ", which none may be called");
+  }
   if (const std::string exact = withNumbersAsText(text); exact != text) {
     ALLOT_ASSIGN(object, parseJson(exact, place.text()));
   }
@@ -150,6 +160,9 @@ Status readArray(const std::string& file, std::string_view text, size_t open,
     at = skipBlanks(end);
     if (at < text.size() && text[at] == ',') {
       at = skipBlanks(at + 1);
+      if (at < text.size() && text[at] == ']') {
+        return place.refuse("has a comma before the ] of its array; remove it");
+      }
     } else if (at < text.size() && text[at] != ']') {
       return place.refuse("has neither a comma nor a ] behind an element of its array");
     }

@@ -89,7 +89,7 @@ class FileDataset {
     auto records = suite_.read(path, spec_);
     if (records || records.error().code != ErrorCode::kUsage) return records;
     std::string message = std::string(key) + ": " + records.error().message;
-    if (path.ends_with(".csv") && message.ends_with("is not JSON")) {
+    if (path.ends_with(".csv") && message.find(": is not JSON") != std::string::npos) {
       message += "; suite " + suite_.name + " reads JSON lines, CSV is for suite mmlu";
     }
     return badInput(message);
