@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/learning/exact_math.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "tests/sim/chance.h"
@@ -102,6 +103,7 @@ void drawAudits(Scenario* scenario) {
   static const double shares[] = {0, 0.02, 0.1, 0.3};
   scenario->run.experiment.mutable_spec()->mutable_audit()->set_share(chance.oneOf(shares));
   scenario->run.sha256 = specDigest(scenario->run.experiment);
+  scenario->run.arithmetic = kArithmetic;
   scenario->liar = chance.hit(0.2);
   if (!scenario->liar) return;
   scenario->workers = scenario->most_workers = 4;
