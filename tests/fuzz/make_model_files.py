@@ -23,8 +23,8 @@ def byte_characters():
 
 def tokenizer(model, **other):
     parts = {"added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
-    added = {"id": 500, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False,
-             "normalized": False, "special": True}
+    added = {"id": len(model["vocab"]), "content": "<s>", "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False, "special": True}
     return {**parts, "added_tokens": [added], **other, "model": {"type": "BPE", **model}}
 
 
@@ -100,7 +100,7 @@ def files():
     yield "accepted-mistral", "t", json.dumps(metaspace(pre_tokenizer={
         "type": "Metaspace", "replacement": MARK, "prepend_scheme": "first", "split": False}))
     kinds = ("single_word", "lstrip", "rstrip", "normalized")
-    added = [{"id": 500 + i, "content": content, kind: True, "special": i == 0}
+    added = [{"id": 262 + i, "content": content, kind: True, "special": i == 0}
              for i, (content, kind) in enumerate(zip(("<s>", "the", "\U0001f642", " in"), kinds))]
     yield "accepted-added", "t", json.dumps({**metaspace(normalizer=normalizer),
                                              "added_tokens": added})
@@ -109,11 +109,11 @@ def files():
     yield "refused-pattern", "t", json.dumps(byte_level(r"(\w"))
     single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     template = {"type": "TemplateProcessing", "single": single,
-                "special_tokens": {"<s>": {"id": "<s>", "ids": [500], "tokens": ["<s>"]}}}
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [260], "tokens": ["<s>"]}}}
     chain = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}
     nfc = {**byte_level(None), "normalizer": {"type": "NFC"}}
     yield "accepted-bos", "t", json.dumps({**nfc, "post_processor": chain})
-    template = {**template, "special_tokens": {"<s>": {"ids": [501]}}}
+    template = {**template, "special_tokens": {"<s>": {"ids": [261]}}}
     yield "refused-bos", "t", json.dumps({**nfc, "post_processor": template})
     yield from chat_files()
     both = {"a": tensor("F32", [2, 3], 0, 24), "b": tensor("BF16", [2, 3], 24, 36),

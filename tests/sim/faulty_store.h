@@ -57,9 +57,7 @@ class FaultyStore final : public RelayStore<FaultyStore> {
   Result<std::vector<v1::AuditAnswers>> exchangeAudits(
       uint64_t epoch, const std::vector<v1::AuditTasks>& tasks) override;
   // Nothing happens to this call: what a stranger lost is otherwise found by the next one.
-  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override {
-    return Leadership(*server_, epoch).repair(bounds);
-  }
+  Result<std::vector<std::string>> repair(uint64_t epoch, const KeyBounds& bounds) override;
 
   // What a call does when it reaches the server. Those of writing calls own what they need, since
   // they may outlive the caller.

@@ -96,6 +96,12 @@ Status FaultyStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
                       [ticket](const Leadership& leader) { return leader.reissueTicket(ticket); });
 }
 
+Result<std::vector<std::string>> FaultyStore::repair(uint64_t epoch, const KeyBounds& bounds) {
+  auto mended = Leadership(*server_, epoch).repair(bounds);
+  if (mended) world_.ledger().unitsLost(false);
+  return mended;
+}
+
 Status FaultyStore::resetTickets(uint64_t epoch, uint64_t next) {
   return writingUnder(epoch, "resetTickets", kSeldom,
                       [next](const Leadership& leader) { return leader.resetTickets(next); });

@@ -111,7 +111,7 @@ void Ledger::injected(bool named) {
 void Ledger::claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint64_t now_ms) {
   if (!units) return violate("units cannot be claimed: " + units.error().message);
   for (const auto& unit : *units) cared_for_[unit.unit_id()] = now_ms;
-  if (!units->empty() || now_ms < scenario_.calm_ms) return;
+  if (!units->empty() || now_ms < scenario_.calm_ms || units_lost_) return;
   // There was nothing to claim: so somebody is at each unit that is open, or was a claim ago.
   const auto open = eye_->listUnits();
   const auto recorded = eye_->readRecorded(100'000);

@@ -39,6 +39,8 @@ class Ledger {
   void claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint64_t now_ms);
   void heardClaim(const std::string& worker, const std::vector<v1::EvaluationUnit>& units);
   void renewed(const std::vector<std::string>& unit_ids, uint64_t now_ms);
+  // A stranger has deleted units or what was recorded of them, or an aggregator has mended that.
+  void unitsLost(bool lost) { units_lost_ = lost; }
   // Units of audits, which have a part of the questions, do not count.
   void evaluated(const v1::EvaluationUnit& unit);
   void lies(const std::string& worker) { liars_.insert(worker); }
@@ -137,6 +139,7 @@ class Ledger {
   std::set<std::string> planned_late_;
   std::set<std::string> rejected_evaluations_;                  // entry ids
   std::map<std::string, std::set<std::string>> units_in_hand_;  // by worker
+  bool units_lost_ = false;
   std::map<std::string, uint64_t> cared_for_;  // by unit id: when a claim on it last had a reason
   std::map<std::string, uint64_t> evaluated_;  // how often
 };

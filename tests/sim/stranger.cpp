@@ -218,6 +218,7 @@ void stranger(World& world) {
       } else {
         world.server().loseOpenUnits();
       }
+      world.ledger().unitsLost(true);
     } else if (what == 11) {
       takeResultsName(world);
     } else if (what == 12) {
