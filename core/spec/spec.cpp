@@ -314,10 +314,10 @@ ExperimentObject readFile(const YamlValue& root, const std::string& place, uint3
   ExperimentObject object;
   v1::Experiment& experiment = object.experiment;
   v1::Spec& spec = *experiment.mutable_spec();
-  const bool is_experiment =
-      mistakes->pass(checkConstant(root, "apiVersion", "allot.dev/v1alpha1", site)) &
-      mistakes->pass(checkConstant(root, "kind", "Experiment", site));
-  if (!is_experiment) return object;  // a file of something else has no keys to check
+  const bool has_version =
+      mistakes->pass(checkConstant(root, "apiVersion", "allot.dev/v1alpha1", site));
+  const bool has_kind = mistakes->pass(checkConstant(root, "kind", "Experiment", site));
+  if (!has_version || !has_kind) return object;  // a file of something else has no keys to check
   checkKeys(root, site, mistakes);
   mistakes->pass(readName(root, site), experiment.mutable_name());
   checkMetadata(root, place, mistakes);

@@ -113,7 +113,8 @@ Status checkKeys(const Gguf& gguf, const std::string& prefix, std::span<const Kn
                  bool matter = false) {
   const auto& all = gguf.metadata();
   for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it) {
-    const auto& [name, value] = *it;
+    const std::string& name = it->first;
+    const auto& value = it->second;
     const auto key = std::find_if(known.begin(), known.end(), [&](const KnownKey& one) {
       const std::string_view rest = std::string_view(name).substr(prefix.size());
       return one.name == rest || (one.name.ends_with('.') && rest.starts_with(one.name));
