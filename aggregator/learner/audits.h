@@ -82,6 +82,12 @@ class Audits {
   v1::AuditStatus status() const;
 
  private:
+  static constexpr uint64_t kMostTries = 3;    // workers that are asked for one audit
+  static constexpr uint64_t kLiveMs = 15'000;  // after the last sign of life; beats end 45 s later
+  static constexpr uint64_t kVoiceMs =
+      120'000;  // for which a worker counts where a majority decides
+  static constexpr uint64_t kAnswerMs = 600'000;  // the longest time for an answer
+
   struct Reply {
     std::vector<double> scores;
     std::vector<uint32_t> tokens = {};
