@@ -15,7 +15,6 @@
 #include "core/spec/task_catalogue.h"
 #include "core/worker_beats.h"
 #include "store/checks.h"
-#include "store/store_room.h"
 
 namespace allot {
 

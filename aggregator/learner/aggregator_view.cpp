@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/worker_names.h"
 #include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/update.h"
@@ -257,14 +258,16 @@ std::string Aggregator::whyWaiting() {
 }
 
 std::string Aggregator::whyStuck() {
-  std::string names;
+  std::set<std::string> names;
   if (const auto workers = store_.listWorkers()) {
     for (const v1::WorkerBeat& beat : *workers) {
-      if (isAtWork(beat)) names += (names.empty() ? "" : ", ") + beat.worker();
+      if (isAtWork(beat)) names.insert(beat.worker());
     }
   }
   return "no result has counted for " + std::to_string((options_.now() - last_progress_) / 60'000) +
-         " minutes; at work: " + (names.size() > 500 ? names.substr(0, 500) + "..." : names);
+         " minutes; at work: " + namesOf(names) +
+         ": see their logs; if no worker of yours has such a name, give the workers new accounts "
+         "(allot acl --out NEW)";
 }
 
 // Reads how full the store is, at most every kLookAtStoreMs. On an error the last values stay.

@@ -3,8 +3,8 @@
 #include <bit>
 #include <cmath>
 
-#include "aggregator/learner/audit_names.h"
 #include "aggregator/learner/audits.h"
+#include "aggregator/learner/worker_names.h"
 #include "core/evaluation/measured_again.h"
 #include "core/spec/spec_yaml.h"
 

@@ -1,8 +1,8 @@
 // The part of Audits that people see: its sentences and the status.
 #include <algorithm>
 
-#include "aggregator/learner/audit_names.h"
 #include "aggregator/learner/audits.h"
+#include "aggregator/learner/worker_names.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {

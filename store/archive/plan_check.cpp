@@ -37,7 +37,6 @@ PlanCheck::PlanCheck(const RunHead& head)
     open_[unit.policy_version()][unit.unit_id()] = bytesOf(unit);
   }
   if (!head.image.state) return;
-  begun_ = true;
   seconds_ = head.image.state->worker_seconds();
   if (head.image.state->has_evaluation()) evaluated_ = head.image.state->evaluated_version();
 }

@@ -53,7 +53,6 @@ class PlanCheck {
   const v1::Experiment experiment_, in_force_;
   const uint64_t version_;
   const bool finished_;
-  bool begun_ = false;
   std::optional<uint64_t> evaluated_;          // the newest version whose units were planned
   double seconds_ = 0;                         // of workers
   std::map<uint64_t, Units> recorded_, open_;  // of versions that were not compared yet

@@ -1,5 +1,5 @@
 #pragma once
-// How sentences about audits name workers and what they were asked. Pure functions; any thread.
+// How sentences name workers, and what audits asked them. Pure functions; any thread.
 #include <set>
 #include <string>
 
