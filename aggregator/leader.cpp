@@ -11,6 +11,7 @@
 #include "core/build.h"
 #include "core/clocks.h"
 #include "core/ulid.h"
+#include "store/outage.h"
 
 namespace allot {
 namespace {
@@ -70,7 +71,7 @@ class LeaderProcess {
 };
 
 Status LeaderProcess::run() {
-  bool away = false;
+  Outage outage;
   while (!draining_) {
     const Status followed = followFile();
     if (replaced_) return {};
@@ -78,15 +79,13 @@ Status LeaderProcess::run() {
     shown_.telemetry.health().progress();
     if (!more && more.error().code != ErrorCode::kUnavailable) return tl::unexpected(more.error());
     if (!more) {
-      if (!away) spdlog::warn("{}; waiting", more.error().message);
-      away = true;
+      if (outage.isNew(more.error().message)) spdlog::warn("{}; waiting", more.error().message);
       shared_.keep(more.error().message);
       if (!aggregator_.leads()) shown_.aggregator.doNotLead(more.error().message);
       std::this_thread::sleep_for(milliseconds(200));
       continue;
     }
-    if (away) spdlog::info("the store is back");
-    away = false;
+    if (outage.end()) spdlog::info("the store is back");
     if (!*more || steadyMs() - looked_ >= 1000) show(*more);
     if (!*more && !options_.stay) break;
     if (!*more) stayAtEnd();

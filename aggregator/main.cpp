@@ -16,6 +16,7 @@
 #include "core/spec/choices.h"
 #include "core/telemetry/process.h"
 #include "core/ulid.h"
+#include "store/outage.h"
 
 namespace allot {
 namespace {
@@ -53,12 +54,12 @@ Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, Shared
 // Repeats `call` every 200 ms while it fails with kUnavailable, until draining.
 template <typename Call>
 auto patiently(const Call& call) -> decltype(call()) {
-  bool told = false;
+  Outage outage;
   while (true) {
     auto result = call();
     if (result || result.error().code != ErrorCode::kUnavailable || draining) return result;
-    if (!told) spdlog::warn("{}; waiting", result.error().message);
-    told = true;
+    const Error& error = result.error();
+    if (outage.isNew(error.message)) spdlog::warn("{}; waiting", error.message);
     std::this_thread::sleep_for(milliseconds(200));
   }
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/result.h"
+#include "store/outage.h"
 #include "store/store.h"
 
 namespace allot {
@@ -47,12 +48,11 @@ class RunFinder {
   // last error.
   template <typename Call>
   auto patiently(const Call& call) const -> decltype(call()) {
-    bool told = false;
+    Outage outage;
     while (true) {
       auto result = call();
       if (result || result.error().code != ErrorCode::kUnavailable || draining_) return result;
-      if (!told) reportAway(result.error());
-      told = true;
+      if (outage.isNew(result.error().message)) reportAway(result.error());
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
   }

@@ -86,6 +86,7 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
     spdlog::info("the store is back after {:.1f} s", static_cast<double>(gone) / 1000);
   }
   away_since_ms_.reset();
+  outage_.end();
   wait_ = kFirstWait;
   if (*ticked == Tick::kEnded) {
     leave();
@@ -136,10 +137,10 @@ bool WorkerLoop::movedOn() {
 Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
   last_error_ = error.message;
   const size_t held = held_.size() + held_evaluations_.size();
-  if (!away_since_ms_) {
+  if (outage_.isNew(error.message)) {
     spdlog::warn("{}; waiting with {} results in hand", error.message, held);
-    away_since_ms_ = options_.now();
   }
+  if (!away_since_ms_) away_since_ms_ = options_.now();
   // Jitter, so that many workers do not return at once.
   milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
   wait_ = std::min(2 * wait_, kLongestWait);

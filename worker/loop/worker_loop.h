@@ -16,6 +16,7 @@
 
 #include "core/result.h"
 #include "core/worker_beats.h"
+#include "store/outage.h"
 #include "store/store.h"
 #include "worker/loop/episode_engine.h"
 #include "worker/loop/worker_events.h"
@@ -125,6 +126,7 @@ class WorkerLoop {
   std::optional<WorkerState> beaten_state_;  // of the last beat
   std::optional<uint64_t> beaten_ms_;
   std::optional<uint64_t> away_since_ms_;
+  Outage outage_;
   std::optional<uint64_t> silent_ms_;  // when the store last failed to answer during work
   std::optional<uint64_t> draining_since_ms_;
   std::optional<uint64_t> asked_moved_ms_;
