@@ -66,9 +66,18 @@ const std::vector<GpuLimit>& gpuLimits() {
       {Method::kS2antaFlash, "tileSize", {"16, 32, 64, 128, 256, auto"}, gpuDrawsByTiles},
       {Method::kS2antaQ4, "bits", {"4"}},
       {Method::kS2antaQ4, "weights", {"self"}},
+      {Method::kSanta, "draws", {"head"}},
+      {Method::kS2antaStrat, "draws", {"head"}},
+      {Method::kS2antaSys, "draws", {"head"}},
+      {Method::kS2antaProp, "draws", {"head"}},
+      {Method::kS2antaQ4, "draws", {"head"}},
       {Method::kSampleAttention, "block", {"64"}},
       {Method::kSale, "select", {"q4"}},
       {Method::kTopK, "scores", {"exact", "q4"}},
+      {Method::kTopK, "choose", {"head"}},
+      {Method::kQuest, "choose", {"head"}},
+      {Method::kVAttention, "choose", {"head"}},
+      {Method::kAdaptiveDenominator, "choose", {"head"}},
       {Method::kVAttention, "scores", {"exact", "q4"}},
       {Method::kAdaptiveDenominator, "scores", {"exact", "q4"}},
       // Only largest remainders make draws that depend on the tile's size.
@@ -104,6 +113,27 @@ std::optional<std::string> readParameter(std::string_view word, MethodOptions* o
   return std::string(methodName(options->method)) +
          (known.empty() ? " takes no parameters"
                         : " has no such parameter; it takes " + joined(known));
+}
+
+// Returns what is wrong with parameters that do not go together.
+std::optional<std::string> contradiction(const MethodOptions& o, Phase phase) {
+  if (phase == Phase::kPrefill && o.weights == Weights::kCentred) {
+    return "weights=centred does not read prompts: means of values are kept for answers alone";
+  }
+  if (o.group_draws && o.largest_remainder) {
+    return "rounding=largest-remainder is for draws=head: a group draws from all tiles at once";
+  }
+  if (o.method == Method::kSampledRows) {
+    if (o.weights == Weights::kSelf || o.scores == KeyScores::kExact) return std::nullopt;
+    return "weights=exact needs scores=exact: other scores do not have the exact normaliser";
+  }
+  if (o.group_draws) return std::nullopt;
+  if (o.norm_proposal) return "proposal=attention-norm needs draws=group";
+  if (o.weights == Weights::kCentred) return "weights=centred needs draws=group";
+  if (o.weights != Weights::kSelf && o.method != Method::kS2antaQ4) {
+    return "weights=exact needs draws=group: a head's own draws have equal weights";
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -181,6 +211,7 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
     }
     seen.push_back(key);
   }
+  if (auto wrong = contradiction(parsed, phase)) return wrong;
   *options = parsed;
   return std::nullopt;
 }
@@ -208,6 +239,26 @@ bool usesBudget(const MethodOptions& options) {
     default:
       return true;
   }
+}
+
+const std::vector<Method>& groupDrawingMethods() {
+  static const std::vector<Method> all = {Method::kSanta, Method::kS2antaStrat, Method::kS2antaSys,
+                                          Method::kS2antaProp, Method::kS2antaQ4};
+  return all;
+}
+
+const std::vector<Method>& groupChoosingMethods() {
+  static const std::vector<Method> all = {Method::kTopK, Method::kVAttention,
+                                          Method::kAdaptiveDenominator, Method::kQuest};
+  return all;
+}
+
+bool drawsForGroup(const MethodOptions& options) {
+  return options.group_draws && contains(groupDrawingMethods(), options.method);
+}
+
+bool choosesForGroup(const MethodOptions& options) {
+  return options.group_choice && contains(groupChoosingMethods(), options.method);
 }
 
 bool drawsByWeight(ChosenBy by) {

@@ -1,6 +1,8 @@
 #include "kernels/method_parameters.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 namespace allot::kernels {
@@ -71,6 +73,18 @@ std::string bitsText(const MethodOptions& o) { return std::to_string(static_cast
 
 std::string scoresText(const MethodOptions& o) {
   return o.scores == KeyScores::kExact ? "exact" : "q" + bitsText(o);
+}
+
+constexpr std::string_view kWeights[] = {"self", "exact", "centred"};
+
+bool readWeights(std::string_view text, MethodOptions* o) {
+  const auto found = std::find(std::begin(kWeights), std::end(kWeights), text);
+  o->weights = static_cast<Weights>(found - std::begin(kWeights));
+  return found != std::end(kWeights);
+}
+
+std::string weightsText(const MethodOptions& o) {
+  return std::string(kWeights[static_cast<size_t>(o.weights)]);
 }
 
 bool readValues(std::string_view text, MethodOptions* o) {
@@ -146,6 +160,9 @@ Parameter fixedKeys(const char* key, Methods methods, const char* meaning,
 std::vector<Parameter> makeParameters() {
   using O = MethodOptions;
   const Methods tiled = {Method::kS2antaProp, Method::kS2antaFlash}, q4 = {Method::kS2antaQ4};
+  const Methods &grouped = groupDrawingMethods(), &choosing = groupChoosingMethods();
+  Methods weighted = grouped;
+  weighted.push_back(Method::kSampledRows);
   const Methods bernoulli = {Method::kBernoulli}, vattention = {Method::kVAttention};
   const Methods quest = {Method::kQuest}, sale = {Method::kSale};
   const Methods sampled = {Method::kSampleAttention};
@@ -173,12 +190,26 @@ std::vector<Parameter> makeParameters() {
          return (t == "3" || t == "4" || t == "8") && readScores("q" + std::string(t), o);
        },
        bitsText},
-      choice("weights", q4, "self", "exact",
-             "divide by the sum of the drawn weights, or by the exact normaliser (for analysis: "
-             "reads every key)",
-             &O::exact_weights),
+      choice("draws", grouped, "head", "group",
+             "each query head draws for itself, as in the papers, or all heads of a KV head share "
+             "the rows of one draw, with a bias of order 1/S unless weights=exact or centred",
+             &O::group_draws),
+      choice("proposal", grouped, "attention", "attention-norm",
+             "draws for groups are from the mean of the heads' attentions, or, in part, from the "
+             "attention times the norm of the value",
+             &O::norm_proposal),
+      {"weights", weighted, "self, exact, centred",
+       "divide weights by their sum, or leave them, or give the mean value what they lack of 1. "
+       "Other than self for s2anta-q4 reads every key, for other decode methods needs draws=group, "
+       "and for sampled-rows needs scores=exact",
+       readWeights, weightsText},
       {"scores", ranked, "exact, q3, q4, q8", "what the heaviest keys are found by", readScores,
        scoresText},
+
+      choice("choose", choosing, "head", "group",
+             "each query head chooses its own keys, or all heads of a KV head share one choice, by "
+             "the mean of their attentions and as large as their budgets together",
+             &O::group_choice),
 
       integer("featureSamples", bernoulli, "1..65536", "ternary draws a query feature", 1, 65536,
               &O::feature_samples),

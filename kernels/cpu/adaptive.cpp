@@ -16,9 +16,15 @@ class Adaptive {
   Adaptive(const Head& head, const BudgetRule& rule, Selection* selection)
       : head_(head), options_(*head.options), rule_(rule), out_(*selection) {}
 
-  void run() {
+  // Returns b.
+  int plan() {
     split();
-    const int sampled = budget();
+    return budget();
+  }
+
+  void run(int at_least) {
+    const int planned = plan();
+    const int sampled = std::min(std::max(planned, at_least), tail());
     sample(sampled, kSampleBlocks);
     for (int i = 0; i < sampled; ++i) out_.add(sampledKey(i), score(sampledKey(i)), 1);
     weigh(sampled);
@@ -32,6 +38,7 @@ class Adaptive {
  private:
   bool exactScores() const { return options_.scores == KeyScores::kExact; }
   float score(int j) const { return exactScores() ? head_.scores[j] : head_.exactScore(j); }
+  float rank(int j) const { return head_.rank ? head_.rank[j] : head_.scores[j]; }
   int tail() const { return static_cast<int>(out_.order.size()); }
 
   // Puts I_f into rows, with scores in place of weights, and the tail into order.
@@ -53,11 +60,11 @@ class Adaptive {
     std::vector<float>& ranked = out_.buffer;
     ranked.clear();
     for (int j = begin; j < end; ++j) {
-      if (!masked(head_.scores[j])) ranked.push_back(head_.scores[j]);
+      if (!masked(head_.scores[j])) ranked.push_back(rank(j));
     }
     const int heavy = shareOf(options_.heavy, static_cast<int>(ranked.size()));
     float least = std::numeric_limits<float>::infinity();
-    size_t ties = 0;  // keys with the score `least` that are still to be taken
+    size_t ties = 0;  // keys of the rank `least` that are still to be taken
     if (heavy > 0) {
       const auto last = ranked.begin() + heavy - 1;
       std::nth_element(ranked.begin(), last, ranked.end(), std::greater<>());
@@ -65,11 +72,11 @@ class Adaptive {
       ties = static_cast<size_t>(std::count(ranked.begin(), last + 1, least));
     }
     for (int j = begin; j < end; ++j) {
-      const float s = head_.scores[j];
-      if (masked(s)) continue;
-      const bool tie = s == least && ties > 0;
+      if (masked(head_.scores[j])) continue;
+      const float r = rank(j);
+      const bool tie = r == least && ties > 0;
       if (tie) --ties;
-      if (s > least || tie) {
+      if (r > least || tie) {
         out_.add(j, score(j), 0);
       } else {
         out_.order.push_back(j);
@@ -200,8 +207,19 @@ class Adaptive {
 
 }  // namespace
 
-void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection) {
-  Adaptive(head, rule, selection).run();
+void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection,
+                      int at_least) {
+  Adaptive(head, rule, selection).run(at_least);
+}
+
+int adaptiveSample(const Head& head, const BudgetRule& rule, Selection* selection) {
+  return Adaptive(head, rule, selection).plan();
+}
+
+const BudgetRule& budgetRuleOf(Method method) {
+  static const BudgetRule vattention{.uses_values = true, .rows = vAttentionRows};
+  static const BudgetRule denominator{.uses_values = false, .rows = adaptiveDenominatorRows};
+  return method == Method::kVAttention ? vattention : denominator;
 }
 
 double normalUpperQuantile(double tail) {

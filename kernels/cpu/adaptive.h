@@ -54,8 +54,16 @@ struct BudgetRule {
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);
 
-// Selects I_f and a sample of the tail, whose size the rule computes.
-void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection);
+// Selects I_f and a sample of the tail, whose size the rule computes, or a larger one of `at_least`
+// keys. Heavy keys are those of the largest Head::rank, if there is one.
+void selectAdaptively(const Head& head, const BudgetRule& rule, Selection* selection,
+                      int at_least = 0);
+
+// Returns the size of that sample by the rule alone. Overwrites the selection.
+int adaptiveSample(const Head& head, const BudgetRule& rule, Selection* selection);
+
+// Returns the rule of vattention or of adaptive-denominator.
+const BudgetRule& budgetRuleOf(Method method);
 
 // Returns z with P(Z > z) = probability for a standard normal Z. The relative error is below 1e-13
 // for probabilities of 1e-300 .. 1 - 1e-3; near 0.5, where z is near 0, the absolute error is.

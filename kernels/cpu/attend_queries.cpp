@@ -88,6 +88,9 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
                                          const PrefillInputs& in, const QueryDraws& draws,
                                          DecodeWorkspace* workspace, const DecodeOutputs& out) {
   if (auto refusal = checkPrefill(kv, in)) return refusal;
+  if (method.weights == Weights::kCentred) {
+    return "weights=centred does not read prompts: means of values are kept for answers alone";
+  }
   const int64_t width = static_cast<int64_t>(in.heads) * kv.head_dim;
   std::vector<int32_t> table, lengths;
   std::vector<uint32_t> budgets, sequences, step_names;

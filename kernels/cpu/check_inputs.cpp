@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/group_draws.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/methods.h"
 #include "kernels/stream_bits.h"
@@ -67,13 +68,16 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
   return std::nullopt;
 }
 
-// Refuses budgets above kMostDraws: with exactAbove=never memory grows with the budget.
-std::optional<std::string> checkBudgets(const DecodeInputs& in) {
+// Refuses budgets above kMostDraws / `together`, the heads that draw together: with
+// exactAbove=never memory grows with the budget.
+std::optional<std::string> checkBudgets(const DecodeInputs& in, int together) {
   const int64_t count = static_cast<int64_t>(in.rows) * (in.head_budgets ? in.heads : 1);
+  const uint32_t most = kMostDraws / static_cast<uint32_t>(together);
   for (int64_t i = 0; i < count; ++i) {
-    if (in.budgets[i] <= kMostDraws) continue;
+    if (in.budgets[i] <= most) continue;
     return "budgets[" + std::to_string(i) + "] = " + std::to_string(in.budgets[i]) + " is beyond " +
-           std::to_string(kMostDraws) + ", the most draws that are made with exactAbove=never";
+           std::to_string(most) + ", the most draws that are made with exactAbove=never" +
+           (together > 1 ? " and draws=group" : "");
   }
   return std::nullopt;
 }
@@ -95,8 +99,13 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
   if (readsBounds(method) && !kv.bounds) {
     return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
   }
+  if (method.weights == Weights::kCentred && !kv.value_sums) {
+    return std::string(methodName(method.method)) +
+           " weights=centred needs sums of values, but the cache holds none";
+  }
   if (!exactFromAllKeys(method)) {
-    if (auto refusal = checkBudgets(in)) return refusal;
+    const int group = in.heads / kv.kv_heads;
+    if (auto refusal = checkBudgets(in, sharesRows(method, group) ? group : 1)) return refusal;
   }
   for (int row = 0; row < in.rows; ++row) {
     if (auto refusal = checkRow(kv, in, row)) return refusal;

@@ -9,11 +9,13 @@
 
 #include "kernels/cpu/bernoulli.h"
 #include "kernels/cpu/check_inputs.h"
+#include "kernels/cpu/group_draws.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/methods.h"
 #include "kernels/cpu/softmax.h"
 #include "kernels/cpu/statistics.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/value_sums.h"
 #include "kernels/cpu/values.h"
 
 namespace allot::kernels {
@@ -44,7 +46,9 @@ struct Scratch {
   std::vector<const void*> addresses;  // of selected value rows
   std::vector<uint64_t> group_rows;    // bits: values, then keys that some head of the group reads
   std::vector<uint64_t> chosen_rows;   // bits of isSound(), all 0 between its calls
+  std::vector<float> mean;             // [head_dim]
   Selection selection;
+  GroupDraw draw;
   double sampling_seconds = 0;
   int failed_item = -1;
 };
@@ -90,6 +94,8 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
     grow(scratch.totals, heads);
     grow(scratch.group_rows, 2 * (length / 64 + 1));
     grow(scratch.chosen_rows, length / 64 + 1);
+    grow(scratch.mean, static_cast<size_t>(head_dim));
+    scratch.draw.plan(static_cast<int>(length), group);
     scratch.selection.rows.reserve(length);
     scratch.selection.weights.reserve(length);
     scratch.selection.counts.reserve(length);
@@ -105,8 +111,9 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
 namespace {
 
 // Returns true if the selection is what kernels/cpu/methods.h asks of a method: distinct rows of
-// the head's keys, finite weights, and the draws of the method table.
-[[maybe_unused]] bool isSound(Draws draws, const Head& head, const Selection& chosen,
+// the head's keys, finite weights, counts of at most `most` draws, and the draws of the method
+// table.
+[[maybe_unused]] bool isSound(Draws draws, const Head& head, const Selection& chosen, uint64_t most,
                               std::vector<uint64_t>* bits) {
   const auto& rows = chosen.rows;
   bool sound = chosen.weights.size() == rows.size() && chosen.counts.size() == rows.size();
@@ -119,7 +126,7 @@ namespace {
     counted += std::max(chosen.counts[marked], 1u);
     sound = std::isfinite(chosen.weights[marked]);
   }
-  sound = sound && marked == rows.size() && counted <= chosen.draws;
+  sound = sound && marked == rows.size() && counted <= most;
   for (size_t i = 0; i < marked; ++i) (*bits)[rows[i] / 64] = 0;
   if (draws == Draws::kS) return sound && chosen.draws == head.budget;
   if (draws == Draws::kNone) return sound;
@@ -147,7 +154,7 @@ struct Heads {
 };
 
 // The work of one item: one KV head of one row. Neighbouring query heads of one Way are processed
-// together. No output bit depends on the other heads.
+// together. No output bit depends on the other heads, unless they share rows.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -162,6 +169,8 @@ class GroupRun {
     select_ = selectOf(chooser);
     draws_ = traitsOf(chooser).draws;
     exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
+    shares_rows_ = sharesRows(options, group_);
+    for (int g = 0; shares_rows_ && g < group_; ++g) group_budget_ += budgetOf(g);
   }
 
   // Returns false if a score is not finite.
@@ -175,6 +184,7 @@ class GroupRun {
           way == Way::kWindow ? std::max(first_, n_ - in_.zero_budget_window) : first_;
       if (!runHeads({begin, end, way, first, first / kBlock * kBlock}, counts)) return false;
     }
+    if (shares_rows_ && !groupValues(counts)) return false;
     counts.finish();
     return true;
   }
@@ -208,7 +218,8 @@ class GroupRun {
     const uint32_t budget = budgetOf(g);
     if (budget == 0 && in_.zero_budget_window > 0) return Way::kWindow;
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
-    const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
+    const uint64_t draws = shares_rows_ ? group_budget_ : budget;
+    const bool enough = exact_from_all_ && draws >= static_cast<uint64_t>(n_ - first_);
     return select_ == noSelect || enough ? Way::kExact : Way::kSampled;
   }
   // Returns true if scores are bernoulli's estimates. A window is attended to exactly.
@@ -229,7 +240,7 @@ class GroupRun {
       everyValue(heads, counts);
       return true;
     }
-    for (int g = heads.begin; g < heads.end; ++g) {
+    for (int g = heads.begin; !shares_rows_ && g < heads.end; ++g) {
       if (!chosenValues(g, heads, counts)) return false;
     }
     return true;
@@ -330,10 +341,6 @@ class GroupRun {
       const int padded = stride_ - base;
       head.top = exponentials(scores(g) + base, padded, exp_weights(g) + base);
       head.exp_weight_total = expWeightTotal(exp_weights(g) + base, padded);
-      head.weights = s_.weights.data();
-      head.block_weights = s_.block_weights.data();
-      head.weight_total = integerWeights(exp_weights(g) + base, padded, s_.weights.data() + base,
-                                         s_.block_weights.data() + base / kBlock);
     }
     head.first = first_;
     head.n = n_;
@@ -352,37 +359,103 @@ class GroupRun {
     return head;
   }
 
+  // Reports a head whose keys are all masked.
+  void maskedHead(int g, GroupCounts& counts) {
+    setLse(g, kMinusInfinity);
+    counts.silent(first_head_ + g);
+  }
+
+  // Runs one part of choosing entries, and adds its time to the caller's sum.
+  template <typename Part>
+  void timed(const Part& part) {
+    if (!out_.sampling_seconds) return part();
+    const auto start = std::chrono::steady_clock::now();
+    part();
+    s_.sampling_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   // Returns false if the method's log-sum is NaN or +inf.
   bool chosenValues(int g, const Heads& heads, GroupCounts& counts) {
-    const Head at = head(g, heads.base);
-    if (at.scores && at.weight_total == 0) {
-      setLse(g, kMinusInfinity);
-      counts.silent(first_head_ + g);
-      return true;
+    Head at = head(g, heads.base);
+    if (at.scores) {
+      at.weights = s_.weights.data();
+      at.block_weights = s_.block_weights.data();
+      timed([&] {
+        at.weight_total = integerWeights(at.exp_weights + heads.base, stride_ - heads.base,
+                                         s_.weights.data() + heads.base,
+                                         s_.block_weights.data() + heads.base / kBlock);
+      });
+      if (at.weight_total == 0) {
+        maskedHead(g, counts);
+        return true;
+      }
     }
     Selection& chosen = s_.selection;
     chosen.clear();
-    if (out_.sampling_seconds) {
-      const auto start = std::chrono::steady_clock::now();
-      select_(at, &chosen);
-      s_.sampling_seconds +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    } else {
-      select_(at, &chosen);
+    timed([&] { select_(at, &chosen); });
+    return takeValues(g, at, chosen.draws, headStageBytes(g, heads), counts);
+  }
+
+  // Draws once for the group's sampled heads. Returns false as chosenValues() does.
+  bool groupValues(GroupCounts& counts) {
+    const int base = first_ / kBlock * kBlock;
+    GroupDraw& draw = s_.draw;
+    draw.heads.clear();
+    draw.members.clear();
+    for (int g = 0; g < group_; ++g) {
+      if (wayOf(g) != Way::kSampled) continue;
+      Head at = head(g, base);
+      at.stream = attentionStream(in_.layer, static_cast<uint32_t>(first_head_));
+      if (!at.scores || at.exp_weight_total > 0) {
+        draw.heads.push_back(at);
+        draw.members.push_back(g);
+      } else {
+        maskedHead(g, counts);
+      }
     }
+    if (draw.heads.empty()) return true;
+    timed([&] { drawForGroup(&draw, s_.weights.data(), s_.block_weights.data(), &s_.selection); });
+    for (size_t i = 0; i < draw.heads.size(); ++i) {
+      const Head& at = draw.heads[i];
+      const int g = draw.members[i];
+      s_.selection.clear();
+      timed([&] { weighForHead(draw, at, &s_.selection); });
+      const uint64_t most = draws_ == Draws::kS ? draw.draws : s_.selection.draws;
+      const Heads alone{g, g + 1, Way::kSampled, first_, base};
+      if (!takeValues(g, at, most, headStageBytes(g, alone), counts)) return false;
+    }
+    return true;
+  }
+
+  // Writes the output of a head that reads its selection, whose counts are of at most `most` draws.
+  // Returns false if the method's log-sum is NaN or +inf.
+  bool takeValues(int g, const Head& at, [[maybe_unused]] uint64_t most, uint64_t key_bytes,
+                  GroupCounts& counts) {
+    const Selection& chosen = s_.selection;
     if (chosen.sets_lse && !(chosen.lse <= std::numeric_limits<float>::max())) return false;
-    assert(isSound(draws_, at, chosen, &s_.chosen_rows));
+    assert(isSound(draws_, at, chosen, most, &s_.chosen_rows));
     s_.addresses.resize(chosen.rows.size());
     for (size_t i = 0; i < chosen.rows.size(); ++i) {
       s_.addresses[i] = rowAddress(kv_, kv_.values, at.pages, kv_head_, chosen.rows[i]);
     }
     gatherValues(s_.addresses.data(), chosen.weights.data(), static_cast<int>(chosen.rows.size()),
                  kv_.element, kv_.head_dim, output(g));
+    if (chosen.error_centre == ErrorCentre::kMeanValue) addMean(at, chosen.mean_weight, output(g));
     setLse(g, chosen.sets_lse ? chosen.lse
                               : at.top + static_cast<float>(std::log(at.exp_weight_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
-    counts.chosen(first_head_ + g, at, chosen, headStageBytes(g, heads), error_known, output(g));
+    counts.chosen(first_head_ + g, at, chosen, key_bytes, error_known, output(g), s_.mean.data());
     return true;
+  }
+
+  // Adds weight times the mean of the row's values, which stays in s_.mean.
+  void addMean(const Head& at, float weight, float* out) {
+    const double* sums = valueSums(kv_, at.pages, kv_head_, n_ - 1);
+    for (int d = 0; d < kv_.head_dim; ++d) {
+      s_.mean[d] = static_cast<float>(sums[d] / n_);
+      out[d] += weight * s_.mean[d];
+    }
   }
 
   const MethodOptions& options_;
@@ -395,6 +468,8 @@ class GroupRun {
   SelectFunction select_ = noSelect;
   Draws draws_ = Draws::kNone;   // that select_ promises
   bool exact_from_all_ = false;  // a budget for every key is exact attention
+  bool shares_rows_ = false;     // the group draws or chooses once
+  uint64_t group_budget_ = 0;    // R, if it does
 };
 
 std::optional<std::string> beyondPlan(const PagedKv& kv, const DecodeInputs& in,

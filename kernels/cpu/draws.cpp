@@ -1,5 +1,11 @@
 #include "kernels/cpu/draws.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/key_scores.h"
+
 namespace allot::kernels {
 namespace {
 
@@ -38,6 +44,28 @@ void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uin
   }
 }
 
+void independentThresholds(const Head& head, uint64_t total, uint32_t samples,
+                           uint64_t* thresholds) {
+  std::array<uint32_t, 4> words{};
+  for (uint32_t m = 0; m < samples; ++m) {
+    if (m % 2 == 0) words = head.random(m / 2);
+    const uint64_t random = static_cast<uint64_t>(words[m % 2 * 2]) << 32 | words[m % 2 * 2 + 1];
+    thresholds[m] = static_cast<uint64_t>(static_cast<Wide>(random) * total >> 64);
+  }
+  std::sort(thresholds, thresholds + samples);
+}
+
+void stratifiedThresholds(const Head& head, uint64_t total, uint32_t samples,
+                          uint64_t* thresholds) {
+  const uint64_t divisor = static_cast<uint64_t>(samples) << 32;
+  std::array<uint32_t, 4> words{};
+  for (uint32_t m = 0; m < samples; ++m) {
+    if (m % 4 == 0) words = head.random(m / 4);
+    const Wide place = (static_cast<uint64_t>(m) << 32) | words[m % 4];
+    thresholds[m] = static_cast<uint64_t>(place * total / divisor);
+  }
+}
+
 void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
               Selection* selection) {
   uint64_t prefix = 0;
@@ -65,6 +93,32 @@ void addDrawsWithin(const Head& head, int first, int last, const uint64_t* thres
     addKey(j, reached, thresholds, count, weight_per_draw, &next, selection);
   }
   selection->draws += count;
+}
+
+void scoreDrawn(const Head& head, Selection* selection) {
+  const auto& rows = selection->rows;
+  auto& scores = selection->buffer;
+  scores.resize(rows.size());
+  const KeyRange keys{head.kv, head.pages, head.kv_head, head.n, head.first};
+  exactScoresOf(keys, head.query, head.scale, rows.data(), static_cast<int>(rows.size()),
+                scores.data());
+  for (size_t i = 0; head.bias && i < rows.size(); ++i) scores[i] += head.bias[rows[i]];
+  selection->key_rows += rows.size();
+}
+
+double exactLse(const Head& head, Selection* selection) {
+  auto& scores = selection->buffer;
+  scores.resize(static_cast<size_t>(head.n));
+  exactScores({head.kv, head.pages, head.kv_head, head.n, head.first}, head.query, 1, head.scale,
+              scores.data(), head.n);
+  float top = -std::numeric_limits<float>::infinity();
+  for (int j = head.first; j < head.n; ++j) {
+    if (head.bias) scores[j] += head.bias[j];
+    top = std::max(top, scores[j]);
+  }
+  double total = 0;
+  for (int j = head.first; j < head.n; ++j) total += std::exp(static_cast<double>(scores[j]) - top);
+  return top + std::log(total);
 }
 
 }  // namespace allot::kernels

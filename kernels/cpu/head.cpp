@@ -62,6 +62,8 @@ void Selection::clear() {
   draws = key_rows = extra_key_bytes = extra_value_rows = 0;
   finite_population = 1;
   error_known = true;
+  error_centre = ErrorCentre::kOutput;
+  mean_weight = 0;
   lse = 0;
   sets_lse = false;
 }

@@ -23,7 +23,7 @@ double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& 
 }
 
 void selectAdaptiveDenominator(const Head& head, Selection* selection) {
-  selectAdaptively(head, {.uses_values = false, .rows = adaptiveDenominatorRows}, selection);
+  selectAdaptively(head, budgetRuleOf(Method::kAdaptiveDenominator), selection);
 }
 
 }  // namespace allot::kernels

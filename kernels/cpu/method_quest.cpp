@@ -16,7 +16,7 @@
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
-#include "kernels/cpu/methods.h"
+#include "kernels/cpu/quest.h"
 
 namespace allot::kernels {
 namespace {
@@ -68,37 +68,46 @@ float pageScore(const Head& head, int page, int page_keys) {
   return head.bias ? bound + *std::max_element(head.bias + first, head.bias + end) : bound;
 }
 
-// Writes the pages kept, ascending, to the front of selection->order. Returns how many.
-int choosePages(const Head& head, int page_keys, Selection* selection) {
-  const int oldest = head.first / page_keys;
-  const int pages = (head.n + page_keys - 1) / page_keys - oldest;
-  const int bought = std::max(static_cast<int>(head.budget) / page_keys, 1);
-  const int kept = std::min(head.options->newest_within ? bought : bought + 1, pages);
-  auto& scores = selection->buffer;
-  auto& order = selection->order;
-  scores.resize(pages);
-  order.resize(pages);
-  const bool wide = head.kv->element == Element::kFloat32;
-  for (int p = 0; p < pages; ++p) {
-    scores[p] = wide ? pageScore<float>(head, oldest + p, page_keys)
-                     : pageScore<uint16_t>(head, oldest + p, page_keys);
-  }
-  scores[pages - 1] = std::numeric_limits<float>::infinity();  // the newest is always kept
-  std::iota(order.begin(), order.end(), 0);
-  const auto better = [&](int32_t a, int32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  };
-  std::nth_element(order.begin(), order.begin() + kept - 1, order.end(), better);
-  std::sort(order.begin(), order.begin() + kept);
-  for (int i = 0; i < kept; ++i) order[i] += oldest;
-  return kept;
-}
+int oldestPage(const Head& head) { return head.first / static_cast<int>(head.options->page_size); }
 
 }  // namespace
 
-void selectQuest(const Head& head, Selection* selection) {
+void scorePages(const Head& head, std::vector<float>* scores) {
   const int page_keys = static_cast<int>(head.options->page_size);
-  const int kept = choosePages(head, page_keys, selection);
+  const int pages = (head.n + page_keys - 1) / page_keys - oldestPage(head);
+  scores->resize(static_cast<size_t>(pages));
+  const bool wide = head.kv->element == Element::kFloat32;
+  for (int p = 0; p < pages; ++p) {
+    (*scores)[p] = wide ? pageScore<float>(head, oldestPage(head) + p, page_keys)
+                        : pageScore<uint16_t>(head, oldestPage(head) + p, page_keys);
+  }
+}
+
+int keepPages(const Head& head, uint64_t budget, std::vector<float>* scores,
+              std::vector<int32_t>* order) {
+  const int pages = static_cast<int>(scores->size());
+  const int bought = std::max(static_cast<int>(budget / head.options->page_size), 1);
+  const int kept = std::min(head.options->newest_within ? bought : bought + 1, pages);
+  scores->back() = std::numeric_limits<float>::infinity();  // the newest is always kept
+  order->resize(static_cast<size_t>(pages));
+  std::iota(order->begin(), order->end(), 0);
+  const auto better = [&](int32_t a, int32_t b) {
+    return (*scores)[a] != (*scores)[b] ? (*scores)[a] > (*scores)[b] : a < b;
+  };
+  std::nth_element(order->begin(), order->begin() + kept - 1, order->end(), better);
+  std::sort(order->begin(), order->begin() + kept);
+  for (int i = 0; i < kept; ++i) (*order)[i] += oldestPage(head);
+  return kept;
+}
+
+void selectQuest(const Head& head, Selection* selection) {
+  scorePages(head, &selection->buffer);
+  attendToPages(head, keepPages(head, head.budget, &selection->buffer, &selection->order),
+                selection);
+}
+
+void attendToPages(const Head& head, int kept, Selection* selection) {
+  const int page_keys = static_cast<int>(head.options->page_size);
   const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
   const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : kBoundBytes;
   selection->extra_key_bytes += bound_bytes * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);

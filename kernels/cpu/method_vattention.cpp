@@ -73,7 +73,7 @@ double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options) 
 }
 
 void selectVAttention(const Head& head, Selection* selection) {
-  selectAdaptively(head, {.uses_values = true, .rows = vAttentionRows}, selection);
+  selectAdaptively(head, budgetRuleOf(Method::kVAttention), selection);
 }
 
 }  // namespace allot::kernels

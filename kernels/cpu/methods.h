@@ -50,6 +50,10 @@ struct Head {
   uint32_t step = 0;
   uint32_t stream = 0;  // attentionStream(layer, head)
 
+  // [n] or null: heavy keys are found by these numbers instead of by scores, for all heads of a
+  // group alike. Arrays are defined as `scores` is.
+  const float* rank = nullptr;
+
   const MethodOptions* options = nullptr;
   // The cache and pages of this head's keys and values.
   const PagedKv* kv = nullptr;
@@ -71,6 +75,14 @@ struct Head {
   double valueDistance(int j, const float* centre) const;
 };
 
+// What the error of an output is measured from: sums of c (w / c (v - centre) - (out - centre) /
+// R)^2 over the rows drawn, R the sum of their counts c.
+enum class ErrorCentre {
+  kOutput,     // weights sum to 1
+  kZero,       // weights are divided by nothing
+  kMeanValue,  // the mean value has what weights lack of 1
+};
+
 // A method's choice: out = sum_i weights_i v_{rows_i}. Rows are positions in the sequence,
 // distinct, in any order; weights are finite. decode.cpp asserts this, and the number of draws.
 struct Selection {
@@ -86,6 +98,8 @@ struct Selection {
   uint64_t extra_value_rows = 0;  // value rows read and not in `rows`; all are in `bits`
   float finite_population = 1;    // scales the variance: 1 - b / n_s for b of n_s keys drawn once
   bool error_known = true;        // false: HeadStatistics::relative_error is -1
+  ErrorCentre error_centre = ErrorCentre::kOutput;
+  float mean_weight = 0;  // the weight of the row's mean value (PagedKv::value_sums) in the output
   // If sets_lse: the head's log-sum, in place of that of `scores`. If it is NaN or +inf, the step
   // is refused.
   float lse = 0;

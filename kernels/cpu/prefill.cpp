@@ -447,6 +447,25 @@ PrefillWorkspace::~PrefillWorkspace() = default;
 PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
 PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
 
+std::optional<std::string> finishPrefill(PrefillWorkspace::Impl* space, const PrefillOutputs& out,
+                                         const std::function<std::string(int item)>& nameOf) {
+  int failed = -1;
+  for (const PrefillScratch& scratch : space->scratch) {
+    failed = std::max(failed, scratch.failed_item);
+    if (out.statistics == nullptr) continue;
+    out.statistics->blocks += scratch.statistics.blocks;
+    out.statistics->dense_blocks += scratch.statistics.dense_blocks;
+    out.statistics->key_bytes += scratch.statistics.key_bytes;
+    out.statistics->value_bytes += scratch.statistics.value_bytes;
+    out.statistics->dense_bytes += scratch.statistics.dense_bytes;
+    out.statistics->skipped_blocks += scratch.statistics.skipped_blocks;
+  }
+  if (failed < 0) return std::nullopt;
+  return "scores of " + nameOf(failed) +
+         " are not finite: keys or queries are too large for float32, or were not written by "
+         "appendKv";
+}
+
 namespace {
 
 // Attends to sampled blocks (`draws`), to a list or, without either, to all keys.
@@ -495,23 +514,10 @@ std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, co
     run.finish();
   };
   space.pool.forEach(in.heads * blocks, body);
-  int failed = -1;
-  for (const PrefillScratch& scratch : space.scratch) {
-    failed = std::max(failed, scratch.failed_item);
-    if (out.statistics == nullptr) continue;
-    out.statistics->blocks += scratch.statistics.blocks;
-    out.statistics->dense_blocks += scratch.statistics.dense_blocks;
-    out.statistics->key_bytes += scratch.statistics.key_bytes;
-    out.statistics->value_bytes += scratch.statistics.value_bytes;
-    out.statistics->dense_bytes += scratch.statistics.dense_bytes;
-    out.statistics->skipped_blocks += scratch.statistics.skipped_blocks;
-  }
-  if (failed < 0) return std::nullopt;
-  const int block = first_block + blocks - 1 - failed / in.heads;
-  return "scores of head " + std::to_string(failed % in.heads) + ", query block " +
-         std::to_string(block) +
-         " are not finite: keys or queries are too large for float32, or were not written by "
-         "appendKv";
+  return finishPrefill(&space, out, [&](int item) {
+    return "head " + std::to_string(item % in.heads) + ", query block " +
+           std::to_string(first_block + blocks - 1 - item / in.heads);
+  });
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 #pragma once
 // The threads and scratch memory of a prefill. Private to kernels/cpu. The workspace's one caller
 // owns it; during a call each thread has its own PrefillScratch.
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "allot/kernels/prefill.h"
 #include "kernels/cpu/block_products.h"
+#include "kernels/cpu/group_draws.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace allot::kernels {
@@ -16,6 +19,22 @@ namespace allot::kernels {
 inline int channelsOf(int head_dim) {
   return (head_dim + kTileLanes - 1) / kTileLanes * kTileLanes;
 }
+
+// One thread's scratch of sampled rows, for one KV head of one query block at a time.
+struct SampledRowsScratch {
+  // Of one query's exponentials: their largest score and sum, and the sum over keys that can be
+  // drawn.
+  struct Sums {
+    float top = 0;
+    double total = 0, rest = 0;
+  };
+  std::vector<float> scores, exp_weights;  // [group, padded length]
+  std::vector<Sums> sums;                  // [64, group]
+  std::vector<double> mixture;             // [keys]
+  GroupDraw draw;
+  std::vector<float> weights;          // of the rows drawn
+  std::vector<const void*> addresses;  // of their values
+};
 
 // One thread's scratch, for one head of one query block at a time.
 struct PrefillScratch {
@@ -28,6 +47,7 @@ struct PrefillScratch {
   double total[kBlockQueries];
   std::vector<float> block_lse;   // [key blocks, 64], for sampled blocks
   std::vector<uint64_t> weights;  // [key blocks], for sampled blocks
+  SampledRowsScratch rows;
   PrefillStatistics statistics;
   int failed_item = -1;
 };
@@ -51,6 +71,11 @@ struct PrefillWorkspace::Impl {
   ThreadPool pool;
   std::vector<PrefillScratch> scratch;
 };
+
+// Adds the threads' statistics to out.statistics. Returns nothing, or a sentence about the failed
+// item of the largest number, which nameOf names.
+std::optional<std::string> finishPrefill(PrefillWorkspace::Impl* space, const PrefillOutputs& out,
+                                         const std::function<std::string(int item)>& nameOf);
 
 // Returns nothing, or one sentence that says what is refused.
 std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& in);

@@ -31,18 +31,27 @@ float effectiveSampleSize(const Selection& s) {
   return squares > 0 ? static_cast<float>(sum * sum / squares) : 0.0f;
 }
 
-// Returns sqrt(f S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|, f = finite_population.
-// For equal weights the variance is unbiased. One draw says nothing of the spread: -1.
-float relativeError(const Head& at, const Selection& s, const float* output) {
+// Returns sqrt(f R / (R - 1) * (sum_j w_j^2 / c_j |v_j - z|^2 - |out - z|^2 / R)) / |out|, with z
+// the centre, f = finite_population and R draws. The second term is 0 if z is the output. For
+// weights that are not divided by their sum the variance is unbiased. One draw says nothing of the
+// spread: -1.
+float relativeError(const Head& at, const Selection& s, const float* output, const float* mean) {
   double variance = 0, norm = 0, drawn = 0;
+  const float* centre = s.error_centre == ErrorCentre::kOutput ? output
+                        : s.error_centre == ErrorCentre::kZero ? nullptr
+                                                               : mean;
   for (size_t i = 0; i < s.rows.size(); ++i) {
     if (s.counts[i] == 0) continue;
     const double w = s.weights[i];
     drawn += s.counts[i];
-    variance += w * w / s.counts[i] * at.valueDistance(s.rows[i], output);
+    variance += w * w / s.counts[i] * at.valueDistance(s.rows[i], centre);
   }
   if (drawn == 0 || s.finite_population <= 0) return 0;
   if (drawn == 1) return -1;
+  for (int d = 0; centre != output && d < at.kv->head_dim; ++d) {
+    const double gap = static_cast<double>(output[d]) - (centre ? centre[d] : 0.0f);
+    variance -= gap * gap / drawn;
+  }
   variance *= s.finite_population * drawn / (drawn - 1);
   for (int d = 0; d < at.kv->head_dim; ++d) norm += static_cast<double>(output[d]) * output[d];
   if (variance <= 0) return 0;
@@ -88,7 +97,7 @@ void GroupCounts::exact(int head, int first, uint64_t key_bytes, bool known) {
 }
 
 void GroupCounts::chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
-                         bool error_known, const float* output) {
+                         bool error_known, const float* output, const float* mean) {
   const uint64_t unique = selection.rows.size();
   const uint64_t more_key_bytes = selection.key_rows * row_bytes_ + selection.extra_key_bytes;
   draws_ += selection.draws;
@@ -107,7 +116,7 @@ void GroupCounts::chosen(int head, const Head& at, const Selection& selection, u
               .key_bytes = key_bytes + more_key_bytes,
               .value_bytes = (unique + selection.extra_value_rows) * row_bytes_,
               .effective_sample_size = effectiveSampleSize(selection),
-              .relative_error = error_known ? relativeError(at, selection, output) : -1.0f};
+              .relative_error = error_known ? relativeError(at, selection, output, mean) : -1.0f};
   }
 }
 

@@ -22,9 +22,10 @@ class GroupCounts {
   // Reports a head that reads every value from position `first` on. `key_bytes`: what the score
   // stage reads for this head alone. `known`: the head's scores are exact.
   void exact(int head, int first, uint64_t key_bytes, bool known);
-  // Reports a head that reads its selection. `key_bytes` as above.
+  // Reports a head that reads its selection. `key_bytes` as above; `mean` [head_dim] is the row's
+  // mean value, null unless the selection uses it.
   void chosen(int head, const Head& at, const Selection& selection, uint64_t key_bytes,
-              bool error_known, const float* output);
+              bool error_known, const float* output, const float* mean);
   // Report reads of the score stage that the heads share: every exact key from position `first` on,
   // or `bytes` bytes of a shadow or of features. A later readStage() replaces an earlier one.
   void readKeys(int first);

@@ -83,10 +83,13 @@ TORCH_LIBRARY(allot, m) {
       "bool value_sums=False) -> Tensor[]",
       makeCache);
 
-  // Returns what a decode method reads: bits of the keys' shadow (0: none), and if it reads bounds.
-  m.def("method_needs(str method) -> (int, bool)", [](const std::string& text) {
+  // Returns what a decode method reads: bits of the keys' shadow (0: none), and if it reads bounds
+  // and sums of values.
+  m.def("method_needs(str method) -> (int, bool, bool)", [](const std::string& text) {
     const kernels::MethodOptions& method = methodOf(text, kernels::Phase::kDecode);
-    return std::tuple<int64_t, bool>(kernels::shadowBits(method), kernels::readsBounds(method));
+    return std::tuple<int64_t, bool, bool>(kernels::shadowBits(method),
+                                           kernels::readsBounds(method),
+                                           method.weights == kernels::Weights::kCentred);
   });
 
   // Makes scratch memory, with `threads` threads on the CPU.

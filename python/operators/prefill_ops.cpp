@@ -212,6 +212,8 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
                      : kernels::cuda::attendBlocks(kv, in, list, scratch, out, stream));
   } else if (sampled) {
     refuseIf(kernels::attendSampledBlocks(kv, in, draws, &space->prefill, out));
+  } else if (options.method == Method::kSampledRows) {
+    refuseIf(kernels::attendSampledRows(options, kv, in, draws, &space->prefill, out));
   } else if (!by_blocks) {
     space->planDecode(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
     refuseIf(kernels::attendQueries(options, kv, in, draws, &space->decode,

@@ -133,6 +133,12 @@ void expectEqual(const RowStatistics& a, const RowStatistics& b, bool bytes = tr
 void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b, bool bytes = true);
 void expectSame(const Cache::Result& x, const Cache::Result& y, bool bytes = true);
 
+// Returns the draws of which a head uses the rows: its budget's, or those of its whole group.
+inline uint64_t sharedDraws(const MethodOptions& method, const CacheShape& shape, uint64_t budget) {
+  const auto group = static_cast<uint64_t>(shape.heads / shape.kv_heads);
+  return method.group_draws || method.group_choice ? budget * group : budget;
+}
+
 // A budget that reads every key.
 inline constexpr uint32_t kAll = UINT32_MAX;
 

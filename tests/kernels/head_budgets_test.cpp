@@ -38,7 +38,9 @@ TEST_P(HeadBudgets, EqualOnesAreTheRows) {
   }
 }
 
-TEST_P(HeadBudgets, AHeadDependsOnItsOwnAlone) {
+// Of methods whose heads draw for themselves.
+using OwnBudgets = HeadBudgets;
+TEST_P(OwnBudgets, AHeadDependsOnItsOwnAlone) {
   for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
     Cache cache = cacheOf(element);
     const auto budgets = forRows(cache, ten);
@@ -124,6 +126,17 @@ TEST_P(HeadBudgets, StatisticsAddUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, HeadBudgets, testing::ValuesIn(methodTexts()), methodTestName);
+
+std::vector<std::string> methodsOfOneHead() {
+  std::vector<std::string> texts = methodTexts();
+  std::erase_if(texts, [](const std::string& text) {
+    const MethodOptions method = methodOf(text);
+    return method.group_draws || method.group_choice;
+  });
+  return texts;
+}
+INSTANTIATE_TEST_SUITE_P(Methods, OwnBudgets, testing::ValuesIn(methodsOfOneHead()),
+                         methodTestName);
 
 // Keys that one head reads exactly and another by its shadow are read both ways, each once.
 TEST(HeadBudgetBytes, ShadowsAndExactKeysAreBothRead) {

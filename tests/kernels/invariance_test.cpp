@@ -132,22 +132,23 @@ TEST_P(Invariance, AGroupReadsTheUnionOfItsHeadsRows) {
       own_keys += run.heads[h].key_bytes;
     }
     const GroupStatistics& group = run.groups[k];
+    const uint64_t norms = method.norm_proposal ? kKeys * sizeof(float) : 0;
     if (method.method == Method::kVAttention) {
       EXPECT_GE(group.unique_rows, together.size());
       EXPECT_LE(group.unique_rows, kKeys);
     } else {
       EXPECT_EQ(group.unique_rows, together.size());
     }
-    if (method.method == Method::kS2antaQ4 && !method.exact_weights) {
+    if (method.method == Method::kS2antaQ4 && method.weights == Weights::kSelf) {
       const uint64_t shadow = kKeys * (kWide * shadowBits(method) / 8 + 4);
-      EXPECT_EQ(group.key_bytes, shadow + together.size() * row_bytes);
+      EXPECT_EQ(group.key_bytes, shadow + together.size() * row_bytes + norms);
     } else if (traitsOf(method.method).scored_by == ScoredBy::kBounds) {
       const uint64_t bounds = (kKeys + 15) / 16 * 2 * kWide * (method.newest_within ? 4 : 2);
       EXPECT_EQ(group.key_bytes, bounds + together.size() * row_bytes);
     } else if (shadowBits(method) == 0 &&
                traitsOf(method.method).scored_by != ScoredBy::kFeatures) {
-      EXPECT_EQ(group.key_bytes, kKeys * row_bytes);
-      EXPECT_EQ(own_keys, 3 * kKeys * row_bytes);
+      EXPECT_EQ(group.key_bytes, kKeys * row_bytes + norms);
+      EXPECT_EQ(own_keys, 3 * (kKeys * row_bytes + norms));
     }
   }
 }

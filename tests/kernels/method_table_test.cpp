@@ -118,6 +118,8 @@ const Witness kWitnesses[] = {
      "SkipSoftmax, NoKeyOfAttentionThresholdIsLeftOut"},
     {Method::kSampledBlocks, Promise::kUnbiased, "sampled_blocks_test.cpp",
      "SampledBlocks, AreUnbiased"},
+    {Method::kSampledRows, Promise::kConsistent, "sampled_rows_test.cpp",
+     "SampledRows, BiasShrinksWithTheBudget"},
 };
 
 TEST(MethodTable, EveryPromiseIsTested) {

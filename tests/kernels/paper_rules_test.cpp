@@ -368,7 +368,8 @@ TEST(PapersRules, OtherValuesAreRefused) {
     EXPECT_NE(refusal(std::string("santa exactAbove=") + value), "") << value;
   }
   EXPECT_EQ(refusal("santa exactAbove=512"), "exactAbove: a bad value; allowed: keys, never");
-  EXPECT_EQ(refusal("top-k exactAbove=never"), "top-k has no such parameter; it takes scores");
+  EXPECT_EQ(refusal("top-k exactAbove=never"),
+            "top-k has no such parameter; it takes scores, choose");
   EXPECT_EQ(refusal("s2anta-prop rounding=nearest"),
             "rounding: a bad value; allowed: systematic, largest-remainder");
   EXPECT_EQ(refusal("s2anta-flash rounding=systematic"),

@@ -95,7 +95,9 @@ TEST_P(Window, OutputsAreThoseOfMaskedKeys) {
       by == ChosenBy::kTiles || by == ChosenBy::kAdaptive || by == ChosenBy::kPages;
   if (positions)
     GTEST_SKIP() << "needs a method without tiles, sinks or pages: theirs begin with the window";
-  for (const uint32_t budget : {1u, 40u, 149u}) {
+  for (uint32_t budget : {1u, 40u, 149u}) {
+    if (method.group_draws || method.group_choice)
+      budget = std::max(budget / 2, 1u);  // of two heads
     Cache cache = windowed(budget);
     const Cache::Result ranges = cache.run(method, within(cache));
     cache.bias_stride = 700;
@@ -104,7 +106,8 @@ TEST_P(Window, OutputsAreThoseOfMaskedKeys) {
       std::fill_n(cache.bias.begin() + r * 700, cache.lengths[r] - keysOf(cache, r), -kInfinity);
     }
     const Cache::Result masks = cache.run(method);
-    // A mask does not make a budget of 149 exact for the row of 100 keys, nor does a window.
+    // A mask does not make a budget of 149 exact for the row of 100 keys, nor does a window. Pieces
+    // of a group's draw begin at position 0 in both.
     EXPECT_EQ(ranges.out, masks.out);
     EXPECT_EQ(ranges.lse, masks.lse);
   }

@@ -33,6 +33,8 @@ TEST(KvPool, APageCostsWhatItHolds) {
                 kernels::boundsBytesPerPage(kernels::Element::kFloat32, 2, 32, 64));
   EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kMeanValue}),
             kDenseBytes + 2 * 2 * 64 * sizeof(double));
+  EXPECT_EQ(bytes({.page_size = 32, .value_sums = true}),
+            kDenseBytes + 2 * 2 * 64 * sizeof(double));
   EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kWindow}), kDenseBytes);
   const auto pool = KvPool::create(config(), {.page_size = 32, .kv_bytes = 10 * 3 * kDenseBytes});
   EXPECT_EQ(pool->totalPages(), 10u);

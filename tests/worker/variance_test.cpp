@@ -59,6 +59,8 @@ std::optional<double> closedForm(const std::string& text, const std::vector<doub
 }
 
 TEST(ClosedForm, IsThatOfSmallCasesByHand) {
+  // A head that shares its draws has the variance of its group's.
+  EXPECT_FALSE(closedForm("santa draws=group", {0.5, 0.5}, {1, 2}, 1));
   // Mean 6.5, mean square 75: 32.75 of one draw.
   const std::vector<double> equal(4, 0.25);
   const std::vector<float> values = {0, 2, 10, 14};

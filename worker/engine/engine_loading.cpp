@@ -173,6 +173,9 @@ Status Engine::switchTo(const v1::Experiment& next) {
     if (!holds(kept.shadow_bits, bits)) return other("method (its key shadows are not kept)");
   }
   if (wanted.bounds && !kept.bounds) return other("method (its key bounds are not kept)");
+  if (wanted.value_sums && !kept.value_sums && kept.zero_reads != ZeroReads::kMeanValue) {
+    return other("method (sums of values are not kept)");
+  }
   if (wanted.zero_reads != kept.zero_reads) return other("spec.policy.zeroReads");
   ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
   if (device != device_) return other("method (it is not for the device in use here)");

@@ -52,6 +52,7 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   const int bits = kernels::shadowBits(method);
   if (bits > 0 && !holds(pool->shadow_bits, bits)) pool->shadow_bits.push_back(bits);
   pool->bounds |= kernels::readsBounds(method);
+  pool->value_sums |= method.weights == kernels::Weights::kCentred;
 }
 
 ZeroReads zeroReadsFor(ZeroReadsChoice choice) {

@@ -92,7 +92,7 @@ double Spread::variance() const {
 
 bool hasClosedForm(const kernels::MethodOptions& method) {
   const kernels::MethodTraits& traits = kernels::traitsOf(method.method);
-  return traits.scored_by == kernels::ScoredBy::kExact &&
+  return traits.scored_by == kernels::ScoredBy::kExact && !method.group_draws &&
          (traits.chosen_by == kernels::ChosenBy::kStratified ||
           traits.chosen_by == kernels::ChosenBy::kIndependent);
 }

@@ -40,7 +40,7 @@ bool hasClosedForm(const kernels::MethodOptions& method);
 //  - s2anta-strat: sum over m of tr Sigma_m / S^2. Sigma_m belongs to the stratum [m/S, (m+1)/S) of
 //    the softmax's distribution function, keys in their order.
 // Returns 0 if nothing is drawn: at a budget of 0, or of all keys and more if that is exact
-// attention (kernels::exactFromAllKeys). Returns nothing for other methods.
+// attention (kernels::exactFromAllKeys). Returns nothing for other methods and for draws=group.
 // Requires: scores is not empty.
 std::optional<double> closedFormVariance(const kernels::MethodOptions& method,
                                          std::span<const float> scores, const ValueOf& value,

@@ -225,11 +225,15 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
                                        .budgets = by_heads ? budgets.data() : nullptr,
                                        .zero_budget_window = task.zero_budget_window,
                                        .zero_budget_means = task.zero_budget_means};
-    why = method.method == kernels::Method::kSampledBlocks
-              ? kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks,
-                                             {.out = to, .statistics = &task.statistics->blocks})
-              : kernels::attendQueries(method, kv, in, draws, &task.spaces->queries,
-                                       {.out = to, .statistics = &task.statistics->rows});
+    const kernels::PrefillOutputs whole = {.out = to, .statistics = &task.statistics->blocks};
+    if (method.method == kernels::Method::kSampledBlocks) {
+      why = kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks, whole);
+    } else if (method.method == kernels::Method::kSampledRows) {
+      why = kernels::attendSampledRows(method, kv, in, draws, &task.spaces->blocks, whole);
+    } else {
+      why = kernels::attendQueries(method, kv, in, draws, &task.spaces->queries,
+                                   {.out = to, .statistics = &task.statistics->rows});
+    }
   } else {
     std::vector<float> tau;
     if (method.method == kernels::Method::kSale) {

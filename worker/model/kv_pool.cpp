@@ -141,7 +141,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
     bytes[kScales0 + i] = heads * positions * sizeof(float);
     bytes[kMeanKeys] = heads * width * sizeof(float);
   }
-  if (options.zero_reads == ZeroReads::kMeanValue) {
+  if (options.value_sums || options.zero_reads == ZeroReads::kMeanValue) {
     bytes[kValueSums] = heads * 2 * width * sizeof(double);
   }
   if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * bytesOf(layout.element);

@@ -65,6 +65,7 @@ struct KvPoolOptions {
   // Data beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};       // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                     // of the keys, for quest
+  bool value_sums = false;                 // running sums of values, for weights=centred
   ZeroReads zero_reads = ZeroReads::kOff;  // kMeanValue keeps a running sum of values
   int zero_window = 64;                    // positions of kWindow
 };

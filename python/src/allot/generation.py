@@ -103,7 +103,8 @@ class Attention:
         self.zero_reads, self.seed = zero_reads, seed
         self.page_size, self.threads = page_size, threads
         self.dtype = dtype or _cache_dtype(model)
-        self.shadow_bits, self.bounds = method_needs(method)
+        self.shadow_bits, self.bounds, value_sums = method_needs(method)
+        self.value_sums: bool = value_sums or zero_reads == "mean-value"
         if isinstance(schedule, (str, os.PathLike)):
             schedule = read_schedule(schedule, total_budget)
         elif total_budget is not None:

@@ -66,7 +66,7 @@ class Cache(NamedTuple):
     bounds: torch.Tensor
     """of the cache's dtype [pages, kv_heads, page_size / 16, 2, head_dim]: for quest"""
     value_sums: torch.Tensor
-    """float64 [pages, kv_heads, 2, head_dim]: for mean_values"""
+    """float64 [pages, kv_heads, 2, head_dim]: for mean_values and weights=centred"""
 
 
 class Workspace:
@@ -169,10 +169,10 @@ def words(
     return torch.tensor(signed, dtype=torch.int32, device=device)
 
 
-def method_needs(method: str) -> tuple[int, bool]:
-    """What a cache holds for a method of decode: ``shadow_bits`` and ``bounds`` of make_cache."""
-    bits, bounds = _ops.method_needs(method)
-    return bits, bounds
+def method_needs(method: str) -> tuple[int, bool, bool]:
+    """What a cache holds for a method of decode: ``shadow_bits``, ``bounds`` and ``value_sums`` of make_cache."""
+    bits, bounds, value_sums = _ops.method_needs(method)
+    return bits, bounds, value_sums
 
 
 def make_cache(
@@ -191,7 +191,7 @@ def make_cache(
 
     dtype: float32 or bfloat16 on the CPU, bfloat16 or float16 on a GPU (head_dim 64 or 128 there,
     page_size a power of two from 16 on). shadow_bits: 4 for s2anta-q4 (3, 8: on the CPU). bounds:
-    for quest. value_sums: for mean_values.
+    for quest. value_sums: for mean_values and weights=centred.
     """
     return Cache(
         *_ops.make_cache(

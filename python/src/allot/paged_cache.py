@@ -249,7 +249,7 @@ class PagedLayer(CacheLayerMixin):
                 device=owner.device,
                 shadow_bits=owner.shadow_bits,
                 bounds=owner.bounds,
-                value_sums=owner.zero_reads == "mean-value",
+                value_sums=owner.value_sums,
             )
             for old, new in zip(self.pages or (), room):
                 new[: old.shape[0]] = old

@@ -12,7 +12,9 @@
 // zero_budget_window say. A method that uses the budget (usesBudget) reads every key and value if
 // the budget is n or more: exact attention, or bernoulli's over its estimated scores. With
 // exactAbove=never a method that draws by weight draws there, too. The budgets of other heads do
-// not change a bit of a head's output.
+// not change a bit of a head's output, unless draws=group or choose=group. The heads of a KV head
+// then share rows, as many as their budgets together, and from n on these are all rows
+// (docs/shared-draws.md). They draw by the stream of the group's first head.
 //
 // Methods and their papers: kernels/README.md.
 #include <cstdint>
@@ -100,7 +102,7 @@ struct DecodeOutputs {
   // [rows, heads, head_dim] or null, on a GPU alone: `out` rounded to the cache's element.
   void* rounded = nullptr;
   // [rows, heads] or null: log sum_j exp(s_j); -inf without keys, or if all are masked. An estimate
-  // with s2anta-q4 (unless weights=exact), bernoulli, vattention and adaptive-denominator. The sum
+  // with s2anta-q4 (if weights=self), bernoulli, vattention and adaptive-denominator. The sum
   // is over kept keys alone with quest, skip-softmax, top-k through a shadow, and for a head with
   // budget 0 that has a window.
   float* lse = nullptr;
@@ -116,7 +118,8 @@ struct DecodeOutputs {
 };
 
 // Threads and scratch memory. After plan() decodeAttention() allocates nothing, except for a
-// refusal and for budgets above max_length with exactAbove=never. One caller at a time.
+// refusal, and with exactAbove=never for budgets above max_length, of a head or of heads that share
+// rows together. One caller at a time.
 class DecodeWorkspace {
  public:
   // Starts threads - 1 threads, which sleep between calls. The calling thread works with them.
@@ -143,8 +146,9 @@ class DecodeWorkspace {
 // - a layer or heads beyond the limits of DecodeInputs; heads that are no multiple of the KV heads;
 // - a head_dim that is no multiple of 16 up to 1024; a window below 0;
 // - scores that are NaN or +inf (keys are checked when they are written; a product may overflow);
-// - a method for prompts alone, or whose shadow or bounds the cache does not hold;
-// - a budget above 2^24 with a method that draws by weight and exactAbove=never;
+// - a method for prompts alone, or whose shadow, bounds or sums of values the cache does not hold;
+// - a budget above 2^24 with a method that draws by weight and exactAbove=never, or above 2^24
+//   divided by the heads that share a draw;
 // - a float16 cache, and DecodeOutputs::rounded.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,

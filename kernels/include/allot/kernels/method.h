@@ -58,6 +58,11 @@ std::string_view wordsOf(Promise promise);
 // itself, or q.k~ with keys k~ of 3, 4 or 8 bits a channel.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
+// What the weights of drawn rows are divided by (parameter `weights`; w_j the weights that make the
+// mean over draws exact attention). kSelf: their sum, with a bias of order 1 / S. kExact: nothing.
+// kCentred: nothing, and the mean value has the weight 1 - sum_j w_j; unbiased, too.
+enum class Weights { kSelf, kExact, kCentred };
+
 // A method and the parameters of all methods. A method ignores parameters that are not its own.
 struct MethodOptions {
   Method method = Method::kDense;
@@ -80,9 +85,17 @@ struct MethodOptions {
   // parseMethod() defaults to kQ4 for s2anta-q4 and sale.
   KeyScores scores = KeyScores::kExact;
 
-  // s2anta-q4: divides by the exact normaliser, which needs every exact score and is for analysis,
-  // instead of the sum of the drawn weights.
-  bool exact_weights = false;
+  // s2anta-q4, and methods that draw for groups. With s2anta-q4 anything but kSelf needs every
+  // exact score, and is for analysis.
+  Weights weights = Weights::kSelf;
+
+  // santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-q4: draws once for all query heads of a KV
+  // head, from the mean of their attentions, and every head uses every drawn row. With
+  // norm_proposal, norms of values change what is drawn from. docs/shared-draws.md
+  bool group_draws = false;
+  bool norm_proposal = false;
+  // top-k, quest, vattention, adaptive-denominator: chooses once for all query heads of a KV head.
+  bool group_choice = false;
 
   // bernoulli: scores from ternary queries. The method `values` chooses values by these scores.
   uint32_t feature_samples = 8;   // ternary vectors whose mean replaces a query
@@ -150,6 +163,14 @@ std::string_view methodName(Method method);
 // vattention, adaptive-denominator, sample-attention, sale and skip-softmax ignore it, except that
 // a decode step silences any head with budget 0.
 bool usesBudget(const MethodOptions& options);
+
+// Return true if the method draws (draws=group) or chooses (choose=group) once for all query heads
+// of a KV head.
+bool drawsForGroup(const MethodOptions& options);
+bool choosesForGroup(const MethodOptions& options);
+// Return the methods that can.
+const std::vector<Method>& groupDrawingMethods();
+const std::vector<Method>& groupChoosingMethods();
 
 // Returns true if entries are drawn with probabilities that follow their weights.
 bool drawsByWeight(ChosenBy by);

@@ -41,6 +41,7 @@ enum class ChosenBy {
   kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' attention
   kThreshold,          // blocks with a weight that reaches a threshold
   kBlockDraws,         // S blocks, drawn by weight
+  kRowDraws,           // S rows for each head of a group and block of queries, drawn once for all
   kOfValues,           // by the method that the parameter `values` names
   kOther,              // in another way, which uses S
 };
@@ -128,5 +129,8 @@ enum class Promise {
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kNone, kKeys, kUnknown, \
     kUnbiased, kPrefill, noSelect, \
     "all scores; draws S blocks of 64 values by the attention that they give it; unbiased") \
+  X(kSampledRows, "sampled-rows", kPrefill, kEither, kRowDraws, kNone, kKeys, kUnknown, \
+    kConsistent, kNone, noSelect, \
+    "all scores; draws rows once for 64 queries and a KV head's heads; first keys and the diagonal whole") \
   ALLOT_MORE_METHODS(X)
 // clang-format on

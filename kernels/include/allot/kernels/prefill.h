@@ -164,7 +164,7 @@ struct SaleOptions {
                                                     const SaleOptions& options,
                                                     PrefillWorkspace* workspace, BlockLists* lists);
 
-// The draws of attendSampledBlocks() and attendQueries().
+// The draws of attendSampledBlocks(), attendSampledRows() and attendQueries().
 struct QueryDraws {
   uint64_t seed = 0;
   uint32_t sequence = 0;
@@ -193,6 +193,24 @@ struct QueryDraws {
                                                              const QueryDraws& draws,
                                                              PrefillWorkspace* workspace,
                                                              const PrefillOutputs& out);
+
+// Computes attention by sampled rows: the heads of a KV head and the queries of a block of 64 share
+// one draw. The first 64 keys and those from the block's first position on are read by every query.
+// Of the others R rows are drawn systematically, R the sum of the heads' budgets, from
+//   p_j = sum over heads h and queries q of b_h a_qhj, normalised,
+// a_qhj the attention by exact scores or by those of the shadow (`scores`). A row drawn c_j times
+// has the weight c_j a_qhj / (R p_j) for each query and head. weights=self divides the weights by
+// their sum and gives them the attention that the query has on these keys: a bias of order 1 / R.
+// weights=exact does not divide: unbiased. With a shadow's scores weights and denominators are of
+// the exact scores of the rows read. R of at least the number of these keys is dense attention.
+// A head with budget 0 outputs zeros, and -inf for lse. If two chunks share a block of queries,
+// each draws for its own queries of it. Draws use the counters (seed, sequence, kPromptBit |
+// position of the block's first query that is in the chunk, attentionStream(layer, first head of
+// the KV head)). `skip` is ignored. Statistics count each head's reads, as those of attendBlocks()
+// do. Refuses the other inputs that attendBlocks() refuses, and a cache without the shadow.
+[[nodiscard]] std::optional<std::string> attendSampledRows(
+    const MethodOptions& method, const PagedKv& kv, const PrefillInputs& in,
+    const QueryDraws& draws, PrefillWorkspace* workspace, const PrefillOutputs& out);
 
 // Computes attention of each query by itself, by a method of decode, with the budgets of `draws`.
 // Draws use the counters (seed, sequence, kPromptBit | position, attentionStream(layer, head)).

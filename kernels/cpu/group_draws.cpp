@@ -1,0 +1,345 @@
+#include "kernels/cpu/group_draws.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/adaptive.h"
+#include "kernels/cpu/draws.h"
+#include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/quest.h"
+#include "kernels/cpu/softmax.h"
+
+namespace allot::kernels {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+constexpr double kPieceUnits = 0x1p30;  // of all pieces together
+constexpr double kKeyUnits = 0x1p24;    // of the keys of one piece
+constexpr int kShift = 31;              // binary digits of a piece's unit: the total is below 2^62
+constexpr double kNormShare = 0.75;
+
+// The keys of one row that the group reads, and their pieces.
+struct Keys {
+  int first, n;
+  int firstPiece() const { return first / kPieceKeys; }
+  int pieces() const { return (n + kPieceKeys - 1) / kPieceKeys; }
+  int begin(int piece) const { return std::max(piece * kPieceKeys, first); }
+  int end(int piece) const { return std::min(piece * kPieceKeys + kPieceKeys, n); }
+};
+
+ChosenBy chosenBy(const MethodOptions& options) { return traitsOf(options.method).chosen_by; }
+
+Keys keysOf(const Head& head) { return {head.first, head.n}; }
+
+uint64_t sumOfBudgets(const std::vector<Head>& heads) {
+  uint64_t sum = 0;
+  for (const Head& head : heads) sum += head.budget;
+  return sum;
+}
+
+// Adds the head's part of the mixture: b_h / B a_hj to proposal_j, its sums to the pieces' shares,
+// and, unless `squares` is null, b_h / B a_hj^2 to squares_j. Attention is taken from the integer
+// weights, whose sums do not depend on an order.
+void addHead(const Head& head, double budget_share, const uint32_t* weights,
+             const uint64_t* block_weights, uint64_t total, float* proposal, float* squares,
+             double* piece_shares) {
+  const Keys keys = keysOf(head);
+  const auto unit = static_cast<float>(budget_share / static_cast<double>(total));
+  for (int j = keys.first; j < keys.n; ++j) {
+    proposal[j] = std::fma(unit, static_cast<float>(weights[j]), proposal[j]);
+  }
+  if (squares) {
+    const auto share = static_cast<float>(budget_share);
+    const auto one = static_cast<float>(1 / static_cast<double>(total));
+    for (int j = keys.first; j < keys.n; ++j) {
+      const float attention = one * static_cast<float>(weights[j]);
+      squares[j] = std::fma(share * attention, attention, squares[j]);
+    }
+  }
+  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
+    uint64_t sum = 0;
+    // Weights before the first key and behind the last are 0.
+    const int from = keys.begin(t) / kBlock, to = (keys.end(t) + kBlock - 1) / kBlock;
+    for (int block = from; block < to; ++block) sum += block_weights[block];
+    piece_shares[t] = std::fma(budget_share / static_cast<double>(total), static_cast<double>(sum),
+                               piece_shares[t]);
+  }
+}
+
+// Mixes norms of values into the proposal: 3/4 of rms_h(a_hj) |v_j|, normalised, and 1/4 of what is
+// there. Values that are all 0 change nothing.
+void mixNorms(const Head& any, const float* squares, float* proposal, double* piece_shares) {
+  const Keys keys = keysOf(any);
+  double total = 0;
+  const auto weigh = [&](int j) {
+    return squares[j] > 0 ? std::sqrt(squares[j] * any.valueDistance(j, nullptr)) : 0.0;
+  };
+  for (int j = keys.first; j < keys.n; ++j) total += weigh(j);
+  if (!(total > 0)) return;
+  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
+    piece_shares[t] = 0;
+    for (int j = keys.begin(t); j < keys.end(t); ++j) {
+      const double p =
+          (1 - kNormShare) * static_cast<double>(proposal[j]) + kNormShare * weigh(j) / total;
+      proposal[j] = static_cast<float>(p);
+      piece_shares[t] += static_cast<double>(proposal[j]);
+    }
+  }
+}
+
+uint64_t pieceMass(double share) { return static_cast<uint64_t>(std::ceil(kPieceUnits * share)); }
+
+uint64_t keyMass(float proposal, float units) {
+  return static_cast<uint64_t>(std::ceil(proposal * units));
+}
+
+void makeThresholds(const Head& any, uint64_t total, uint32_t samples, uint64_t* thresholds) {
+  switch (chosenBy(*any.options)) {
+    case ChosenBy::kIndependent:
+      return independentThresholds(any, total, samples, thresholds);
+    case ChosenBy::kStratified:
+      return stratifiedThresholds(any, total, samples, thresholds);
+    default:
+      return systematicThresholds(total, samples, offsetOf(any.random(0)[0]), thresholds);
+  }
+}
+
+// Finds the keys of the piece that thresholds from *next on select, and moves *next behind them.
+// `before` is C_t, `mass` is M_t.
+void drawInPiece(const Keys& keys, int t, uint64_t before, uint64_t mass, uint64_t total,
+                 double piece_share, GroupDraw* draw, size_t* next) {
+  const auto units = static_cast<float>(kKeyUnits / piece_share);
+  uint64_t piece_total = 0;
+  for (int j = keys.begin(t); j < keys.end(t); ++j)
+    piece_total += keyMass(draw->proposal[j], units);
+  const uint64_t begin = before << kShift, end = (before + mass) << kShift;
+  const auto& thresholds = draw->thresholds;
+  uint64_t prefix = 0, reached = begin;
+  for (int j = keys.begin(t); *next < thresholds.size() && thresholds[*next] < end; ++j) {
+    prefix += keyMass(draw->proposal[j], units);
+    const uint64_t until =
+        begin + static_cast<uint64_t>(static_cast<Wide>(mass << kShift) * prefix / piece_total);
+    uint32_t count = 0;
+    while (*next < thresholds.size() && thresholds[*next] < until) ++*next, ++count;
+    if (count > 0) {
+      draw->rows.push_back(j);
+      draw->counts.push_back(count);
+      draw->probabilities.push_back(static_cast<double>(until - reached) /
+                                    static_cast<double>(total));
+    }
+    reached = until;
+  }
+}
+
+// Fills log a_hj up to a constant for the rows drawn, and reads their exact keys if the proposal is
+// by a shadow's scores.
+void logAttention(const Head& head, Selection* selection) {
+  const auto& rows = selection->rows;
+  auto& logs = selection->buffer;
+  logs.resize(rows.size());
+  if (shadowBits(*head.options) == 0) {
+    for (size_t i = 0; i < rows.size(); ++i) logs[i] = head.scores[rows[i]];
+    return;
+  }
+  scoreDrawn(head, selection);
+}
+
+// Returns the head's part of the mixture: its budget's, or the same for each head if the method
+// does not read budgets.
+double mixtureShare(const GroupDraw& draw, const Head& head) {
+  if (!usesBudget(*head.options)) return 1 / static_cast<double>(draw.heads.size());
+  return static_cast<double>(head.budget) / static_cast<double>(draw.draws);
+}
+
+// Computes the mixture: draw->proposal and the pieces' shares.
+void mix(GroupDraw* draw, uint32_t* weights, uint64_t* block_weights) {
+  const Head& any = draw->heads.front();
+  const Keys keys = keysOf(any);
+  const bool norms = any.options->norm_proposal;
+  std::fill(draw->proposal.begin() + keys.first, draw->proposal.begin() + keys.n, 0.0f);
+  if (norms) std::fill(draw->squares.begin() + keys.first, draw->squares.begin() + keys.n, 0.0f);
+  std::fill_n(draw->piece_shares.begin(), keys.pieces(), 0.0);
+  const int base = keys.first / kBlock * kBlock;
+  for (const Head& head : draw->heads) {
+    const uint64_t total = integerWeights(head.exp_weights + base, paddedLength(keys.n) - base,
+                                          weights + base, block_weights + base / kBlock);
+    addHead(head, mixtureShare(*draw, head), weights, block_weights, total, draw->proposal.data(),
+            norms ? draw->squares.data() : nullptr, draw->piece_shares.data());
+  }
+  if (norms) mixNorms(any, draw->squares.data(), draw->proposal.data(), draw->piece_shares.data());
+}
+
+// Takes the R keys of the largest p_j, of equal ones the older.
+void chooseRows(GroupDraw* draw) {
+  const Keys keys = keysOf(draw->heads.front());
+  const auto heavier = [&](int32_t a, int32_t b) {
+    return draw->proposal[a] != draw->proposal[b] ? draw->proposal[a] > draw->proposal[b] : a < b;
+  };
+  draw->rows.resize(static_cast<size_t>(keys.n - keys.first));
+  std::iota(draw->rows.begin(), draw->rows.end(), keys.first);
+  const auto kept = draw->rows.begin() + static_cast<std::ptrdiff_t>(draw->draws);
+  std::nth_element(draw->rows.begin(), kept - 1, draw->rows.end(), heavier);
+  draw->rows.erase(kept, draw->rows.end());
+  std::sort(draw->rows.begin(), draw->rows.end());
+  draw->counts.assign(draw->rows.size(), 1);
+  // Weights are then the softmax over the chosen rows.
+  draw->probabilities.assign(draw->rows.size(), 1 / static_cast<double>(draw->draws));
+}
+
+// Keeps the pages that R rows buy, by the mean of the heads' softmaxes over their pages' scores.
+// Takes logarithms, so that no page is lost beside a far better one.
+void choosePages(GroupDraw* draw, Selection* selection) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  std::vector<float>& scores = selection->buffer;
+  std::vector<double>& logs = draw->page_logs;
+  logs.clear();
+  for (const Head& head : draw->heads) {
+    scorePages(head, &scores);
+    logs.resize(scores.size(), kNever);
+    const float top = *std::max_element(scores.begin(), scores.end());
+    if (!std::isfinite(top)) continue;  // every key is masked, or a score is refused later
+    double total = 0;
+    for (const float score : scores) total += std::exp(static_cast<double>(score) - top);
+    const double log_share = std::log(mixtureShare(*draw, head)) - top - std::log(total);
+    for (size_t p = 0; p < scores.size(); ++p) {
+      const double log_part = log_share + scores[p];
+      const double larger = std::max(logs[p], log_part);
+      if (larger == kNever) continue;
+      logs[p] = larger + std::log(std::exp(logs[p] - larger) + std::exp(log_part - larger));
+    }
+  }
+  std::transform(logs.begin(), logs.end(), scores.begin(),
+                 [](double log) { return static_cast<float>(log); });
+  const int kept = keepPages(draw->heads.front(), draw->draws, &scores, &selection->order);
+  draw->pages.assign(selection->order.begin(), selection->order.begin() + kept);
+}
+
+// Ranks keys by the mixture, and finds the largest sample that a head's bound asks for.
+void planSample(GroupDraw* draw, Selection* selection) {
+  draw->sampled = 0;
+  for (Head& head : draw->heads) {
+    head.rank = draw->proposal.data();
+    selection->clear();
+    const BudgetRule& rule = budgetRuleOf(head.options->method);
+    draw->sampled = std::max(draw->sampled, adaptiveSample(head, rule, selection));
+  }
+}
+
+}  // namespace
+
+bool sharesRows(const MethodOptions& options, int group) {
+  if (choosesForGroup(options)) return group > 1;
+  return drawsForGroup(options) &&
+         (group > 1 || options.norm_proposal || options.weights == Weights::kCentred);
+}
+
+void GroupDraw::plan(int length, int group) {
+  const auto keys = static_cast<size_t>(length);
+  rows.reserve(keys);
+  counts.reserve(keys);
+  probabilities.reserve(keys);
+  thresholds.reserve(keys);
+  heads.reserve(static_cast<size_t>(group));
+  members.reserve(static_cast<size_t>(group));
+  pages.reserve(keys / kTileKeys + 1);
+  page_logs.reserve(keys / kTileKeys + 1);
+  if (proposal.size() < keys) proposal.resize(keys);
+  if (squares.size() < keys) squares.resize(keys);
+  const size_t pieces = keys / kPieceKeys + 1;
+  if (piece_shares.size() < pieces) piece_shares.resize(pieces);
+}
+
+void drawRows(const Head& any, GroupDraw* draw) {
+  const Keys keys = keysOf(any);
+  draw->rows.clear();
+  draw->counts.clear();
+  draw->probabilities.clear();
+  uint64_t total = 0;
+  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) total += pieceMass(draw->piece_shares[t]);
+  total <<= kShift;
+  draw->thresholds.resize(draw->draws);
+  makeThresholds(any, total, static_cast<uint32_t>(draw->draws), draw->thresholds.data());
+  uint64_t before = 0;
+  size_t next = 0;
+  for (int t = keys.firstPiece(); next < draw->thresholds.size(); ++t) {
+    const uint64_t mass = pieceMass(draw->piece_shares[t]);
+    if (draw->thresholds[next] < (before + mass) << kShift) {
+      drawInPiece(keys, t, before, mass, total, draw->piece_shares[t], draw, &next);
+    }
+    before += mass;
+  }
+}
+
+void drawForGroup(GroupDraw* draw, uint32_t* weights, uint64_t* block_weights,
+                  Selection* selection) {
+  draw->draws = sumOfBudgets(draw->heads);
+  const ChosenBy by = chosenBy(*draw->heads.front().options);
+  if (by == ChosenBy::kPages) return choosePages(draw, selection);
+  mix(draw, weights, block_weights);
+  switch (by) {
+    case ChosenBy::kLargest:
+      return chooseRows(draw);
+    case ChosenBy::kAdaptive:
+      return planSample(draw, selection);
+    default:
+      return drawRows(draw->heads.front(), draw);
+  }
+}
+
+void weighForHead(const GroupDraw& draw, const Head& head, Selection* selection) {
+  const ChosenBy by = chosenBy(*head.options);
+  if (by == ChosenBy::kPages) {
+    selection->order.assign(draw.pages.begin(), draw.pages.end());
+    return attendToPages(head, static_cast<int>(draw.pages.size()), selection);
+  }
+  if (by == ChosenBy::kAdaptive) {
+    return selectAdaptively(head, budgetRuleOf(head.options->method), selection, draw.sampled);
+  }
+  const Weights how = head.options->weights;
+  const bool from_shadow = shadowBits(*head.options) > 0;
+  selection->rows.assign(draw.rows.begin(), draw.rows.end());
+  selection->counts.assign(draw.counts.begin(), draw.counts.end());
+  selection->weights.resize(draw.rows.size());
+  selection->draws = head.budget;
+  if (head.options->norm_proposal) selection->extra_key_bytes = head.keys() * sizeof(float);
+  double lse = head.top + std::log(head.exp_weight_total);
+  if (from_shadow && how != Weights::kSelf) lse = exactLse(head, selection);
+  logAttention(head, selection);
+  // log of a_hj / p_j up to a constant; the largest is taken out.
+  const auto& logs = selection->buffer;
+  auto& ratios = selection->sums;
+  ratios.resize(draw.rows.size());
+  double top = -std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < ratios.size(); ++i) {
+    ratios[i] = static_cast<double>(logs[i]) - std::log(draw.probabilities[i]);
+    top = std::max(top, ratios[i]);
+  }
+  if (!(top > -std::numeric_limits<double>::infinity())) top = 0;  // it attends to no drawn row
+  double sum = 0;
+  for (size_t i = 0; i < ratios.size(); ++i) {
+    sum += ratios[i] = draw.counts[i] * std::exp(ratios[i] - top);
+  }
+  const auto draws = static_cast<double>(draw.draws);
+  if (from_shadow) {
+    selection->sets_lse = true;
+    selection->lse = static_cast<float>(how == Weights::kSelf ? top + std::log(sum / draws) : lse);
+    if (how != Weights::kSelf) selection->key_rows = static_cast<uint64_t>(head.keys());
+  }
+  const double exact = std::exp(top - lse) / draws;
+  const double factor = how == Weights::kSelf ? (sum > 0 ? 1 / sum : 0) : exact;
+  double given = 0;
+  for (size_t i = 0; i < ratios.size(); ++i) {
+    selection->weights[i] = static_cast<float>(ratios[i] * factor);
+    given += ratios[i] * factor;
+  }
+  selection->error_centre = how == Weights::kSelf    ? ErrorCentre::kOutput
+                            : how == Weights::kExact ? ErrorCentre::kZero
+                                                     : ErrorCentre::kMeanValue;
+  selection->error_known = by != ChosenBy::kLargest;
+  if (how == Weights::kCentred) selection->mean_weight = static_cast<float>(1 - given);
+}
+
+}  // namespace allot::kernels
