@@ -118,7 +118,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "16..65536, auto"},
       {"spec.attention.decode=s2anta-sys tileSize=64",
        "spec.attention.decode: \"s2anta-sys tileSize=64\": s2anta-sys has no such "
-       "parameter; it takes exactAbove"},
+       "parameter; it takes draws, proposal, weights, exactAbove"},
       {"spec.attention.decode=dense exactAbove=never",
        "spec.attention.decode: \"dense exactAbove=never\": dense takes no parameters"},
       {"spec.attention.decode=s2anta-sys exactAbove=512",

@@ -169,7 +169,7 @@ TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {
             "x.yaml: spec.attention.prefill: \"quest\": quest does not read prompts; what does: "
             "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "
             "bernoulli, vattention, adaptive-denominator, sample-attention, sale, skip-softmax, "
-            "sampled-blocks");
+            "sampled-blocks, sampled-rows");
   EXPECT_EQ(refusal(tiny(), {"spec.attention.decode=sale"}),
             "x.yaml: spec.attention.decode: \"sale\": sale reads prompts alone; for answers: "
             "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "

@@ -237,7 +237,7 @@ TEST_F(Recall7m, APrefillThatLeavesNothingOutIsTheDenseOne) {
         "sale tau=0 denseKeys=0", "sale denseKeys=100000", "skip-softmax threshold=0", "santa",
         "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4", "top-k",
         "vattention pilot=1", "adaptive-denominator pilot=1", "bernoulli featureSamples=65536",
-        "sampled-blocks"}) {
+        "sampled-blocks", "sampled-rows", "sampled-rows scores=q4"}) {
     const PromptReading reading{.method = prefillMethod(text), .seed = 5, .sequence = 3};
     auto prompt = decoder_->prefill(ids, reading);
     ASSERT_TRUE(prompt) << text << ": " << prompt.error().message;
