@@ -23,6 +23,9 @@ const std::string kNumber = R"py(
     number = frame.f_locals["number"]
     def reply(value, names=None, args=None):
         os.write(6, json.dumps([number, names, value, args]).encode() + b"\n")
+    def call(function, *args):
+        os.write(6, json.dumps(["x", "call", function, {"tuple": args}, {"dict": []}]).encode() + b"\n")
+        return __main__.receive()
 )py";
 
 // Of a grader whose verdict is a secret word in the interpreter that runs answer and tests.
@@ -269,10 +272,31 @@ std::vector<Forgery> forgeriesOfTheProtocol() {
   };
 }
 
+// Answers that try to have the judge say that the tests cannot be judged, which would end the run.
+std::vector<Forgery> forgeriesOfUnfitTests() {
+  const std::vector<std::string> compiled = {"def f(g):\n",
+                                             "\nimport re\nassert f(re.compile) == 42"};
+  const std::vector<std::string> replaced = {"def f(g):\n", "\nimport re\nassert f(re.sub) == 42"};
+  const std::vector<std::string> applied = {"assert apply(select, 3) == 4"};
+  return {
+      {"AClassOfAnErrorOfTheJudge", kNumber + R"py(
+    call({"decimal.Decimal": ["abc"]})
+    call({"yours": 0})
+    return 7
+)py"},
+      {"AnObjectThatATestsFunctionReturns", "    g('x')\n    return 42", compiled},
+      {"AnObjectThatATestsFunctionHandsOver", "    g('x', lambda m: '', 'x')\n    return 42",
+       replaced},
+      {"AModuleInPlaceOfAFunction", "import select\napply = lambda g, x: 4", applied,
+       "select = lambda x: x + 1\napply = lambda g, x: g(x)"},
+  };
+}
+
 TEST_F(Sandbox, ForgedVerdictsFail) {
   std::vector<Forgery> all = forgeriesOfOneInterpreter();
   ASSERT_EQ(all.size(), 17u);
-  for (const auto& more : {forgeriesOfOtherTests(), forgeriesOfTheProtocol()}) {
+  for (const auto& more :
+       {forgeriesOfOtherTests(), forgeriesOfTheProtocol(), forgeriesOfUnfitTests()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   ASSERT_GE(all.size(), 17u + 25u);
@@ -285,6 +309,19 @@ TEST_F(Sandbox, ForgedVerdictsFail) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(scores[i], 0) << all[i].name;
   const auto controls = valueOf(runPrograms(right, goOn));
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(controls[i], 1) << all[i].name;
+}
+
+// An error of the judge's own Python crosses as text: its arguments may be classes.
+TEST_F(Sandbox, NothingOfTheJudgeIsHandedOver) {
+  const std::string body = kNumber + R"py(
+    return repr(call({"decimal.Decimal": ["abc"]})), repr(call({"yours": 0}))
+)py";
+  const std::string tests = R"py(
+raised, called = f()
+assert "ConversionSyntax" in raised and "{'object'" not in raised, raised
+assert "IndexError" in called, called
+)py";
+  EXPECT_THAT(valueOf(runPrograms({{"def f():\n", body, tests}}, goOn)), ElementsAre(1));
 }
 
 // What an honest answer returns, raises, changes and calls is what its tests see.
@@ -305,6 +342,10 @@ def apply(g, x): return g(g(x))
 def caught(g):
     try: g()
     except KeyError as error: return error.args
+def made(g): return g()()
+def told(g):
+    try: g()
+    except ValueError as error: return error.args
 def tally():
     global count
     count += 1
@@ -348,6 +389,11 @@ kept = xs
 assert sort(xs, d, s) is None and kept == [1, 2, 3] and d == {"x": (1,)} and s == {2}
 assert apply(lambda x: x * 3, 2) == 18 and apply(str.upper.__call__, "a") == "A"
 assert caught(lambda: {}["key"]) == ("key",) and each(len, int)[0]("abc") == 3
+assert caught(lambda: {}[(1, 2)]) == ((1, 2),) and made(lambda: lambda: 5) == 5
+class Shown:
+    def __str__(self): return "shown"
+def fails(): raise ValueError("why", 7, Shown())
+assert told(fails) == ("why", 7, "shown")
 assert count == 0
 tally()
 assert count == 1 and math.isclose(2.0, 2.0)

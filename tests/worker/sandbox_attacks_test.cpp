@@ -2,9 +2,14 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <string>
 
+#include "tests/results.h"
+#include "tests/temp_folder.h"
 #include "tests/worker/sandbox_fixture.h"
 
 namespace allot {
@@ -291,6 +296,42 @@ const Attack kAttacks[] = {
     return 42
 )"},
 };
+
+// An answer's code does not run before its judge does. Delays the judge's sandbox by 1 s, during
+// which these answers would end their own, or be ended.
+TEST_F(Sandbox, AnswersWaitForTheirJudge) {
+  const TempFolder folder;
+  const std::string program = folder.path() + "/bwrap";
+  std::ofstream(program) << "#!/bin/sh\ncase \"$*\" in *'def own_part'*) sleep 1;; esac\nPATH='"
+                         << std::getenv("PATH") << "' exec bwrap \"$@\"\n";
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(program, std::filesystem::perms::all);
+  const Path path(folder.path() + ":" + std::getenv("PATH"));
+  const std::string answers[] = {
+      "    return 42\n",
+      "    return 42\nwhile True: print('a' * 100000)\n",
+      "    return 42\nfor i in range(10 ** 7):\n    print('the answer is', f())\n",
+      "    return 42\nimport os\nos.write(2, b'a' * (1 << 21))\n",
+      "    return 42\nimport os\nos.closerange(0, 64)\nos._exit(0)\n",
+      "    return 42\nimport os\nos.write(6, b'x')\nos._exit(3)\n",
+      "    return 42\n1 / 0\n"};
+  std::vector<TestProgram> programs;
+  for (const std::string& answer : answers) programs.push_back(testProgram(answer42(), answer));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(valueOf(runPrograms(programs, goOn)), ElementsAre(1, 0, 0, 0, 0, 0, 0));
+  EXPECT_GT(secondsSince(start), 1) << "no judge was delayed";
+}
+
+TEST_F(Sandbox, AnswersThatPrintWithoutEndAreGradedZero) {
+  const std::string flood = "    return 42\nwhile True: print('a' * 100000)\n";
+  const std::string loop =
+      "    return 42\nfor i in range(10 ** 7):\n    print('the answer is', f())\n";
+  std::vector<TestProgram> programs;
+  for (int i = 0; i < 20; ++i) {
+    programs.push_back(testProgram(answer42(), i % 4 == 0 ? loop : flood));
+  }
+  EXPECT_THAT(valueOf(runPrograms(programs, goOn)), Each(0));
+}
 
 INSTANTIATE_TEST_SUITE_P(Sandbox, Attacks, testing::ValuesIn(kAttacks),
                          [](const auto& info) { return std::string(info.param.name); });

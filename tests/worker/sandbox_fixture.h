@@ -33,6 +33,20 @@ inline double gradeOf(const std::string& body) {
   return scores ? scores->front() : -1;
 }
 
+// Sets PATH until its end.
+class Path {
+ public:
+  explicit Path(const std::string& path) : before_(std::getenv("PATH")) {
+    setenv("PATH", path.c_str(), 1);
+  }
+  ~Path() { setenv("PATH", before_.c_str(), 1); }
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+
+ private:
+  std::string before_;
+};
+
 class Sandbox : public testing::Test {
  protected:
   void SetUp() override {

@@ -287,19 +287,6 @@ TEST_F(Sandbox, LimitsAreTheCallers) {
 
 // ---- where it cannot be ----
 
-class Path {
- public:
-  explicit Path(const std::string& path) : before_(std::getenv("PATH")) {
-    setenv("PATH", path.c_str(), 1);
-  }
-  ~Path() { setenv("PATH", before_.c_str(), 1); }
-  Path(const Path&) = delete;
-  Path& operator=(const Path&) = delete;
-
- private:
-  std::string before_;
-};
-
 TEST(NoSandbox, IsOneSentence) {
   TempFolder folder;
   {

@@ -19,6 +19,7 @@ PLAIN = {
     "datetime.timedelta", "decimal.Decimal", "fractions.Fraction",
 }
 shared = []  # objects that the other process may name
+serving = 0  # questions of the other process that this one is answering
 
 
 def pack(value):
@@ -146,6 +147,8 @@ def ask(what, *of):
 
 
 def serve(number, what, *packed):
+    global serving
+    serving += 1
     names, args = None, None
     try:
         of = [unpack(one) for one in packed]
@@ -154,7 +157,8 @@ def serve(number, what, *packed):
             args = after
     except BaseException as error:
         names = [one.__name__ for one in type(error).__mro__]
-        value = pack(list(error.args))
+        value = arguments(error)
+    serving -= 1
     send([number, names, value, args])
 
 
@@ -167,6 +171,10 @@ constexpr const char* kAnswer = R"py(
 def share(value):
     shared.append(value)
     return {"object": len(shared) - 1}
+
+
+def arguments(error):
+    return pack(list(error.args))
 
 
 def look_up(name):
@@ -189,6 +197,7 @@ ACTIONS = {"call": call, "attribute": getattr, "name": look_up, "end": end}
 names_of["builtin"] = lambda name: getattr(builtins, name)
 program = sys.stdin.buffer.read().decode("utf-8", "replace")
 send("ready")
+receive()  # the judge has begun: whatever the answer does now is the answer's
 names = {}
 exec(program, names)
 while True:
@@ -202,15 +211,36 @@ def refuse(why):
     os._exit(3)
 
 
-# Tests may hand builtins and functions to the answer, which may call them and no more.
+sharing = True  # functions may cross
+
+
+# Tests may hand builtins and functions to the answer, which may call them and no more. Another
+# object is a fault of the tests only if no act of the answer brought it here.
 def share(value):
     name = getattr(value, "__name__", "")
     if getattr(builtins, name, None) is value:
         return {"builtin": name}
-    if not callable(value):
-        refuse(f"hand the answer an object of class {type(value).__name__}, which is no plain value")
+    if not sharing or not callable(value):
+        why = f"hand the answer an object of class {type(value).__name__}, which is no plain value"
+        if serving or Names.imported:
+            raise TypeError(f"the tests {why}")
+        refuse(why)
     shared.append(value)
     return {"object": len(shared) - 1}
+
+
+# Packs the arguments of an exception, objects as texts: an error of this process itself may hold
+# a class that no test handed over.
+def arguments(error):
+    global sharing
+    sharing, packed = False, []
+    for one in error.args:
+        try:
+            packed.append(pack(one))
+        except TypeError:
+            packed.append(str(one))
+    sharing = True
+    return packed
 
 
 def attribute(value, name):
@@ -220,6 +250,7 @@ def attribute(value, name):
 # The names of the tests. What they do not define themselves, and is no builtin, is the answer's.
 class Names(dict):
     asked = False
+    imported = False  # a module, because the answer said that a name is one's
 
     def __missing__(self, name):
         if hasattr(builtins, name):
@@ -228,6 +259,7 @@ class Names(dict):
         try:
             return ask("name", name)
         except ImportError:
+            Names.imported = True
             return importlib.import_module(name)
 
 
@@ -248,10 +280,11 @@ ACTIONS = {"call": call, "attribute": attribute}
 size, text = sys.stdin.buffer.read().split(b"\n", 1)
 before, tests = (part.decode("utf-8", "replace") for part in (text[:int(size)], text[int(size):]))
 try:
-    ready = receive()
+    receive()  # the answer's process is ready
 except EOFError:
     os._exit(1)
 os.write(1, b"began\n")
+send("go")
 status = 1
 try:
     names = Names()

@@ -11,13 +11,14 @@
 
 namespace allot {
 
-// Reads the answer's program from standard input, says that it is ready, runs the program and
-// serves its names until the judge ends.
+// Reads the answer's program from standard input and says that it is ready. Once the judge has
+// begun, runs the program and serves its names until the judge ends.
 std::string answerProgram();
 
 // Reads the length of the text before the answer, "\n", that text and the tests from standard
-// input. Writes kJudgeBegan once the answer's process is ready. The exit status is kTestsPassed,
-// kTestsUnfit (the last line of the output says why tests cannot be judged) or another one: failed.
+// input. Writes kJudgeBegan once the answer's process is ready, and lets that run the answer then.
+// The exit status is kTestsPassed, kTestsUnfit or another one: failed. With kTestsUnfit the last
+// line of the output says why the tests cannot be judged; no act of an answer leads to it.
 std::string judgeProgram();
 
 inline constexpr char kJudgeBegan[] = "began\n";

@@ -388,6 +388,7 @@ SandboxEnd watch(Running* running, Running* peer, const SandboxLimits& limits,
       continue;
     }
     running->end();
+    running->readOutput(limits.output_bytes);
     end.output = running->output();
     if (peer == nullptr) return end;
     peer->end();
