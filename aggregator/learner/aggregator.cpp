@@ -404,6 +404,7 @@ Status Aggregator::update() {
   events_.updated(outcome.record,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   state_ = std::move(outcome.state);
+  tickets_reached_ = ticketsReached(tickets_reached_, outcome.record);
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());
   if (policies_.size() > options_.policy_window) policies_.pop_front();

@@ -198,6 +198,7 @@ class Aggregator {
   std::set<std::string> shown_results_;           // entries of held ones: audits_ has seen them
   std::map<std::string, std::string> put_aside_;  // of audits_, until evaluations are looked at
   uint64_t next_ticket_ = 0;                      // at least this many have been handed out
+  uint64_t tickets_reached_ = 0;                  // the highest counted ticket that is known, + 1
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // time of the last progressed()
   uint64_t last_reissue_ = 0;

@@ -408,6 +408,7 @@ RunSnapshot Aggregator::snapshot() {
     snapshot.last_update_unix_ms = snapshot.history.back().committed_unix_ms();
   }
   snapshot.evaluation_seconds = evaluation_seconds_;
+  snapshot.tickets_reached = tickets_reached_;
   return snapshot;
 }
 
