@@ -41,6 +41,7 @@ struct RunSnapshot {
   UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
   uint64_t last_update_unix_ms = 0;               // 0: none, or unknown
   double evaluation_seconds = 0;                  // of workers, for evaluations
+  uint64_t tickets_reached = 0;  // the highest counted ticket that is known, + 1; 0: none
 };
 
 }  // namespace allot

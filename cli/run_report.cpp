@@ -364,6 +364,7 @@ json verificationJson(const VerifySummary& summary) {
     missing.push_back({{"version", cell.first}, {"cell", cell.second}, {"units", units}});
   }
   const bool begun = summary.head.image.state.has_value();
+  const auto tickets = unansweredTickets(summary.tickets_reached, summary.results, 0);
   return {{"run_id", summary.head.run_id},
           {"experiment", summary.head.image.spec.experiment.name()},
           {"result", begun ? "equal" : "not-begun"},
@@ -374,6 +375,7 @@ json verificationJson(const VerifySummary& summary) {
           {"evaluations", summary.evaluations},
           {"missing", std::move(missing)},
           {"unevaluated_versions", summary.unevaluated},
+          {"tickets", {{"reached", tickets.tickets}, {"unanswered", tickets.unanswered}}},
           {"workers", summary.workers}};
 }
 
@@ -414,6 +416,14 @@ std::string missingText(const VerifySummary& summary) {
   return text;
 }
 
+// Returns a line about the tickets of an asynchronous run; "" if all have a result.
+std::string ticketsText(const VerifySummary& summary) {
+  const auto tickets = unansweredTickets(summary.tickets_reached, summary.results, 0);
+  if (tickets.unanswered == 0) return "";
+  const std::string warning = tickets.warning();
+  return "\ntickets: " + unansweredText(tickets) + (warning.empty() ? "" : ": ") + warning;
+}
+
 }  // namespace
 
 std::string verificationText(const VerifySummary& summary) {
@@ -423,7 +433,7 @@ std::string verificationText(const VerifySummary& summary) {
          ", every policy equal bit for bit\npolicy of version " +
          std::to_string(summary.head.version()) + ": sha256 " + summary.head.policy_sha256 + "\n" +
          counted(summary.evaluations, "evaluation unit") + ", each as it was planned" +
-         missingText(summary);
+         missingText(summary) + ticketsText(summary);
 }
 
 json exportJson(const ExportSummary& summary, const std::string& folder) {

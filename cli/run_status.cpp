@@ -27,6 +27,7 @@ RunSnapshot snapshotOf(const RunStatus& status) {
   if (image.state) snapshot.state = *image.state;
   snapshot.cells = status.cells;
   snapshot.evaluation_seconds = status.evaluation_seconds;
+  snapshot.tickets_reached = status.tickets_reached;
   snapshot.workers = status.workers;
   snapshot.refused = status.head.refused;
   snapshot.refusals = status.refusals;
@@ -59,6 +60,7 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
     if (records.empty()) break;
     task.show(records.back().version(), status->head.version());
     for (v1::IterationRecord& record : records) {
+      status->tickets_reached = ticketsReached(status->tickets_reached, record);
       dropResults(&record);
       if (first.size() < kMeanUpdates) first.push_back(record);
       last.push_back(std::move(record));
@@ -78,6 +80,9 @@ Status readStoreMeans(RunReader* store, RunStatus* status) {
   ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, kMeanUpdates));
   status->first = meansOf(first);
   status->last = meansOf(last);
+  for (const auto& record : last) {
+    status->tickets_reached = ticketsReached(status->tickets_reached, record);
+  }
   if (!last.empty()) status->last_update_unix_ms = last.back().committed_unix_ms();
   return {};
 }
@@ -196,6 +201,15 @@ std::string learningText(const RunStatus& status) {
   return text;
 }
 
+std::string ticketsText(const RunStatus& status, bool colour) {
+  const auto tickets = ticketsOf(snapshotOf(status));
+  if (!tickets) return "";
+  const std::string warning = tickets->warning();
+  return toned("tickets: " + unansweredText(*tickets) + (warning.empty() ? "" : ": ") + warning,
+               warning.empty() ? Tone::kPlain : Tone::kAttention, colour) +
+         "\n";
+}
+
 }  // namespace
 
 uint64_t RunStatus::maxUpdates() const { return maxUpdatesOf(snapshotOf(*this)); }
@@ -276,7 +290,7 @@ std::string statusText(const RunStatus& status, bool colour) {
         "updates: %llu of %llu, %llu episodes\n", static_cast<unsigned long long>(head.version()),
         static_cast<unsigned long long>(most), static_cast<unsigned long long>(episodes));
   }
-  text += learningText(status);
+  text += learningText(status) + ticketsText(status, colour);
   text += "waits:   " + counted(head.waiting_results, "result") + " in the inbox, " +
           counted(head.image.open_units.size(), "evaluation unit") + " to do\n";
   if (status.kind == RunAccess::Kind::kLive || status.kind == RunAccess::Kind::kRemote) {

@@ -23,6 +23,7 @@ struct RunStatus {
   uint64_t now_unix_ms = 0;
   std::vector<EvaluationCell> cells;
   double evaluation_seconds = 0;  // of workers, for evaluations
+  uint64_t tickets_reached = 0;   // as in RunSnapshot
   std::string resume_command;     // of a folder whose `allot run` has ended; else ""
   std::string arguments;          // that name this run in a command
   // The members below are empty for exported files.

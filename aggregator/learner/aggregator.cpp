@@ -298,9 +298,19 @@ Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult
   if (again || !held_tickets_.insert(result.ticket()).second) {
     return refuse(entry, RefusalKind::kSuperseded, "its ticket has a result already");
   }
+  const bool is_new = !shown_results_.contains(entry.entry_id);
+  const std::string too_long = is_new ? whyTooLong(result.worker(), result.seconds()) : "";
+  if (!too_long.empty()) {
+    held_tickets_.erase(result.ticket());
+    return refuse(entry, RefusalKind::kInvalid, too_long);
+  }
   const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
   ++arrivals_;
-  if (shown_results_.insert(entry.entry_id).second) audits_.take(result);
+  if (is_new) {
+    shown_results_.insert(entry.entry_id);
+    claimed_time_.add(result.worker(), result.seconds());
+    audits_.take(result);
+  }
   held_.emplace(place, Held{entry, std::move(result)});
   held_.at(place).entry.payload.clear();
   progressed();
@@ -394,6 +404,7 @@ Status Aggregator::update() {
   events_.updated(outcome.record,
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   state_ = std::move(outcome.state);
+  tickets_reached_ = ticketsReached(tickets_reached_, outcome.record);
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());
   if (policies_.size() > options_.policy_window) policies_.pop_front();

@@ -17,6 +17,7 @@
 
 #include "aggregator/learner/aggregator_events.h"
 #include "aggregator/learner/audits.h"
+#include "aggregator/learner/claimed_time.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity_table.h"
@@ -104,6 +105,10 @@ class Aggregator {
   Status dropStale();
   Status audit();
   SignedFor signedFor(std::string_view kind) const { return {kind, store_.runId(), run_.sha256}; }
+  // Returns why a result of the worker that took `seconds` cannot be; "" if it can.
+  std::string whyTooLong(const std::string& worker, double seconds) const {
+    return claimed_time_.whyTooLong(worker, seconds, options_.now(), options_.unix_now());
+  }
   void lookAtWorkers();
   Status restoreAudits();
   void readEvaluationsAgain();
@@ -193,12 +198,14 @@ class Aggregator {
   std::set<std::string> shown_results_;           // entries of held ones: audits_ has seen them
   std::map<std::string, std::string> put_aside_;  // of audits_, until evaluations are looked at
   uint64_t next_ticket_ = 0;                      // at least this many have been handed out
+  uint64_t tickets_reached_ = 0;                  // the highest counted ticket that is known, + 1
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // time of the last progressed()
   uint64_t last_reissue_ = 0;
   std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
   uint64_t rolling_out_since_ = 0;               // and when
   Audits audits_;
+  ClaimedTime claimed_time_;
   uint64_t liars_ = 0;  // of audits_, whose evaluations are refused
   bool audits_restored_ = false;
   bool audits_asked_ = true;  // the store may have tasks; at first, of another process

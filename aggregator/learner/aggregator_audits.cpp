@@ -18,6 +18,8 @@ Status Aggregator::restoreAudits() {
   if (!audits_restored_) {
     ALLOT_ASSIGN(const auto told, store_.readStatus());
     if (told) audits_.restore(told->audits());
+    claimed_time_.restore(told ? told->audits() : v1::AuditStatus(), options_.now(),
+                          options_.unix_now(), run_.started_unix_ms);
     liars_ = audits_.liars();
     audits_restored_ = true;
   }

@@ -57,7 +57,7 @@ Status Aggregator::tryLoad() {
   policies_.clear();
   history_.clear();
   history_to_read_ = HistorySample::versionsToLoad(version);
-  history_read_ = 0;
+  history_read_ = tickets_reached_ = 0;
   evaluations_caught_up_ = evaluations_settled_ = false;
   ALLOT_TRY(store_.reopenInbox());
   next_ticket_ = 0;
@@ -157,7 +157,10 @@ Result<uint64_t> Aggregator::readSample() {
   }
   const uint64_t bytes = bytesOf(records);
   history_read_ += records.size();
-  for (auto& record : records) history_.add(std::move(record));
+  for (auto& record : records) {
+    tickets_reached_ = ticketsReached(tickets_reached_, record);
+    history_.add(std::move(record));
+  }
   return bytes;
 }
 

@@ -192,6 +192,11 @@ void AggregatorProbe::showWorkers(const RunSnapshot& snapshot) {
         .Set(static_cast<double>(count));
   }
   set("allot_inbox_entries", static_cast<double>(snapshot.inbox_entries));
+  if (!snapshot.run.synchronous) {
+    const auto tickets = unansweredTickets(snapshot.tickets_reached, snapshot.state.episodes(), 0);
+    set("allot_tickets_reached", static_cast<double>(tickets.tickets));
+    set("allot_tickets_unanswered", static_cast<double>(tickets.unanswered));
+  }
   set("allot_inbox_capacity_entries",
       static_cast<double>(inboxCapacity(kInboxEntries, snapshot.experiment)));
   if (snapshot.store_fill.used_bytes > 0) {

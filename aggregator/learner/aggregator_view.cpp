@@ -128,8 +128,19 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
     reason = refused;
   } else if (as_planned) {
     const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
+    const bool is_new = !shown_evaluations_.contains(evaluation.entry_id);
+    const std::string too_long =
+        !why && is_new ? whyTooLong(worker, evaluation.result.seconds()) : "";
+    if (!too_long.empty()) {
+      ALLOT_TRY(refuseEvaluation(evaluation, planned, too_long, false));
+      return Taken::kRefused;
+    }
     if (!why) {
-      if (shown_evaluations_.insert(evaluation.entry_id).second) audits_.take(evaluation.result);
+      if (is_new) {
+        shown_evaluations_.insert(evaluation.entry_id);
+        claimed_time_.add(worker, evaluation.result.seconds());
+        audits_.take(evaluation.result);
+      }
       if (audits_.holds(worker)) return Taken::kWaits;
       progressed();
       last_evaluated_ = options_.now();
@@ -397,6 +408,7 @@ RunSnapshot Aggregator::snapshot() {
     snapshot.last_update_unix_ms = snapshot.history.back().committed_unix_ms();
   }
   snapshot.evaluation_seconds = evaluation_seconds_;
+  snapshot.tickets_reached = tickets_reached_;
   return snapshot;
 }
 

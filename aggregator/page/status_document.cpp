@@ -195,6 +195,15 @@ json auditsView(const v1::AuditStatus& audits) {
           {"workers", workers}};
 }
 
+json ticketsView(const RunSnapshot& snapshot) {
+  const auto tickets = ticketsOf(snapshot);
+  if (!tickets) return nullptr;
+  return {{"reached", tickets->tickets},
+          {"unanswered", tickets->unanswered},
+          {"share", fixedDigits(tickets->share(), 4)},
+          {"warning", tickets->warning()}};
+}
+
 // The members that the aggregator reports of itself.
 json toldView(const std::optional<v1::AggregatorStatus>& told) {
   const v1::AggregatorStatus status = told.value_or(v1::AggregatorStatus());
@@ -219,6 +228,13 @@ uint64_t maxUpdatesOf(const RunSnapshot& snapshot) {
   return spec.has_update()
              ? std::max<uint64_t>(spec.update().max_updates(), snapshot.state.policy().version())
              : 0;
+}
+
+std::optional<UnansweredTickets> ticketsOf(const RunSnapshot& snapshot) {
+  if (snapshot.run.synchronous || snapshot.tickets_reached == 0) return std::nullopt;
+  const uint64_t of_worker = snapshot.experiment.spec().rollout().episodes_per_pull();
+  return unansweredTickets(snapshot.tickets_reached, snapshot.state.episodes(),
+                           snapshot.inbox_entries + of_worker * aliveWorkers(snapshot.workers));
 }
 
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading) {
@@ -318,6 +334,7 @@ json statusDocument(const RunSnapshot& snapshot, const StatusReading& reading) {
       {"last", statusMeans(snapshot.last)},
       {"last_update_unix_ms", orNull(snapshot.last_update_unix_ms)},
       {"lag_histogram", lagHistogram(state)},
+      {"tickets", ticketsView(snapshot)},
       {"waiting_results", snapshot.inbox_entries},
       {"open_units", snapshot.open_units},
       {"worker_counts", workerCounts(snapshot.workers)},

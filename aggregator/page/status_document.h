@@ -4,9 +4,11 @@
 // reading of a run. Pure functions, any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "aggregator/snapshot.h"
+#include "core/learning/history_summary.h"
 
 namespace allot {
 
@@ -38,6 +40,10 @@ struct StatusReading {
 // Returns spec.update.maxUpdates, or the number of updates made if that is larger; 0 without
 // spec.update.
 uint64_t maxUpdatesOf(const RunSnapshot& snapshot);
+
+// Returns the tickets that are not answered. Nothing for a synchronous run, which gives such
+// tickets to other workers, and before an update.
+std::optional<UnansweredTickets> ticketsOf(const RunSnapshot& snapshot);
 
 std::string stateWord(const RunSnapshot& snapshot, const StatusReading& reading);
 // Returns why the run makes no progress, if that is known; "" for a finished run and for an export.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
 
 #include "core/learning/update.h"
 
@@ -50,6 +51,35 @@ std::vector<uint64_t> HistorySample::versionsToLoad(uint64_t last) {
                                                     : std::min(next, std::max(recent, version + 1));
   }
   return versions;
+}
+
+double UnansweredTickets::share() const {
+  return tickets == 0 ? 0 : static_cast<double>(unanswered) / static_cast<double>(tickets);
+}
+
+std::string UnansweredTickets::warning() const {
+  const double lost = static_cast<double>(unanswered) - static_cast<double>(in_hand);
+  if (tickets < kLeastTickets || lost <= kMostUnanswered * static_cast<double>(tickets)) return "";
+  return "workers that answer only some of their tickets can decide what is learned: see which "
+         "workers die or have results refused, or make the run --synchronous";
+}
+
+UnansweredTickets unansweredTickets(uint64_t reached, uint64_t counted, uint64_t in_hand) {
+  return {reached, reached - std::min(reached, counted), in_hand};
+}
+
+uint64_t ticketsReached(uint64_t reached, const v1::IterationRecord& record) {
+  for (const v1::EpisodeResult& result : record.results()) {
+    reached = std::max(reached, result.ticket() + 1);
+  }
+  return reached;
+}
+
+std::string unansweredText(const UnansweredTickets& tickets) {
+  char share[32];
+  std::snprintf(share, sizeof share, " (%.0f %%)", 100 * tickets.share());
+  return std::to_string(tickets.unanswered) + " of " + std::to_string(tickets.tickets) +
+         " have no result that counts" + share;
 }
 
 UpdateMeans meansOf(std::span<const v1::IterationRecord> records) {

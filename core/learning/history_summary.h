@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "allot/v1/policy.pb.h"
@@ -33,6 +34,30 @@ class HistorySample {
   std::map<uint64_t, v1::IterationRecord> points_;  // the first, and versions that stride_ divides
   std::deque<v1::IterationRecord> recent_;          // the newest
 };
+
+// ---- Tickets of an asynchronous run ----
+
+// A ticket whose worker does not answer is given to nobody else, so that a worker that answers only
+// the tickets that it likes decides what is learned.
+struct UnansweredTickets {
+  uint64_t tickets = 0;     // up to the highest one that has counted
+  uint64_t unanswered = 0;  // of these, those without a result that counts
+  uint64_t in_hand = 0;     // that live workers may be at work on, or that wait for their update
+
+  double share() const;
+  // Returns a sentence if more are unanswered than kMostUnanswered, and those in hand; else "".
+  std::string warning() const;
+};
+
+inline constexpr uint64_t kLeastTickets = 100;  // for a warning
+inline constexpr double kMostUnanswered = 0.2;  // share of the tickets
+
+// Returns what `counted` results leave unanswered, of the tickets below `reached`.
+UnansweredTickets unansweredTickets(uint64_t reached, uint64_t counted, uint64_t in_hand);
+// Returns the highest of `reached` and the tickets of the record's results + 1.
+uint64_t ticketsReached(uint64_t reached, const v1::IterationRecord& record);
+// "3357 of 3857 have no result that counts (87 %)"
+std::string unansweredText(const UnansweredTickets& tickets);
 
 // ---- Means over a few updates ----
 

@@ -275,6 +275,9 @@ def experiment_results():
                       [query(read, "read")], "percentunit")
     units = lines("Evaluation", "Units planned and not done.",
                   [query(gauge("allot_evaluation_units"), "to do")])
+    tickets = lines("Tickets without a result", "Of an asynchronous run, up to the highest one that has "
+                    "counted.", [query(gauge("allot_tickets_reached"), "tickets"),
+                                 query(gauge("allot_tickets_unanswered"), "without a result")])
     audits = lines("Audits", "Answers that a second worker gave again, by what came of them.",
                    [query(rate("allot_audits_total", "outcome"), "{{outcome}}"),
                     query(gauge("allot_audit_liars"), "workers that lie")], "suffix: /s")
@@ -291,7 +294,7 @@ def experiment_results():
             (8, [(8, lag), (8, outcomes), (8, inbox)]),
             (8, [(8, workers_by_state()), (8, devices), (8, age)]),
             (8, [(8, update), (8, rows_read), (8, units)]),
-            (8, [(8, audits), (16, compared)])]
+            (8, [(6, audits), (6, tickets), (12, compared)])]
 
 
 def experiment():

@@ -84,6 +84,7 @@ struct VerifySummary {
   uint64_t results = 0;
   uint64_t evaluations = 0;
   size_t workers = 0;                 // workers whose results were consumed
+  uint64_t tickets_reached = 0;       // the highest counted ticket + 1; 0: none
   MissingUnits missing;               // that the run may still lack (PlanCheck::end)
   std::vector<uint64_t> unevaluated;  // versions (PlanCheck::unevaluated)
   double seconds = 0;

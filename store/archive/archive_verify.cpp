@@ -2,6 +2,7 @@
 #include <chrono>
 #include <unordered_set>
 
+#include "core/learning/history_summary.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_yaml.h"
@@ -52,6 +53,7 @@ class Verifier {
     ++summary_.updates;
     summary_.results += static_cast<uint64_t>(record.results_size());
     for (const v1::EpisodeResult& result : record.results()) workers_.insert(result.worker());
+    summary_.tickets_reached = ticketsReached(summary_.tickets_reached, record);
     plans_.compare(state().policy());
     return {};
   }

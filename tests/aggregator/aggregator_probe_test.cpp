@@ -83,6 +83,19 @@ TEST_F(AggregatorProbeTest, ExportsTheRunOnlyWhileItLeads) {
   EXPECT_THAT(text(), HasSubstr("allot_policy_updates_total{experiment=\"e\"} 1\n"));
 }
 
+// A synchronous run gives lost tickets to other workers.
+TEST_F(AggregatorProbeTest, CountsTicketsWithoutAResultOfAnAsynchronousRun) {
+  snapshot_.run.synchronous = true;
+  probe_.lead(snapshot_);
+  EXPECT_THAT(text(), Not(HasSubstr("allot_tickets_reached")));
+  snapshot_.run.synchronous = false;
+  snapshot_.tickets_reached = 20;
+  snapshot_.state.set_episodes(5);
+  probe_.lead(snapshot_);
+  EXPECT_THAT(text(), HasSubstr("allot_tickets_reached{experiment=\"e\"} 20\n"));
+  EXPECT_THAT(text(), HasSubstr("allot_tickets_unanswered{experiment=\"e\"} 15\n"));
+}
+
 TEST_F(AggregatorProbeTest, IsNotReadyBeforeThePolicyIsThere) {
   snapshot_.phase = Phase::kStarting;
   snapshot_.state = {};

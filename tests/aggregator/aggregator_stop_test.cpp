@@ -10,6 +10,7 @@ using Grade = std::function<double(const v1::EvaluationUnit&)>;
 
 class StopTest : public AggregatorTest {
  protected:
+  StopTest() { now_ = 10'000'000; }  // the run began at 0, long enough ago for results of an hour
   void experiment(const std::vector<std::string>& settings) {
     run_.experiment = valueOf(withSettings(run_.experiment, settings));
     run_.sha256 = specDigest(run_.experiment);
@@ -181,6 +182,76 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
   for (int i = 0; i < 5 && desired() != Desired::kFinished; ++i) next->tick();
   EXPECT_EQ(desired(), Desired::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
+}
+
+TEST_F(StopTest, AResultOfMoreHoursThanTheRunHasEndsNothing) {
+  now_ = 25'000;
+  experiment({"spec.stop.maxWorkerHours=2000"});
+  const auto aggregator = lead();
+  evaluate([](const auto&) { return 0; }, 9.9e6);
+  pushEpisodes(9.9e6);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 0u);
+  EXPECT_EQ(*worker_->openUnits(), 2u);  // the refused one was opened again
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 4u);
+  for (const Refusal& refusal : valueOf(worker_->readRefusals(4))) {
+    EXPECT_EQ(refusal.reason, "worker " + identityOf("w").name() +
+                                  " says that its results took 2750.0 h, but the run began 25 s "
+                                  "ago");
+  }
+}
+
+TEST_F(StopTest, ResultsOfAWorkerTakeNoMoreThanTheRunHasLasted) {
+  experiment({"spec.stop.maxWorkerHours=2000"});
+  const auto aggregator = lead();
+  evaluate([](const auto&) { return 0; }, 8000);  // one unit; the run began 10,000 s ago
+  ASSERT_TRUE(tick(aggregator.get()));
+  pushEpisodes(1000);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);  // of 11,000 s together
+  EXPECT_EQ(version(), 0u);
+  now_ += 1'000'000;
+  auto result = episode(ticket_++);
+  result.set_seconds(1000);
+  ASSERT_TRUE(worker_->pushResult(result, 100));
+  ASSERT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 1u);
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
+
+  // A successor knows what has counted, and takes what is honest if its clock is behind.
+  now_ += 20'000;
+  ASSERT_TRUE(tick(aggregator.get()));
+  now_ += 20'000;
+  Aggregator next(clients_.emplace_back(openMemoryStore(server_)).get(), run_,
+                  {.holder = "b", .now = [this] { return now_; }, .unix_now = [] { return 0; }});
+  pushEpisodes(1000);
+  for (int i = 0; i < 5; ++i) next.tick();
+  EXPECT_EQ(version(), 1u);
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 4u);
+  pushEpisodes(10);
+  for (int i = 0; i < 5; ++i) next.tick();
+  EXPECT_EQ(version(), 2u);
+}
+
+// The clock of a machine may be set back, and its monotonic one stands still while it sleeps.
+TEST_F(StopTest, ClocksThatAreBehindRefuseNothing) {
+  experiment({"spec.stop.maxWorkerHours=2000"});
+  announceModel();
+  uint64_t unix_ms = now_;
+  Aggregator aggregator(
+      clients_.emplace_back(openMemoryStore(server_)).get(), run_,
+      {.holder = "a", .now = [this] { return now_; }, .unix_now = [&] { return unix_ms; }});
+  ASSERT_TRUE(tick(&aggregator));
+  unix_ms = 0;
+  now_ += 1'000;
+  evaluateAll();
+  pushEpisodes(3000);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(&aggregator));
+  EXPECT_EQ(version(), 1u);
+  unix_ms = 20'000'000;
+  pushEpisodes(3000);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(&aggregator));
+  EXPECT_EQ(version(), 2u);
 }
 
 TEST_F(StopTest, AnEvaluationThatIsRefusedAfterTheLimitIsNotOpenedAgain) {

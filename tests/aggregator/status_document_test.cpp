@@ -108,6 +108,29 @@ TEST_F(StatusDocument, PageEndpointAndCommandLineAgreeAllThroughARun) {
   EXPECT_EQ(viewJson(runView(snapshot(), now_, kRunId))["state"], "paused");
 }
 
+TEST_F(StatusDocument, SaysHowManyTicketsHaveNoResult) {
+  EXPECT_EQ(served()["tickets"], nullptr);
+  evaluateAll();
+  for (const uint64_t ticket : {2, 5, 9, 0, 4, 7}) {  // the highest one is in an older update
+    push(ticket);
+    tick(aggregator_.get());
+  }
+  const json told_now = json::parse(R"({"reached": 10, "unanswered": 4, "share": "0.4000",
+                                         "warning": ""})");
+  EXPECT_EQ(served()["tickets"], told_now);
+  EXPECT_EQ(told()["tickets"], told_now);
+  now_ += 20'000;
+  aggregator_ = start("aggregator-2");
+  for (int i = 0; i < 3; ++i) tick(aggregator_.get());
+  EXPECT_EQ(served()["tickets"], told_now);
+  ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));
+  push(150, 151, 152);
+  tick(aggregator_.get());
+  EXPECT_EQ(served()["tickets"]["unanswered"], 153 - 9);
+  EXPECT_NE(served()["tickets"]["warning"], "");
+  EXPECT_EQ(served()["tickets"], told()["tickets"]);
+}
+
 TEST_F(StatusDocument, TheEndOfARunIsRememberedUntilItGoesOn) {
   now_ += 5000;
   updates(4);

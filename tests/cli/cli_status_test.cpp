@@ -1,5 +1,6 @@
 // What `allot status` and `allot top` say.
 #include "cli/leaderboard.h"
+#include "cli/run_report.h"
 #include "cli/run_status.h"
 #include "tests/results.h"
 
@@ -74,6 +75,46 @@ TEST_F(StatusTest, SaysWhyNothingMoves) {
   EXPECT_EQ(why(), "nobody works on it: allot run --resume --dir x");
   status_.kind = RunAccess::Kind::kFiles;
   EXPECT_EQ(why(), "");
+}
+
+TEST_F(StatusTest, WarnsOfTicketsWithoutAResultBeyondThoseInHand) {
+  EXPECT_THAT(statusText(status_, false), Not(HasSubstr("tickets:")));
+  status_.head.image.state.emplace().set_episodes(500);
+  status_.tickets_reached = 3857;
+  EXPECT_THAT(statusText(status_, false),
+              HasSubstr("tickets: 3357 of 3857 have no result that counts (87 %): workers that "
+                        "answer only some of their tickets can decide what is learned"));
+  // One worker of four at a time, and four results in the inbox.
+  status_.head.image.control.experiment.mutable_spec()->mutable_rollout()->set_episodes_per_pull(4);
+  status_.head.waiting_results = 4;
+  status_.tickets_reached = 635;
+  EXPECT_THAT(statusText(status_, false),
+              HasSubstr("tickets: 135 of 635 have no result that counts (21 %)\n"));
+  status_.tickets_reached = 636;
+  EXPECT_THAT(statusText(status_, false), HasSubstr("no result that counts (21 %): workers"));
+  status_.head.image.state->set_episodes(5);
+  status_.tickets_reached = 99;
+  EXPECT_THAT(statusText(status_, false),
+              HasSubstr("94 of 99 have no result that counts (95 %)\n"));
+  status_.head.image.spec.synchronous = true;
+  EXPECT_THAT(statusText(status_, false), Not(HasSubstr("tickets:")));
+}
+
+TEST(VerificationText, CountsTicketsWithoutAResult) {
+  VerifySummary summary;
+  summary.head.image.state.emplace();
+  summary.results = 500;
+  summary.tickets_reached = 500;
+  EXPECT_THAT(verificationText(summary), Not(HasSubstr("tickets:")));
+  summary.tickets_reached = 501;
+  EXPECT_THAT(verificationText(summary),
+              HasSubstr("\ntickets: 1 of 501 have no result that counts (0 %)"));
+  EXPECT_THAT(verificationText(summary), Not(HasSubstr("decide")));
+  summary.tickets_reached = 3857;
+  EXPECT_THAT(verificationText(summary),
+              HasSubstr("3357 of 3857 have no result that counts (87 %): "
+                        "workers that answer only some"));
+  EXPECT_EQ(verificationJson(summary)["tickets"]["unanswered"], 3357);
 }
 
 TEST_F(StatusTest, ShowsLoadingAndFailedWorkersAndCountsThemApart) {
