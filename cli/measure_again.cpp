@@ -172,9 +172,14 @@ Result<Answering> readFacts(const std::string& text, const v1::ModelFacts& expec
     return fail(ErrorCode::kInternal, "allot-worker --measure named no model");
   }
   ALLOT_TRY(parseExactJson(line["facts"].dump(), &facts));
+  // A run of an earlier build does not name it.
+  const std::string& model =
+      expected.model_sha256().empty() ? facts.model_sha256() : expected.model_sha256();
   for (const auto& [what, here, run, mend] :
        {std::tuple{"model weights", facts.weights_sha256(), expected.weights_sha256(),
                    "name the run's model folder with --model"},
+        std::tuple{"model's config.json, generation_config.json or tokenizer", facts.model_sha256(),
+                   model, "name the run's model folder with --model"},
         std::tuple{"questions", facts.dataset_sha256(), expected.dataset_sha256(),
                    "run this where spec.task.path of the run leads to its file"}}) {
     if (here == run) continue;
