@@ -77,6 +77,7 @@ Status verify(RunAccess* access, const VerifyOptions& options) {
     if (written) written->add(result);
     if (measure) sample.add(result);
   };
+  if (measure) access->source().askForAnswers();
   std::optional<VerifySummary> summary;
   {
     LongTask task("verifying update");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <thread>
 #include <tuple>
 
@@ -170,9 +172,14 @@ Result<Answering> readFacts(const std::string& text, const v1::ModelFacts& expec
     return fail(ErrorCode::kInternal, "allot-worker --measure named no model");
   }
   ALLOT_TRY(parseExactJson(line["facts"].dump(), &facts));
+  // A run of an earlier build does not name it.
+  const std::string& model =
+      expected.model_sha256().empty() ? facts.model_sha256() : expected.model_sha256();
   for (const auto& [what, here, run, mend] :
        {std::tuple{"model weights", facts.weights_sha256(), expected.weights_sha256(),
                    "name the run's model folder with --model"},
+        std::tuple{"model's config.json, generation_config.json or tokenizer", facts.model_sha256(),
+                   model, "name the run's model folder with --model"},
         std::tuple{"questions", facts.dataset_sha256(), expected.dataset_sha256(),
                    "run this where spec.task.path of the run leads to its file"}}) {
     if (here == run) continue;
@@ -182,6 +189,24 @@ Result<Answering> readFacts(const std::string& text, const v1::ModelFacts& expec
   return Answering{line.value("build", ""), line.value("arithmetic", "")};
 }
 
+// Returns the questions of which the recorded answer is not the one that was given again.
+std::set<uint32_t> otherAnswers(const v1::EvaluationAnswers& recorded,
+                                const v1::EvaluationAnswers& again) {
+  std::set<uint32_t> questions;
+  std::map<uint32_t, std::string> given;
+  for (const v1::Answer& answer : again.answers()) {
+    given[answer.question()] = answer.SerializeAsString();
+  }
+  for (v1::Answer answer : recorded.answers()) {
+    answer.DiscardUnknownFields();
+    const auto found = given.find(answer.question());
+    if (found == given.end() || found->second != answer.SerializeAsString()) {
+      questions.insert(answer.question());
+    }
+  }
+  return questions;
+}
+
 Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
   ALLOT_ASSIGN(LineReader answers, LineReader::open(part.answers(), kLongestLine));
   ALLOT_ASSIGN(const auto first, answers.next());
@@ -189,35 +214,56 @@ Status compare(const Part& part, const RunHead& head, MeasureSummary* summary) {
   summary->arithmetic = here.arithmetic;
   // A program that the model wrote may run out of time once and not again.
   const bool repeats = !runsCode(head.image.spec.experiment.spec().task());
-  const auto add = [&](const auto& result, const std::string& cell, const json& scores,
-                       const json& tokens) -> Status {
-    const auto count = static_cast<size_t>(result.scores_size());
-    if (!scores.is_array() || !tokens.is_array() || scores.size() != count ||
-        tokens.size() != count) {
+  const auto add = [&](const auto& result, const std::string& cell,
+                       const v1::EvaluationResult& again,
+                       const v1::EvaluationAnswers* kept) -> Status {
+    if (again.scores_size() != result.scores_size()) {
       return fail(ErrorCode::kInternal, "allot-worker --measure answered other questions");
     }
     // A worker of this build always names its arithmetic.
     const bool same = result.arithmetic().empty() || result.arithmetic() == here.arithmetic;
     const bool exact = repeats && result.build() == here.build && same && !here.arithmetic.empty();
     summary->exact = summary->exact && exact;
+    const std::set<uint32_t> other_texts =
+        exact && kept != nullptr ? otherAnswers(*kept, again.answers()) : std::set<uint32_t>();
     for (int i = 0; i < result.scores_size(); ++i) {
-      summary->compared.add(result.worker(), cell, exact, result.scores(i).score(),
-                            scores[static_cast<size_t>(i)].get<double>(),
-                            tokens[static_cast<size_t>(i)].get<uint32_t>());
+      const v1::QuestionScore &was = result.scores(i), &is = again.scores(i);
+      if (was.question() != is.question()) {
+        return fail(ErrorCode::kInternal, "allot-worker --measure answered other questions");
+      }
+      const AgainLabels differing{
+          .task = was.task() != is.task(),
+          .other_score = exact && (was.has_other_score() != is.has_other_score() ||
+                                   was.other_score() != is.other_score()),
+          .length = exact && was.tokens() != is.tokens(),
+          .text = other_texts.contains(was.question())};
+      summary->compared.add(result.worker(), cell, exact, was.score(), is.score(), is.tokens(),
+                            differing);
     }
     return {};
   };
   for (const Item* item : part.items) {
     ALLOT_ASSIGN(const auto text, answers.next());
-    const json line = json::parse(text.value_or(""), nullptr, false);
-    const auto list = [&](const char* name) {
-      return line.is_object() ? line.value(name, json()) : json();
-    };
-    const json scores = list("scores"), tokens = list("tokens");
-    ALLOT_TRY(item->episode ? add(*item->episode, "", scores, tokens)
-                            : add(*item->evaluation, item->cell(), scores, tokens));
+    v1::EvaluationResult again;
+    ALLOT_TRY(parseExactJson(text.value_or(""), &again));
+    ALLOT_TRY(item->episode
+                  ? add(*item->episode, "", again, nullptr)
+                  : add(*item->evaluation, item->cell(), again, &item->evaluation->answers()));
   }
   return {};
+}
+
+// Returns what differs beside scores, with `before` in front, as in "; differing tasks: 12, texts:
+// 3"; "" if nothing does.
+std::string labelsText(const AgainCounts& counts, const std::string& before) {
+  std::string text;
+  for (const auto& [what, count] :
+       {std::pair{"tasks", counts.tasks}, std::pair{"other scores", counts.other_scores},
+        std::pair{"lengths", counts.lengths}, std::pair{"texts", counts.texts}}) {
+    if (count == 0) continue;
+    text += (text.empty() ? before : ", ") + std::string(what) + ": " + std::to_string(count);
+  }
+  return text;
 }
 
 }  // namespace
@@ -235,7 +281,6 @@ void ResultSample::add(const v1::EvaluationResult& result) {
   }
   Item item;
   item.evaluation = result;
-  item.evaluation->clear_answers();
   keep(std::move(item));
 }
 
@@ -322,6 +367,7 @@ std::string measureText(const MeasureSummary& summary) {
     text += "differing scores: " + std::to_string(all.differing()) + ", recorded higher in " +
             std::to_string(all.higher) + " and lower in " + std::to_string(all.lower);
   }
+  text += labelsText(all, "; differing ");
   if (summary.passed_over > 0) {
     text += "; " + counted(summary.passed_over, "evaluation") +
             " of fidelity or variance not measured again";
@@ -336,6 +382,10 @@ json measureJson(const MeasureSummary& summary) {
     return {{"answers", counts.answers},
             {"recorded_higher", counts.higher},
             {"recorded_lower", counts.lower},
+            {"differing_tasks", counts.tasks},
+            {"differing_other_scores", counts.other_scores},
+            {"differing_lengths", counts.lengths},
+            {"differing_texts", counts.texts},
             {"suspect", suspect}};
   };
   json workers = json::object(), cells = json::object();
@@ -351,6 +401,10 @@ json measureJson(const MeasureSummary& summary) {
           {"of_answers", summary.seen_answers},
           {"recorded_higher", all.higher},
           {"recorded_lower", all.lower},
+          {"differing_tasks", all.tasks},
+          {"differing_other_scores", all.other_scores},
+          {"differing_lengths", all.lengths},
+          {"differing_texts", all.texts},
           {"same_arithmetic", summary.exact},
           {"arithmetic", summary.arithmetic},
           {"seed", summary.seed},
@@ -365,7 +419,7 @@ Status measureOutcome(const MeasureSummary& summary) {
   std::string names;
   const auto add = [&](const std::string& name, const AgainCounts& counts) {
     names += "; " + name + ": " + std::to_string(counts.differing()) + " of " +
-             std::to_string(counts.answers);
+             std::to_string(counts.answers) + labelsText(counts, ", ");
   };
   for (const auto& [name, counts] : compared.byWorker()) {
     // The end of a name is its key's fingerprint.
@@ -374,8 +428,8 @@ Status measureOutcome(const MeasureSummary& summary) {
   for (const auto& [name, counts] : compared.byCell()) {
     if (compared.isSuspectCell(name)) add(printable(name, 100), counts);
   }
-  return fail(ErrorCode::kData,
-              "the recorded scores are not what is measured here: " + measureText(summary) + names);
+  return fail(ErrorCode::kData, "the recorded answers are not what is measured here: " +
+                                    measureText(summary) + names);
 }
 
 }  // namespace allot

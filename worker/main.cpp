@@ -201,6 +201,7 @@ Status check(const Options& options) {
                                {"head_dim", facts.head_dim()},
                                {"parameters", facts.parameters()},
                                {"weights_sha256", facts.weights_sha256()},
+                               {"model_sha256", facts.model_sha256()},
                                {"dataset_sha256", facts.dataset_sha256()},
                                {"longest_prompt", facts.longest_prompt()},
                                {"weights_bytes", engine->decoder().weightBytes()},
@@ -245,6 +246,13 @@ Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine)
   if (agreed.weights_sha256() != mine.weights_sha256()) {
     return badInput("this worker's model weights (" + mine.weights_sha256().substr(0, 12) +
                     ") are not those of the run (" + agreed.weights_sha256().substr(0, 12) +
+                    "): give every worker the same model folder");
+  }
+  // An earlier build that joined first named none.
+  if (!agreed.model_sha256().empty() && agreed.model_sha256() != mine.model_sha256()) {
+    return badInput("this worker's config.json, generation_config.json or tokenizer (" +
+                    mine.model_sha256().substr(0, 12) + ") are not those of the run (" +
+                    agreed.model_sha256().substr(0, 12) +
                     "): give every worker the same model folder");
   }
   if (agreed.dataset_sha256() != mine.dataset_sha256()) {

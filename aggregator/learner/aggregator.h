@@ -21,6 +21,7 @@
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity_table.h"
+#include "core/evaluation/question_tasks.h"
 #include "core/learning/history_summary.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
@@ -129,6 +130,7 @@ class Aggregator {
   // What became of a recorded evaluation. A waiting one stays recorded.
   enum class Taken { kRight, kRefused, kWaits };
   Result<Taken> takeEvaluation(const Evaluation& evaluation);
+  std::optional<std::string> whyOtherTasks(const v1::EvaluationResult& result);
   // Returns true if the evaluation, of a worker that lies, was refused.
   Result<bool> refuseIfLie(const Evaluation& evaluation);
   Status refuseEvaluation(const Evaluation& evaluation, const v1::EvaluationUnit* planned,
@@ -180,6 +182,7 @@ class Aggregator {
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
+  QuestionTasks question_tasks_;                       // of accepted evaluations
   std::map<std::string, UnitRefusals> refused_units_;  // by unit id
   // Entries of recorded evaluations that audits_ has seen, and that wait or were not accepted yet.
   std::set<std::string> shown_evaluations_;

@@ -103,6 +103,7 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
     if (refused || whyImpossible(evaluation.result, bounds)) continue;  // as in exports
     evaluations_.add(evaluation.result);
     fidelity_.add(evaluation.result);
+    question_tasks_.add(evaluation.result);
     evaluation_seconds_ += evaluation.result.seconds();
     answers_bytes_ += evaluation.answers_bytes;
     ++accepted_units_;
@@ -122,18 +123,23 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
                                     evaluation.signature);
   const std::string refused = own ? whyRefused(worker) : "";
   std::string reason = "nobody planned this unit";
+  bool is_decided = true;
   if (as_planned && !own) {
     reason = own.error().message;
   } else if (as_planned && !refused.empty()) {
     reason = refused;
   } else if (as_planned) {
-    const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
+    auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
     const bool is_new = !shown_evaluations_.contains(evaluation.entry_id);
     const std::string too_long =
         !why && is_new ? whyTooLong(worker, evaluation.result.seconds()) : "";
     if (!too_long.empty()) {
       ALLOT_TRY(refuseEvaluation(evaluation, planned, too_long, false));
       return Taken::kRefused;
+    }
+    if (!why) {
+      why = whyOtherTasks(evaluation.result);
+      is_decided = !why || !audits_.open();
     }
     if (!why) {
       if (is_new) {
@@ -145,13 +151,29 @@ Result<Aggregator::Taken> Aggregator::takeEvaluation(const Evaluation& evaluatio
       progressed();
       last_evaluated_ = options_.now();
       refused_units_.erase(unit.unit_id());
+      question_tasks_.add(evaluation.result);
       return Taken::kRight;
     }
     reason = "it " + *why;
   }
-  // What is not the worker's own says nothing about the unit, nor does a lie or a dispute.
-  ALLOT_TRY(refuseEvaluation(evaluation, planned, reason, own && refused.empty()));
+  // What is not the worker's own says nothing about the unit, nor does a lie, or what audits
+  // decide.
+  ALLOT_TRY(refuseEvaluation(evaluation, planned, reason, own && refused.empty() && is_decided));
   return Taken::kRefused;
+}
+
+// Returns why the tasks of its questions are not those of accepted evaluations; nothing if they
+// are. Has second workers say which of the two is right.
+std::optional<std::string> Aggregator::whyOtherTasks(const v1::EvaluationResult& result) {
+  const auto conflict = question_tasks_.find(result);
+  if (!conflict) return std::nullopt;
+  audits_.doubt(result, conflict->place);
+  audits_.doubt(*conflict->earlier, conflict->earlierPlace(result));
+  return "says that question " +
+         std::to_string(result.scores(static_cast<int>(conflict->place)).question()) +
+         " is of another task than the accepted evaluation unit " +
+         conflict->earlier->unit().unit_id().substr(0, 200) + " of worker " +
+         printable(conflict->earlier->worker(), 100) + " says";
 }
 
 Result<bool> Aggregator::refuseIfLie(const Evaluation& evaluation) {

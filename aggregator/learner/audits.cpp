@@ -55,10 +55,9 @@ void Audits::restore(const v1::AuditStatus& stored) {
   }
   for (const v1::Dispute& dispute : stored.disputes()) {
     Audit audit{dispute.task(), dispute.author(), dispute.build(), dispute.arithmetic()};
-    audit.recorded = {{dispute.recorded().begin(), dispute.recorded().end()}};
-    audit.recorded.tokens.resize(audit.recorded.scores.size());
+    audit.recorded = {dispute.recorded().begin(), dispute.recorded().end()};
     audit.auditor = dispute.auditor();
-    audit.again[audit.auditor] = {{dispute.again().begin(), dispute.again().end()}};
+    audit.again[audit.auditor] = {dispute.again().begin(), dispute.again().end()};
     audit.exact = true;
     audit.since_ms = now_;
     open_.emplace(next_++, std::move(audit));
@@ -104,7 +103,7 @@ void Audits::take(const v1::EpisodeResult& result) {
   Audit whole{{}, result.worker(), result.build(), result.arithmetic()};
   whole.task.set_ticket(result.ticket());
   *whole.task.mutable_schedule() = result.schedule();
-  for (const v1::QuestionScore& score : result.scores()) whole.recorded.add(score);
+  whole.recorded = {result.scores().begin(), result.scores().end()};
   draw(whole, false);
 }
 
@@ -112,12 +111,29 @@ void Audits::take(const v1::EvaluationResult& result) {
   if (measureOf(result.unit()) != Measure::kAccuracy) return;
   Audit whole{{}, result.worker(), result.build(), result.arithmetic()};
   *whole.task.mutable_unit() = result.unit();
-  for (const v1::QuestionScore& score : result.scores()) whole.recorded.add(score);
+  whole.recorded = {result.scores().begin(), result.scores().end()};
   draw(whole, true);
 }
 
+void Audits::doubt(const v1::EvaluationResult& result, uint32_t place) {
+  const std::string& author = result.worker();
+  if (share_ <= 0 || !lies(author).empty()) return;
+  const bool open = std::any_of(open_.begin(), open_.end(), [&](const auto& of) {
+    const v1::EvaluationUnit& unit = of.second.task.unit();
+    return of.second.author == author && unit.unit_id() == result.unit().unit_id() &&
+           unit.question_count() == 1 &&
+           unit.first_question() == result.unit().first_question() + place;
+  });
+  if (open) return;
+  Audit whole{{}, author, result.build(), result.arithmetic()};
+  *whole.task.mutable_unit() = result.unit();
+  whole.recorded = {result.scores().begin(), result.scores().end()};
+  whole.first = true;
+  if (!auditors(whole, kLiveMs).empty()) begin(std::move(whole), place, 1);
+}
+
 void Audits::draw(const Audit& whole, bool unit) {
-  const auto count = static_cast<uint32_t>(whole.recorded.scores.size());
+  const auto count = static_cast<uint32_t>(whole.recorded.size());
   see(whole.author, whole.build, whole.arithmetic);
   if (share_ <= 0 || count == 0 || !lies(whole.author).empty()) return;
   counts_.set_answers(counts_.answers() + count);
@@ -143,9 +159,8 @@ void Audits::begin(Audit audit, uint32_t first, uint32_t count) {
     counts_.set_dropped(counts_.dropped() + count);
     return;
   }
-  const auto scores = audit.recorded.scores.begin() + first;
-  const auto tokens = audit.recorded.tokens.begin() + first;
-  audit.recorded = {{scores, scores + count}, {tokens, tokens + count}};
+  const auto from = audit.recorded.begin() + first;
+  audit.recorded = Reply(from, from + count);
   audit.task.set_first(first);
   audit.task.set_count(count);
   if (audit.task.has_unit()) {
@@ -367,8 +382,8 @@ bool Audits::answered(const std::vector<v1::AuditAnswers>& answers) {
       const uint64_t number = batch.audits[static_cast<size_t>(i)];
       const auto audit = open_.find(number);
       const bool whole =
-          audit != open_.end() && static_cast<size_t>(from.answers(i).scores_size()) ==
-                                      audit->second.recorded.scores.size();
+          audit != open_.end() &&
+          static_cast<size_t>(from.answers(i).scores_size()) == audit->second.recorded.size();
       if (whole && compare(&audit->second, from, from.answers(i))) open_.erase(number);
     }
     marked = marked || counts_.liars() > liars;

@@ -4,10 +4,10 @@
 //
 // Each answer is drawn with the probability `share`; of each worker's first episode and first unit
 // a few answers are audited in any case. The auditor is drawn among all live workers. Where two of
-// one build and arithmetic differ, further such workers answer, too: who differs from more than
-// half of all those lies. Other devices may differ: a worker lies if two others differ from it more
-// often, or more in one direction, than core/evaluation/measured_again.h allows. A state machine
-// without a store; one thread.
+// one build and arithmetic differ in a score, a task or an other score, further such workers
+// answer, too: who differs from more than half of all those lies. Scores of other devices may
+// differ: a worker lies if two others differ from it more often, or more in one direction, than
+// core/evaluation/measured_again.h allows. A state machine without a store; one thread.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -54,6 +54,9 @@ class Audits {
   // Takes a result that may come to count, and draws which of its answers are audited.
   void take(const v1::EpisodeResult& result);
   void take(const v1::EvaluationResult& result);  // other measures than accuracy are ignored
+  // Audits one answer of an evaluation of measure accuracy, by its place, as a first audit: results
+  // of its worker wait. Does nothing while another audit of the same answer goes on.
+  void doubt(const v1::EvaluationResult& result, uint32_t place);
   // Notes a result that counts from now on. update: that consumed the episode.
   void counts(const v1::EpisodeResult& result, uint64_t update);
   void counts(const v1::EvaluationResult& result);
@@ -88,14 +91,7 @@ class Audits {
       120'000;  // for which a worker counts where a majority decides
   static constexpr uint64_t kAnswerMs = 600'000;  // the longest time for an answer
 
-  struct Reply {
-    std::vector<double> scores;
-    std::vector<uint32_t> tokens = {};
-    void add(const v1::QuestionScore& score) {
-      scores.push_back(score.score());
-      tokens.push_back(score.tokens());
-    }
-  };
+  using Reply = std::vector<v1::QuestionScore>;
   struct Live {
     std::string build, arithmetic;
     uint64_t seen_ms = 0;  // the last time
@@ -104,7 +100,7 @@ class Audits {
     v1::AuditTask task;
     std::string author, build, arithmetic;
     Reply recorded = {};
-    bool first = false;                       // of its author, whose results wait
+    bool first = false;                       // the author's results wait: its first, or a doubt
     std::string auditor = {};                 // who differs from the author; "": nobody yet
     bool exact = false;                       // of the two: a dispute
     std::map<std::string, Reply> again = {};  // of the auditor, and of those who decide
@@ -120,6 +116,8 @@ class Audits {
 
   void draw(const Audit& whole, bool unit);
   void begin(Audit audit, uint32_t first, uint32_t count);
+  // Returns true if an answer has another score or task; `exact`: or another other score.
+  static bool differs(const v1::QuestionScore& a, const v1::QuestionScore& b, bool exact);
   bool compare(Audit* audit, const v1::AuditAnswers& from, const v1::AuditAnswer& answer);
   bool decide(const Audit& audit);
   bool judge(const Audit& audit);

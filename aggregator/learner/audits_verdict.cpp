@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include "aggregator/learner/audits.h"
 #include "aggregator/learner/worker_names.h"
@@ -29,20 +30,36 @@ bool isUnlikely(const v1::AuditTally& tally, uint64_t place) {
   return againProbability(counts) < level || againDifferingProbability(counts) < level;
 }
 
+// Returns a noun for what differs in two lists of answers, as in "scores".
+std::string whatDiffers(const std::vector<v1::QuestionScore>& a,
+                        const std::vector<v1::QuestionScore>& b) {
+  bool scores = false, tasks = false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    scores = scores || a[i].score() != b[i].score();
+    tasks = tasks || a[i].task() != b[i].task();
+  }
+  if (scores) return tasks ? "scores and tasks" : "scores";
+  return tasks ? "tasks" : "other scores";
+}
+
 }  // namespace
+
+bool Audits::differs(const v1::QuestionScore& a, const v1::QuestionScore& b, bool exact) {
+  return a.score() != b.score() || a.task() != b.task() ||
+         (exact &&
+          (a.has_other_score() != b.has_other_score() || a.other_score() != b.other_score()));
+}
 
 size_t Audits::differingAt(const Audit& audit, size_t answer) {
   return static_cast<size_t>(
       std::count_if(audit.again.begin(), audit.again.end(), [&](const auto& again) {
-        return again.second.scores[answer] != audit.recorded.scores[answer];
+        return differs(again.second[answer], audit.recorded[answer], false);
       }));
 }
 
 // Compares an answer with the author's. Returns true if the audit is over.
 bool Audits::compare(Audit* audit, const v1::AuditAnswers& from, const v1::AuditAnswer& answer) {
-  Reply reply{{answer.scores().begin(), answer.scores().end()},
-              {answer.tokens().begin(), answer.tokens().end()}};
-  reply.tokens.resize(reply.scores.size());
+  Reply reply = {answer.scores().begin(), answer.scores().end()};
   const bool exact = isExact(*audit, from.build(), from.arithmetic());
   if (audit->exact) {
     if (!exact) {  // not of the kind that its beat says
@@ -54,15 +71,15 @@ bool Audits::compare(Audit* audit, const v1::AuditAnswers& from, const v1::Audit
     return decide(Audit(*audit));
   }
   uint64_t differing = 0;
-  for (size_t i = 0; i < reply.scores.size(); ++i) {
-    differing += reply.scores[i] != audit->recorded.scores[i] ? 1 : 0;
+  for (size_t i = 0; i < reply.size(); ++i) {
+    differing += differs(reply[i], audit->recorded[i], exact) ? 1 : 0;
   }
   const bool is_first = audit->auditor.empty();
   if (is_first) {
-    counts_.set_audited(counts_.audited() + reply.scores.size());
+    counts_.set_audited(counts_.audited() + reply.size());
     counts_.set_differing(counts_.differing() + differing);
     v1::AuditedWorker& author = of(audit->author);
-    author.set_audited(author.audited() + reply.scores.size());
+    author.set_audited(author.audited() + reply.size());
     author.set_differing(author.differing() + differing);
     if (exact && differing == 0) return true;
   }
@@ -84,7 +101,7 @@ bool Audits::compare(Audit* audit, const v1::AuditAnswers& from, const v1::Audit
 // all workers that are asked, the author included, differ from the author. Returns true then.
 bool Audits::judge(const Audit& audit) {
   const size_t votes = 1 + audit.again.size(), open = stillOpen(audit);
-  for (size_t i = 0; i < audit.recorded.scores.size(); ++i) {
+  for (size_t i = 0; i < audit.recorded.size(); ++i) {
     const size_t differing = differingAt(audit, i);
     const bool known =
         2 * differing > votes + open || 2 * (differing + open) <= votes + open || open == 0;
@@ -97,21 +114,32 @@ bool Audits::judge(const Audit& audit) {
 // Names those who differ from more than half of all workers that are asked about a dispute, the two
 // included. Returns true if the dispute is over.
 bool Audits::decide(const Audit& audit) {
-  std::map<std::vector<double>, std::set<std::string>> sides;
-  sides[audit.recorded.scores].insert(audit.author);
-  for (const auto& [worker, reply] : audit.again) sides[reply.scores].insert(worker);
+  // By score, task and other score of each answer; an other score of -1: none.
+  std::map<std::vector<std::tuple<double, uint32_t, double>>, std::set<std::string>> sides;
+  const auto add = [&](const std::string& worker, const Reply& reply) {
+    std::vector<std::tuple<double, uint32_t, double>> side;
+    for (const v1::QuestionScore& of : reply) {
+      side.emplace_back(of.score(), of.task(), of.has_other_score() ? of.other_score() : -1);
+    }
+    sides[side].insert(worker);
+  };
+  add(audit.author, audit.recorded);
+  for (const auto& [worker, reply] : audit.again) add(worker, reply);
   const size_t votes = 1 + audit.again.size(), open = stillOpen(audit);
   const auto most = std::max_element(sides.begin(), sides.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
   if (2 * most->second.size() > votes + open) {
     const std::string where = nameOf(audit.task), right = namesOf(most->second);
-    for (const auto& [scores, workers] : sides) {
-      if (scores == most->first) continue;
+    const auto one = audit.again.find(*most->second.begin());
+    const Reply& again = one == audit.again.end() ? audit.recorded : one->second;
+    for (const auto& [side, workers] : sides) {
+      if (side == most->first) continue;
       for (const std::string& worker : workers) {
         mark(worker,
              worker == audit.author
-                 ? "its scores of " + where + " are not those that workers " + right + " measure"
+                 ? "its " + whatDiffers(audit.recorded, again) + " of " + where +
+                       " are not those that workers " + right + " measure"
                  : "its answers to the audit of " + where + " are not those of workers " + right);
       }
     }
@@ -132,16 +160,18 @@ void Audits::tally(const Audit& audit, size_t open) {
   v1::AuditTally& counts = all > 2 ? *author.mutable_by_two() : *author.mutable_by_one();
   const auto looks = std::bit_width(counts.answers());
   const Reply& first = audit.again.at(audit.auditor);
-  for (size_t i = 0; i < audit.recorded.scores.size(); ++i) {
-    const double recorded = audit.recorded.scores[i], again = first.scores[i];
+  for (size_t i = 0; i < audit.recorded.size(); ++i) {
+    const double recorded = audit.recorded[i].score(), again = first[i].score();
     const size_t differing = differingAt(audit, i);
-    const bool differs = recorded != again && (all == 2 || 2 * differing > all);
+    const bool is_other =
+        differs(audit.recorded[i], first[i], false) && (all == 2 || 2 * differing > all);
     counts.set_answers(counts.answers() + 1);
-    if (differs && recorded > again) counts.set_higher(counts.higher() + 1);
-    if (differs && recorded < again) counts.set_lower(counts.lower() + 1);
+    // Of another task alone, too: no device changes that.
+    if (is_other && recorded >= again) counts.set_higher(counts.higher() + 1);
+    if (is_other && recorded < again) counts.set_lower(counts.lower() + 1);
     // The lower middle one: a few that lie about lengths decide nothing.
-    std::vector<uint32_t> tokens = {audit.recorded.tokens[i]};
-    for (const auto& [worker, reply] : audit.again) tokens.push_back(reply.tokens[i]);
+    std::vector<uint32_t> tokens = {audit.recorded[i].tokens()};
+    for (const auto& [worker, reply] : audit.again) tokens.push_back(reply[i].tokens());
     const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>((tokens.size() - 1) / 2);
     std::nth_element(tokens.begin(), middle, tokens.end());
     counts.set_may_differ(counts.may_differ() + std::min(0.5, kAgainPerToken * *middle));

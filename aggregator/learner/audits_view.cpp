@@ -86,8 +86,8 @@ v1::AuditStatus Audits::status() const {
     dispute.set_auditor(audit.auditor);
     dispute.set_build(audit.build);
     dispute.set_arithmetic(audit.arithmetic);
-    const std::vector<double>& again = audit.again.at(audit.auditor).scores;
-    *dispute.mutable_recorded() = {audit.recorded.scores.begin(), audit.recorded.scores.end()};
+    const Reply& again = audit.again.at(audit.auditor);
+    *dispute.mutable_recorded() = {audit.recorded.begin(), audit.recorded.end()};
     *dispute.mutable_again() = {again.begin(), again.end()};
   }
   return status;

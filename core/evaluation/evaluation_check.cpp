@@ -34,11 +34,9 @@ uint32_t layersOf(const EvaluationBounds& bounds) {
 bool scoresCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
   const v1::EvaluationUnit& unit = result.unit();
   if (static_cast<uint32_t>(result.scores_size()) != unit.question_count()) return false;
-  std::set<uint32_t> questions;
+  uint32_t question = unit.first_question();
   for (const v1::QuestionScore& score : result.scores()) {
-    const bool in_unit = score.question() >= unit.first_question() &&
-                         score.question() - unit.first_question() < unit.question_count();
-    if (!in_unit || !questions.insert(score.question()).second) return false;
+    if (score.question() != question++) return false;
     if (!(score.score() >= 0 && score.score() <= 1)) return false;
     if (!(score.other_score() >= 0 && score.other_score() <= 1)) return false;
     if (score.task() >= tasksOf(bounds)) return false;

@@ -40,14 +40,19 @@ double againDifferingProbability(const AgainCounts& counts) {
 }
 
 void MeasuredAgain::add(const std::string& worker, const std::string& cell, bool exact,
-                        double recorded, double again, uint32_t tokens) {
+                        double recorded, double again, uint32_t tokens,
+                        const AgainLabels& differing) {
   const auto addTo = [&](Group* group) {
     AgainCounts& counts = group->counts;
     ++counts.answers;
     if (recorded > again) ++counts.higher;
     if (recorded < again) ++counts.lower;
     counts.may_differ += std::min(0.5, kAgainPerToken * tokens);
-    if (exact && recorded != again) ++group->wrong;
+    if (differing.task) ++counts.tasks;
+    if (differing.other_score) ++counts.other_scores;
+    if (differing.length) ++counts.lengths;
+    if (differing.text) ++counts.texts;
+    if ((exact && recorded != again) || differing.any()) ++group->wrong;
   };
   addTo(&all_);
   addTo(&workers_[worker]);
@@ -73,7 +78,7 @@ bool MeasuredAgain::isSuspect(const Group& group) const {
 }
 
 AgainVerdict MeasuredAgain::verdict() const {
-  if (all_.counts.differing() == 0) return AgainVerdict::kEqual;
+  if (all_.counts.differing() == 0 && all_.wrong == 0) return AgainVerdict::kEqual;
   bool suspect = isSuspect(all_);
   for (const Groups* groups : {&workers_, &cells_}) {
     for (const auto& [name, group] : *groups) suspect = suspect || isSuspect(group);

@@ -1,6 +1,6 @@
 #pragma once
-// Compares recorded scores with those of the same answers measured again (`allot verify
-// --measure`). Pure functions, any thread.
+// Compares recorded scores, and what stands beside them, with those of the same answers measured
+// again (`allot verify --measure`). Pure functions, any thread.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,7 +13,19 @@ struct AgainCounts {
   uint64_t higher = 0;    // the recorded score is higher
   uint64_t lower = 0;     // the recorded score is lower
   double may_differ = 0;  // bound of the mean number that differ (kAgainPerToken)
+  // With another one than recorded (AgainLabels).
+  uint64_t tasks = 0, other_scores = 0, lengths = 0, texts = 0;
   uint64_t differing() const { return higher + lower; }
+};
+
+// What differs of an answer beside its score, and must be equal: the task always, the rest if both
+// answers come from the same arithmetic and a deterministic method.
+struct AgainLabels {
+  bool task = false;
+  bool other_score = false;
+  bool length = false;
+  bool text = false;
+  bool any() const { return task || other_score || length || text; }
 };
 
 // The largest change of a mean score, up or down, that another device or program may cause.
@@ -39,9 +51,9 @@ double againProbability(const AgainCounts& counts);
 double againDifferingProbability(const AgainCounts& counts);
 
 enum class AgainVerdict {
-  kEqual,     // every score is equal
+  kEqual,     // every score and label is equal
   kAgrees,    // scores differ no more than another device or program explains
-  kDisagrees  // an exact score differs, or too many scores do, or too many in one direction
+  kDisagrees  // an exact score or a label differs, too many scores do, or too many in one direction
 };
 
 class MeasuredAgain {
@@ -50,14 +62,14 @@ class MeasuredAgain {
   // both scores come from the same arithmetic and a deterministic method, so that they must be
   // equal. tokens: number in the answer measured again.
   void add(const std::string& worker, const std::string& cell, bool exact, double recorded,
-           double again, uint32_t tokens);
+           double again, uint32_t tokens, const AgainLabels& differing = {});
 
   // Returns the verdict. With honest workers it is kDisagrees in at most 1 of 1,000 runs. Each
   // worker, each cell and the whole run has two tests, againProbability() and
   // againDifferingProbability(). Each test has an equal share of the error of 1 in 1,000
   // (Bonferroni).
   AgainVerdict verdict() const;
-  // Return true if a test of these scores fails, or if one that is exact differs.
+  // Return true if a test of these scores fails, or if one that is exact or a label differs.
   bool isSuspect(const std::string& worker) const { return isSuspect(workers_, worker); }
   bool isSuspectCell(const std::string& cell) const { return isSuspect(cells_, cell); }
 
@@ -68,7 +80,7 @@ class MeasuredAgain {
  private:
   struct Group {
     AgainCounts counts;
-    uint64_t wrong = 0;  // exact scores that differ
+    uint64_t wrong = 0;  // answers with an exact score or a label that differs
   };
   using Groups = std::map<std::string, Group>;
 

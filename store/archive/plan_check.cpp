@@ -52,11 +52,28 @@ Status PlanCheck::add(const v1::EvaluationResult& result) {
     open->second.erase(unit.unit_id());
   }
   seconds_ += result.seconds();
+  ALLOT_TRY(compareTasks(result));
   return compareScores(result);
 }
 
-// Scores are those of the schedule, whatever its cell and version. A program that the model wrote
-// may run out of time once and not again.
+// The questions are the same ones in all cells and versions.
+Status PlanCheck::compareTasks(const v1::EvaluationResult& result) {
+  const auto conflict = tasks_.find(result);
+  tasks_.add(result);
+  if (!conflict) return {};
+  const auto of = [](const v1::EvaluationResult& one) {
+    return escaped(one.unit().unit_id(), 100) + " of worker " +
+           escaped(withoutMiddle(one.worker(), 60), 100);
+  };
+  return fail(ErrorCode::kData,
+              "evaluation units " + of(*conflict->earlier) + " and " + of(result) +
+                  " say that question " +
+                  std::to_string(result.scores(static_cast<int>(conflict->place)).question()) +
+                  " is of two tasks: one of them was changed, or made up");
+}
+
+// Scores, and what stands beside them, are those of the schedule, whatever its cell and version. A
+// program that the model wrote may run out of time once and not again.
 Status PlanCheck::compareScores(const v1::EvaluationResult& result) {
   if (measureOf(result.unit()) != Measure::kAccuracy || runsCode(experiment_.spec().task()) ||
       result.build().empty() || result.arithmetic().empty()) {
@@ -71,13 +88,8 @@ Status PlanCheck::compareScores(const v1::EvaluationResult& result) {
   asked.clear_total_budget();
   given.set_build(result.build());
   given.set_arithmetic(result.arithmetic());
-  std::map<uint32_t, double> by_question;
-  for (const auto& score : result.scores()) by_question[score.question()] = score.score();
-  for (const auto& [question, value] : by_question) {
-    v1::QuestionScore& score = *scores.add_scores();
-    score.set_question(question);
-    score.set_score(value);
-  }
+  *scores.mutable_scores() = result.scores();
+  scores.DiscardUnknownFields();
   const std::string digest = sha256Hex(scores.SerializeAsString());
   const auto [same, is_new] =
       scores_.try_emplace(sha256Hex(given.SerializeAsString()), digest, result.unit().unit_id());
@@ -85,8 +97,8 @@ Status PlanCheck::compareScores(const v1::EvaluationResult& result) {
   return fail(ErrorCode::kData,
               "evaluation units " + escaped(same->second.second, 100) + " and " +
                   escaped(result.unit().unit_id(), 100) +
-                  " have the same schedule, questions, build and arithmetic, and other scores: one "
-                  "of them was changed, or measured wrong by " +
+                  " have the same schedule, questions, build and arithmetic, and other scores, "
+                  "tasks or lengths: one of them was changed, or measured wrong by " +
                   escaped(withoutMiddle(result.worker(), 60), 100));
 }
 

@@ -2,7 +2,7 @@
 // PlanCheck: holds the recorded evaluations of a run to its plans
 // (core/evaluation/evaluation_plan.h). The experiment and the policy of a version give the units of
 // that version, bit for bit. Part of store/archive; one thread. Memory: about 500 bytes for each
-// unit.
+// unit, and the scores of each held-out question.
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/evaluation/question_tasks.h"
 #include "core/result.h"
 #include "store/archive/run_source.h"
 
@@ -25,8 +26,9 @@ class PlanCheck {
  public:
   explicit PlanCheck(const RunHead& head);
 
-  // Notes a recorded evaluation. kData if its unit is recorded twice, or if another unit with the
-  // same schedule, questions, build and arithmetic has other scores.
+  // Notes a recorded evaluation. kData if its unit is recorded twice, if another unit with the same
+  // schedule, questions, build and arithmetic has other scores, or if another unit says that a
+  // question is of another task.
   Status add(const v1::EvaluationResult& result);
   // Compares the units of this policy's version with its plan.
   // Requires: all evaluations were added. Called for each version in order, from 0 to the head's.
@@ -46,6 +48,7 @@ class PlanCheck {
  private:
   using Units = std::map<std::string, std::string>;  // bytes by id
 
+  Status compareTasks(const v1::EvaluationResult& result);
   Status compareScores(const v1::EvaluationResult& result);
   bool hoursSpent() const;
   void note(const std::string& id, const std::string& fault);
@@ -57,6 +60,7 @@ class PlanCheck {
   double seconds_ = 0;                         // of workers
   std::map<uint64_t, Units> recorded_, open_;  // of versions that were not compared yet
   std::unordered_set<std::string> ids_;
+  QuestionTasks tasks_;
   // Digest of the scores, and a unit's id, by the digest of what gives them.
   std::unordered_map<std::string, std::pair<std::string, std::string>> scores_;
   MissingUnits missing_;

@@ -29,6 +29,7 @@ double truth(const v1::EvaluationUnit& unit, uint32_t question) {
 struct Lie {
   uint64_t first = UINT64_MAX, of = 1;
   std::string arithmetic = "cpu";
+  bool of_tasks = false;  // scores are true, and tasks of evaluations are not
 };
 
 class NumberEngine final : public EpisodeEngine {
@@ -53,7 +54,8 @@ class NumberEngine final : public EpisodeEngine {
       for (const uint32_t question : questionsOf(spec_, ticket)) {
         v1::QuestionScore& score = *result.add_scores();
         score.set_question(question);
-        score.set_score(told(truth(ticket, question)));
+        const double right = truth(ticket, question);
+        score.set_score(lie_.of_tasks ? right : told(right));
         score.set_tokens(3);
         sum += score.score();
       }
@@ -82,7 +84,9 @@ class NumberEngine final : public EpisodeEngine {
       v1::QuestionScore& score = *result.add_scores();
       score.set_question(unit.first_question() + i);
       const double right = truth(unit, score.question());
-      score.set_score(whole ? told(right) : right);
+      score.set_score(whole && !lie_.of_tasks ? told(right) : right);
+      score.set_task(score.question() % 2);
+      if (whole && lie_.of_tasks) score.set_task(told(score.task()) > 0 ? 1 : 0);
     }
     result.set_arithmetic(lie_.arithmetic);
     return result;
@@ -112,8 +116,8 @@ class AuditFlow {
         {"spec.update.episodesPerUpdate=4", "spec.update.maxUpdates=" + std::to_string(updates),
          "spec.evaluation={everyUpdates: 0, budgets: [8], schedules: [uniform, learned], methods: "
          "[s2anta-sys]}",
-         "spec.task.heldOutQuestions=64", "spec.audit.share=" + std::to_string(share),
-         "spec.seed=" + std::to_string(seed)});
+         "spec.task.heldOutQuestions=64", "spec.task.tasks=[niah, multi]",
+         "spec.audit.share=" + std::to_string(share), "spec.seed=" + std::to_string(seed)});
     run_ = {experiment, specDigest(experiment), synchronous, 1, {}};
     EXPECT_TRUE(eye_->createRun(run_));
     v1::ModelFacts facts;
@@ -163,6 +167,8 @@ class AuditFlow {
     if (beforeTick) beforeTick();
     return valueOf(aggregator_->tick());
   }
+  // The worker does no more.
+  void stop(size_t worker) { workers_[worker]->ended = true; }
   std::unique_ptr<MemoryStore> client() { return openMemoryStore(server_); }
   std::function<void()> beforeTick;
   bool finish(int rounds = 3'000) {
@@ -312,6 +318,34 @@ TEST(AuditFlow, WhatALiarHasEvaluatedIsEvaluatedAgain) {
     EXPECT_THAT(flow.liars(), ElementsAre(nameOf(1)));
   }
   EXPECT_GE(named, 18);
+}
+
+// A liar that was alone, and that nobody audits: the first evaluation that contradicts its own
+// does.
+TEST(AuditFlow, EvaluationsThatNameOtherTasksAreRefusedAndAudited) {
+  for (const bool stays : {true, false}) {
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      AuditFlow flow(seed, 20, {{.first = 0, .of_tasks = true}}, false, 1e-6);
+      const auto accepted = [&] { return valueOf(flow.eye().readEvaluations("", 1'000)); };
+      while (accepted().size() < 2) ASSERT_TRUE(flow.round());
+      EXPECT_EQ(accepted()[0].result.scores(0).task(), 1u);
+      if (!stays) flow.stop(0);
+      for (int i = 0; i < 3; ++i) flow.addWorker({});
+      ASSERT_TRUE(flow.finish()) << seed << ": " << flow.status().waiting();
+      EXPECT_THAT(flow.liars(), ElementsAre(nameOf(0))) << seed;
+      EXPECT_THAT(flow.status().audits().summary(),
+                  HasSubstr(" lies: its tasks of evaluation unit"));
+      std::set<uint32_t> questions;
+      for (const Evaluation& evaluation : accepted()) {
+        EXPECT_NE(evaluation.result.worker(), nameOf(0));
+        for (const v1::QuestionScore& score : evaluation.result.scores()) {
+          questions.insert(score.question());
+          ASSERT_EQ(score.task(), score.question() % 2) << seed;
+        }
+      }
+      EXPECT_THAT(questions, SizeIs(64));
+    }
+  }
 }
 
 TEST(AuditFlow, TwoThatDisagreeWaitForAThirdAndSayWhy) {

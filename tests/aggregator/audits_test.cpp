@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "tests/proto_text.h"
 #include "tests/results.h"
 
 namespace allot {
@@ -40,6 +41,15 @@ class AuditsTest : public testing::Test {
     const auto own = scores_.find(worker);
     return own == scores_.end() ? 0.5 : own->second(ticket, place);
   }
+  v1::QuestionScore scoreOf(const std::string& worker, uint64_t ticket, uint32_t place) const {
+    v1::QuestionScore of;
+    of.set_score(score(worker, ticket, place));
+    of.set_tokens(30);
+    of.set_task(place % 2);
+    of.set_other_score(0.25);
+    if (const auto own = labels_.find(worker); own != labels_.end()) own->second(&of);
+    return of;
+  }
   void push(const std::string& worker, const std::string& arithmetic = "cpu") {
     v1::EpisodeResult result;
     result.set_worker(worker);
@@ -47,9 +57,7 @@ class AuditsTest : public testing::Test {
     result.set_arithmetic(arithmetic);
     result.set_ticket(ticket_++);
     for (uint32_t i = 0; i < 8; ++i) {
-      v1::QuestionScore& of = *result.add_scores();
-      of.set_score(score(worker, result.ticket(), i));
-      of.set_tokens(30);
+      *result.add_scores() = scoreOf(worker, result.ticket(), i);
     }
     audits_.take(result);
   }
@@ -67,8 +75,7 @@ class AuditsTest : public testing::Test {
     for (const v1::AuditTask& task : tasks.tasks()) {
       v1::AuditAnswer& of = *answers.add_answers();
       for (uint32_t i = 0; i < task.count(); ++i) {
-        of.add_scores(score(tasks.worker(), task.ticket(), task.first() + i));
-        of.add_tokens(30);
+        *of.add_scores() = scoreOf(tasks.worker(), task.ticket(), task.first() + i);
       }
     }
     return answers;
@@ -92,6 +99,7 @@ class AuditsTest : public testing::Test {
   uint64_t now_ = 0, ticket_ = 0;
   std::map<std::string, v1::WorkerBeat> beats_;
   std::map<std::string, Scores> scores_;
+  std::map<std::string, std::function<void(v1::QuestionScore*)>> labels_;  // of liars
   Audits audits_ = [] {
     Audits audits(7, true);
     audits.setShare(1e-9);
@@ -163,6 +171,55 @@ TEST_F(AuditsTest, EachAnswerIsDrawnWithTheProbabilityOfTheShare) {
   push("a");
   EXPECT_FALSE(audits_.open());
   EXPECT_EQ(audits_.status().summary(), "none: spec.audit.share is 0");
+}
+
+TEST_F(AuditsTest, FalseTasksAndOtherScoresAreLies) {
+  labels_["task"] = [](auto* of) { of->set_task(1 - of->task()); };
+  labels_["other"] = [](auto* of) { of->set_other_score(1); };
+  labels_["none"] = [](auto* of) { of->clear_other_score(); };
+  for (const char* worker : {"b", "c", "d"}) add(worker);
+  for (const char* liar : {"task", "other", "none"}) {
+    add(liar);
+    push(liar);
+    settle();
+  }
+  EXPECT_THAT(audits_.lies("task"), HasSubstr("its tasks of ticket 0 are not those that workers"));
+  EXPECT_THAT(audits_.lies("other"), HasSubstr("its other scores of ticket 1 are not those that"));
+  EXPECT_THAT(audits_.lies("none"), HasSubstr("its other scores of ticket 2 are not those that"));
+  for (const char* honest : {"b", "c", "d"}) EXPECT_EQ(audits_.lies(honest), "");
+}
+
+TEST_F(AuditsTest, OtherDevicesChangeNoTask) {
+  audits_.setShare(1);
+  labels_["a"] = [](auto* of) { of->set_other_score(0.75); };
+  labels_["liar"] = [](auto* of) { of->set_task(1 - of->task()); };
+  add("a", "gpu");
+  add("liar", "npu");
+  for (const char* worker : {"b", "c", "d"}) add(worker);
+  for (int i = 0; i < 10; ++i) {
+    push("a", "gpu");
+    settle();
+  }
+  EXPECT_EQ(audits_.liars(), 0u);
+  push("liar", "npu");
+  settle();
+  EXPECT_THAT(audits_.lies("liar"), HasSubstr("most workers of other devices differ from it in"));
+}
+
+TEST_F(AuditsTest, AnAnswerInDoubtIsAuditedOnce) {
+  for (const char* worker : {"a", "b", "c"}) add(worker);
+  const auto unit = messageFrom<v1::EvaluationResult>(R"(
+    unit { first_question: 32 question_count: 2 } worker: "a" build: "1" arithmetic: "cpu"
+    scores { score: 0.5 } scores { score: 0.5 task: 1 })");
+  audits_.doubt(unit, 1);
+  audits_.doubt(unit, 1);
+  EXPECT_TRUE(audits_.holds("a"));
+  const auto asked = ask().at(0);
+  ASSERT_EQ(asked.tasks_size(), 1);
+  EXPECT_EQ(asked.tasks(0).unit().first_question(), 33u);
+  audits_.setShare(0);
+  audits_.doubt(unit, 0);
+  EXPECT_FALSE(audits_.open());
 }
 
 TEST_F(AuditsTest, OfTwoThatDisagreeAThirdNamesTheLiar) {
@@ -412,7 +469,7 @@ TEST_F(AuditsTest, TheLengthOfAnswersIsTheMiddleOfThree) {
     ASSERT_THAT(tasks, SizeIs(1));
     v1::AuditAnswers answers = answer(tasks[0]);
     for (auto& of : *answers.mutable_answers()) {
-      for (auto& number : *of.mutable_tokens()) number = tokens;
+      for (auto& score : *of.mutable_scores()) score.set_tokens(tokens);
     }
     audits_.answered({answers});
   }
@@ -526,8 +583,8 @@ TEST_F(AuditsTest, HonestWorkersOfOtherDevicesAreNamedOnceInAThousandRunsAtMost)
           for (const v1::AuditTask& task : tasks.tasks()) {
             v1::AuditAnswer& of = *from.add_answers();
             for (uint32_t q = 0; q < task.count(); ++q) {
-              of.add_scores(0.5);
-              of.add_tokens(30);
+              of.add_scores()->set_score(0.5);
+              of.mutable_scores()->rbegin()->set_tokens(30);
             }
           }
         }

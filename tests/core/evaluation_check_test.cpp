@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/evaluation/question_tasks.h"
 #include "tests/core/evaluation_results.h"
 
 namespace allot {
@@ -21,6 +22,8 @@ TEST(EvaluationCheck, RefusesScoresAndCountsThatCannotBe) {
     EXPECT_EQ(why([&](auto* r) { setFields(bad, r->mutable_scores(0)); }), scores) << bad;
   }
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_question(34); }), scores);
+  // The i-th score is of the i-th question: others compare scores by place.
+  EXPECT_EQ(why([](auto* r) { r->mutable_scores()->SwapElements(0, 1); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_task(2); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores()->RemoveLast(); }), scores);
   EXPECT_EQ(why([](auto* r) { r->add_fidelity()->set_states(1); }), scores);
@@ -144,6 +147,35 @@ TEST(EvaluationCheck, RefusesVarianceThatCannotBe) {
     EXPECT_TRUE(refused([&](auto&, auto* cell) { cell->set_variance(bad); }));
     EXPECT_TRUE(refused([&](auto&, auto* cell) { cell->set_closed_form(bad); }));
   }
+}
+
+// A question is the same one in each cell and version.
+TEST(QuestionTasks, AQuestionHasOneTaskOverTheRun) {
+  QuestionTasks tasks;
+  EXPECT_FALSE(tasks.find(graded(32, {1, 0, 1})));
+  tasks.add(graded(32, {1, 0, 1}));
+  EXPECT_FALSE(tasks.find(graded(32, {0, 1, 0})));
+  EXPECT_FALSE(tasks.find(graded(35, {1, 1})));
+  auto other = graded(34, {1, 1});
+  EXPECT_FALSE(tasks.find(other));
+  tasks.add(other);
+  other.mutable_scores(1)->set_task(0);
+  auto conflict = tasks.find(other);
+  ASSERT_TRUE(conflict);
+  EXPECT_EQ(conflict->place, 1u);
+  EXPECT_EQ(conflict->earlierPlace(other), 1u);
+  // The first one counts, whatever is added later.
+  auto later = graded(33, {1, 1});
+  conflict = tasks.find(later);
+  ASSERT_TRUE(conflict);
+  EXPECT_EQ(conflict->place, 0u);
+  EXPECT_EQ(conflict->earlierPlace(later), 1u);
+  EXPECT_EQ(conflict->earlier->unit().first_question(), 32u);
+  tasks.add(later);
+  EXPECT_FALSE(tasks.find(graded(32, {1, 0, 1})));
+  v1::EvaluationResult bare = compared("santa", 8, 0, {fidelityCell(0, 0, 1, 10, 0.5)});
+  tasks.add(bare);
+  EXPECT_FALSE(tasks.find(bare));
 }
 
 }  // namespace

@@ -68,6 +68,27 @@ TEST(MeasuredAgain, ExactScoresMustBeEqual) {
   EXPECT_NEAR(again.all().may_differ, 1002 * 0.05 + 0.5, 1e-9);
 }
 
+// What stands beside a score must be equal wherever it is compared.
+TEST(MeasuredAgain, LabelsMustBeEqualWhereTheScoreIs) {
+  for (const AgainLabels& differing : {AgainLabels{.task = true}, AgainLabels{.other_score = true},
+                                       AgainLabels{.length = true}, AgainLabels{.text = true}}) {
+    MeasuredAgain again;
+    again.add("a", "x", true, 0.5, 0.5, 10);
+    again.add("b", "y", false, 0.5, 0.5, 10, differing);
+    EXPECT_EQ(again.verdict(), AgainVerdict::kDisagrees);
+    EXPECT_TRUE(again.isSuspect("b"));
+    EXPECT_FALSE(again.isSuspect("a"));
+    EXPECT_TRUE(again.isSuspectCell("y"));
+    EXPECT_FALSE(again.isSuspectCell("x"));
+    const AgainCounts& all = again.all();
+    EXPECT_EQ(all.differing(), 0u);
+    EXPECT_EQ(all.tasks, differing.task ? 1u : 0u);
+    EXPECT_EQ(all.other_scores, differing.other_score ? 1u : 0u);
+    EXPECT_EQ(all.lengths, differing.length ? 1u : 0u);
+    EXPECT_EQ(all.texts, differing.text ? 1u : 0u);
+  }
+}
+
 // A run that is measured again on another device: `differing` of the answers differ, and the mean
 // is shifted by `shift`. The first of the workers records `changed` of its scores higher. The first
 // `edited` answers of the first cell that are 0 by the device here are recorded as 1.

@@ -178,6 +178,41 @@ TEST_F(Measured, AnHonestRunIsEqualAndAnEditedExportIsNot) {
   EXPECT_EQ(edited.status, 65);
   EXPECT_THAT(edited.err, HasSubstr("differing scores: 2,"));
   EXPECT_THAT(edited.err, HasSubstr("; version 3, s2anta-sys/learned/8: 1 of 4"));
+
+  // What stands beside scores is measured again, too: in all cells alike, which no plan
+  // contradicts.
+  const auto measuredWith = [&](const std::function<void(json*)>& edit, int status = 65) {
+    std::istringstream from(before);
+    std::string text;
+    for (std::string line; std::getline(from, line);) {
+      json unit = json::parse(line);
+      edit(&unit);
+      text += unit.dump() + "\n";
+    }
+    std::ofstream(path) << text;
+    renewDigest();
+    fs::remove_all(anew);
+    EXPECT_EQ(allot({"export", export_, "--out", anew}).status, 0);
+    EXPECT_EQ(allot({"verify", anew}).status, 0);
+    const Output measured = allot({"verify", anew, "--measure=all", "--model", kModel});
+    EXPECT_EQ(measured.status, status);
+    return measured.out + measured.err;
+  };
+  EXPECT_THAT(measuredWith([](json*) {}, 0), HasSubstr("every score equal"));
+  EXPECT_THAT(measuredWith([](json* unit) {
+                json& score = (*unit)["scores"][0];
+                score["task"] = score.value("task", 0) == 0 ? 1 : 0;
+              }),
+              AllOf(HasSubstr("every score equal; differing tasks: 2"),
+                    HasSubstr("; version 3, s2anta-sys/learned/8: 0 of 4, tasks: 1")));
+  EXPECT_THAT(measuredWith([](json* unit) { (*unit)["scores"][1]["tokens"] = 1000; }),
+              HasSubstr("every score equal; differing lengths: 2"));
+  EXPECT_THAT(measuredWith([](json* unit) { (*unit)["scores"][2]["other_score"] = 0.5; }),
+              HasSubstr("every score equal; differing other scores: 2"));
+  EXPECT_THAT(measuredWith([](json* unit) {
+                for (json& answer : (*unit)["answers"]["answers"]) answer["text"] = "I do not know";
+              }),
+              HasSubstr("every score equal; differing texts: "));
   const Output other = allot({"verify", anew, "--measure=all", "--model",
                               ALLOT_SOURCE_DIR "/tests/golden/families/qwen2"});
   EXPECT_NE(other.status, 0);

@@ -1,11 +1,13 @@
 #include "worker/model/model_config.h"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/spec/model_catalogue.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
+#include "worker/model/model_digest.h"
 
 namespace allot {
 namespace {
@@ -55,6 +57,38 @@ TEST(ModelConfig, Recall7m) {
   EXPECT_EQ(config.max_positions, 8192);
   EXPECT_TRUE(config.tied_embeddings);
   EXPECT_THAT(config.eos_tokens, ElementsAre(1));
+}
+
+// Weights alone are not the model: another rotation or other end tokens give other answers.
+TEST(ModelDigest, IsOfTheConfigurationAndTheTokenizer) {
+  namespace fs = std::filesystem;
+  const fs::path model = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
+  const auto digestWith = [&](const std::string& file, const std::string& from,
+                              const std::string& to) {
+    const TempFolder folder;
+    for (const auto& entry : fs::directory_iterator(model)) {
+      if (entry.path().extension() == ".json") {
+        fs::copy(entry.path(), fs::path(folder.path()) / entry.path().filename());
+      }
+    }
+    if (!file.empty()) {
+      std::string text = readFile(folder.path() + "/" + file);
+      const size_t at = text.find(from);
+      EXPECT_NE(at, std::string::npos) << from;
+      folder.write(file, text.replace(at, from.size(), to));
+    }
+    const ModelConfig config = valueOf(ModelConfig::load(folder.path()));
+    return valueOf(
+        modelDigest(folder.path(), config, valueOf(Tokenizer::load(tokenizerPath(folder.path())))));
+  };
+  const std::string digest = digestWith("", "", "");
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(digestWith("", "", ""), digest);
+  EXPECT_EQ(digestWith("config.json", "{", "{ \"transformers_version\": \"0\","), digest);
+  EXPECT_NE(digestWith("config.json", "500000", "400000"), digest);
+  EXPECT_NE(digestWith("config.json", "1e-05", "3e-3"), digest);
+  EXPECT_NE(digestWith("config.json", "\"eos_token_id\": 1", "\"eos_token_id\": 2"), digest);
+  EXPECT_NE(digestWith("tokenizer.json", "{", "{ "), digest);
 }
 
 TEST(ModelConfig, DefaultsAreHuggingFaces) {

@@ -29,7 +29,7 @@ metadata: {name: small}
 spec:
   seed: 3
   model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
+  task: {suite: recall, tasks: [niah, multi], trainQuestions: 32, heldOutQuestions: 40}
   policy: {totalBudget: 8}
   rollout: {questionsPerEpisode: 4}
   update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 100}
@@ -156,6 +156,7 @@ void SmallRun::evaluate(size_t count) {
       auto* score = result.add_scores();
       score->set_question(unit.first_question() + q);
       score->set_score((q + unit.total_budget()) % 3 == 0 ? 1 : 0.1);
+      score->set_task(score->question() % 2);
       if (q % 5 != 0) continue;
       auto* answer = result.mutable_answers()->add_answers();
       answer->set_question(score->question());

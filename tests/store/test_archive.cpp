@@ -100,6 +100,7 @@ TEST_F(Archive, AnswersThatCannotBeStayBehind) {
       store_->claimUnits({.holder = "w", .count = 1, .lease_ms = 1000}).value().at(0);
   for (uint32_t q = 0; q < result.unit().question_count(); ++q) {
     result.add_scores()->set_question(result.unit().first_question() + q);
+    result.mutable_scores()->rbegin()->set_task((result.unit().first_question() + q) % 2);
   }
   result.mutable_answers()->add_answers()->set_question(1000);
   ASSERT_EQ(store_->pushEvaluation(result).value(), PushOutcome::kAccepted);

@@ -273,7 +273,7 @@ TEST_P(StoreConformance, WorkersAnswerAuditsAndTheLeaderHearsThoseWhomItAsked) {
   EXPECT_TRUE(failsWith(worker->answerAudits(answers), ErrorCode::kUsage));  // nobody's
   for (const char* name : {"w1", "w1", "stranger"}) {
     answers.set_worker(name);
-    answers.add_answers()->add_scores(1);
+    answers.add_answers()->add_scores()->set_score(1);
     ASSERT_TRUE(succeeded(worker->answerAudits(answers)));
   }
   answers.set_worker("w0");

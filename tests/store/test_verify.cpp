@@ -265,8 +265,39 @@ TEST_F(Archive, VerifyComparesCellsOfOneSchedule) {
   const std::string other =
       "have the same schedule, questions, build and arithmetic, and other scores";
   EXPECT_THAT(afterEditing(scoreOf("allot", "avx", 0.25)), HasSubstr(other));
+  EXPECT_THAT(afterEditing([&](Results* results, v1::RunExport* head) {
+                scoreOf("allot", "avx", results->at(0).scores(0).score())(results, head);
+                results->at(1).mutable_scores(0)->set_tokens(9);
+              }),
+              HasSubstr(other));
   for (const auto& edit : {scoreOf("allot 2", "avx", 0.25), scoreOf("allot", "gpu", 0.25)}) {
     EXPECT_THAT(afterEditing(edit), HasSubstr("is not one that version 0 plans"));
+  }
+}
+
+// Scores are compared by place, and tables are by question and task.
+TEST_F(Archive, VerifyFindsOtherQuestionsAndTasks) {
+  run_ = std::make_unique<SmallRun>(store_.get());
+  run_->evaluate(4);
+  ASSERT_TRUE(exportTo(out_));
+  EXPECT_EQ(afterEditing([](auto*, auto*) {}).substr(0, 8), "verified");
+  EXPECT_THAT(afterEditing([](Results* results, auto*) {
+                auto& scores = *results->at(0).mutable_scores();
+                const uint32_t first = scores.begin()->question();
+                scores.begin()->set_question(first + 1);
+                std::next(scores.begin())->set_question(first);
+              }),
+              HasSubstr("has scores that cannot be"));
+  const auto otherTask = [](size_t unit) {
+    return [=](Results* results, v1::RunExport*) {
+      v1::QuestionScore& score = *results->at(unit).mutable_scores(3);
+      score.set_task(1 - score.task());
+    };
+  };
+  for (const size_t unit : {0, 1, 2, 3}) {
+    EXPECT_THAT(afterEditing(otherTask(unit)),
+                AllOf(HasSubstr("evaluation units v000000/c000"), HasSubstr(" say that question "),
+                      HasSubstr(" is of two tasks: one of them was changed, or made up")));
   }
 }
 

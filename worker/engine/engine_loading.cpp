@@ -12,6 +12,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_settings.h"
 #include "worker/engine/fidelity.h"
+#include "worker/model/model_digest.h"
 #include "worker/model/weights.h"
 #include "worker/tasks/suite.h"
 
@@ -102,6 +103,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     ALLOT_TRY(checkProfile(profile, digest));
   }
   ALLOT_TRY(checkTokens(dataset, config));
+  ALLOT_ASSIGN(const std::string digest_of_model,
+               modelDigest(options.model_folder, config, tokenizer));
   // Last: a large model takes minutes, and errors of other files have been reported by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
@@ -131,6 +134,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   facts.set_head_dim(static_cast<uint32_t>(config.head_dim));
   facts.set_parameters(engine->decoder_->parameters());
   facts.set_weights_sha256(engine->decoder_->weightsDigest());
+  facts.set_model_sha256(digest_of_model);
   facts.set_dataset_sha256(datasetDigest(engine->dataset_));
   for (const auto* split : {&engine->dataset_.train, &engine->dataset_.held_out}) {
     for (const Question& question : *split) {

@@ -61,12 +61,13 @@ bool together(const Asked& a, const Asked& b) {
 template <typename Results>
 Status write(const Results& results, std::ostream* out) {
   for (const auto& result : results) {
-    json scores = json::array(), tokens = json::array();
-    for (const v1::QuestionScore& score : result.scores()) {
-      scores.push_back(score.score());
-      tokens.push_back(score.tokens());
+    v1::EvaluationResult told;
+    *told.mutable_scores() = result.scores();
+    if constexpr (requires { result.answers(); }) {
+      if (result.has_answers()) *told.mutable_answers() = result.answers();
     }
-    *out << json{{"scores", std::move(scores)}, {"tokens", std::move(tokens)}}.dump() << '\n';
+    ALLOT_ASSIGN(const std::string line, exactJson(told));
+    *out << line << '\n';
   }
   // Flushed: the caller shows the progress.
   if (out->flush()) return {};

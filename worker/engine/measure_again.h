@@ -8,7 +8,8 @@
 // The output has a line for each line of the input, in the same order:
 //   {"facts": {...}, "build": "...", "arithmetic": "..."}   for the experiment; facts:
 //   v1.ModelFacts
-//   {"scores": [1, 0, 0.5], "tokens": [9, 9, 12]}           of the questions, in order
+//   {"scores": [...], "answers": {...}}                     a v1.EvaluationResult, also for an
+//   episode: what is recorded of the questions, in order, and the kept answers of a unit
 #include <ostream>
 #include <string>
 

@@ -273,11 +273,7 @@ Result<v1::AuditAnswers> WorkerLoop::answersTo(const v1::AuditTasks& tasks) {
   answers.set_build(options_.build);
   answers.set_arithmetic(engine_.arithmetic());
   const auto add = [&](const auto& result) {
-    v1::AuditAnswer& answer = *answers.add_answers();
-    for (const v1::QuestionScore& score : result.scores()) {
-      answer.add_scores(score.score());
-      answer.add_tokens(score.tokens());
-    }
+    *answers.add_answers()->mutable_scores() = result.scores();
   };
   for (const v1::AuditTask& task : tasks.tasks()) {
     if (task.has_unit()) {
