@@ -97,6 +97,15 @@ class Measured : public FolderTest {
     EXPECT_TRUE(output);
     return output ? *output : Output{};
   }
+  // Returns a copy of the model with another rotation: weights and questions are equal.
+  std::string otherModel() const {
+    const std::string model = temp_.path() + "/model";
+    fs::copy(kModel, model);
+    json config = json::parse(readFile(model + "/config.json"));
+    config["rope_theta"] = 400000.0;
+    std::ofstream(model + "/config.json") << config.dump();
+    return model;
+  }
   // An honest run of three updates.
   void run() const {
     fs::copy(kExperiment, file_);
@@ -216,6 +225,10 @@ TEST_F(Measured, AnHonestRunIsEqualAndAnEditedExportIsNot) {
   const Output other = allot({"verify", anew, "--measure=all", "--model",
                               ALLOT_SOURCE_DIR "/tests/golden/families/qwen2"});
   EXPECT_NE(other.status, 0);
+  const Output rotated = allot({"verify", anew, "--measure=1", "--model", otherModel()});
+  EXPECT_EQ(rotated.status, 64);
+  EXPECT_THAT(rotated.err,
+              HasSubstr("the model's config.json, generation_config.json or tokenizer"));
 }
 
 // A worker that never loads a model: its schedule wins, and every update verifies.
@@ -383,6 +396,12 @@ TEST_F(Measured, ALiarWithBareCommandsIsNamedByAudits) {
     EXPECT_EQ(!worker.lies().empty(), worker.worker() == identityOf("liar").name())
         << worker.ShortDebugString();
   }
+  const auto rotated = capture(
+      {kBin + "/allot-worker",
+       {"--redis", url, "--run", kRun, "--model", otherModel(), "--kv-memory", "64", "--port", "0"},
+       {}});
+  EXPECT_EQ(rotated->status, 64);
+  EXPECT_THAT(rotated->err, HasSubstr("this worker's config.json, generation_config.json or"));
   const Output status = allot({"status", "--redis", url, "--run", kRun});
   EXPECT_EQ(status.status, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("worker " + identityOf("liar").name() + " lies: "));

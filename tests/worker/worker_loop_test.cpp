@@ -523,8 +523,8 @@ TEST_F(WorkerLoopTest, AnswersAgainWhatTheAggregatorAsksAndSaysSoUntilItIsHeard)
     const auto answers = valueOf(leader.exchangeAudits({tasks}));
     ASSERT_THAT(answers, SizeIs(1));
     EXPECT_EQ(answers[0].ShortDebugString(),
-              "worker: \"w\" number: 77 build: \"test\" answers { scores: 3 scores: 4 tokens: 7 "
-              "tokens: 7 }");
+              "worker: \"w\" number: 77 build: \"test\" answers { scores { score: 3 tokens: 7 } "
+              "scores { score: 4 tokens: 7 } }");
     ASSERT_TRUE(loop->step());
   }
   EXPECT_THAT(engine_.audited, SizeIs(1));
