@@ -159,6 +159,7 @@ TEST(Jinja, RefusesByNameAndLine) {
       {"{{ 1.5 }}", "4 line 1: a number with a point"},
       {"{{ 007 }}", "4 line 1: a number beyond 64 bits, or with a zero in front"},
       {"{{ 'a'[::2] }}", "4 line 1: a slice with a step, other than [::-1]"},
+      {"{{ (7)[::-1] ~ '' }}", "4 line 1: a slice of a value of type int"},
       {"{{ '\\x41' }}", "4 line 1: the escape \\x"},
       {"{{ '\u00e9' | upper }}", "4 line 1: upper case of \u00e9"},
       {"{% raw %}{{ x {% endraw %}", "0 line 1: the statement raw is not known"},

@@ -307,7 +307,8 @@ Value slice(const Value& value, const Value& first, const Value& last, bool back
   const bool text = value.is(Kind::kString);
   if (value.is(Kind::kRange)) unsupported("a slice of a range");
   if (!text && !value.is(Kind::kList) && !value.is(Kind::kTuple))
-    raise(FailureKind::kError, "a slice of a value of type " + typeName(value));
+    // Jinja raises an error, or takes it as undefined if all of the expression is constant.
+    unsupported("a slice of a value of type " + typeName(value));
   const auto size = static_cast<int64_t>(lengthOf(value));
   const auto placed = [&](const Value& at, int64_t standard) {
     if (at.is(Kind::kNone)) return standard;
