@@ -182,6 +182,8 @@ TEST(Jinja, RefusesByNameAndLine) {
       {"{{ eos_token }}", "4 line 1: eos_token, which the model's files do not name"},
       {"{{ raise_exception('no') }}", "3 line 1: it says: no"},
       {"{{ 'a' + 1 }}", "2 line 1: str + int"},
+      {"{% macro f(a=nothing.b) %}{% endmacro %}{{ f(b=1) }}",
+       "2 line 1: the macro f has other parameters"},
       {"{{ 'a' * 2 }}", "4 line 1: a multiple of a value of type str"},
       {"{{ 9223372036854775807 }}", "4 line 1: a number beyond 64 bits"},
       {"{{ 999999999999999999 * 999 }}", "4 line 1: an integer beyond 64 bits"},

@@ -212,12 +212,12 @@ struct Run {
                                         : has             ? given->second
                                                           : undefined(parameters[i]);
     }
+    if (used < values.size() + named.size())
+      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
     // A default sees all parameters.
     for (const size_t i : missing) {
       if (macro.parts[i]) scope->variables[parameters[i]] = eval(macro.parts[i]);
     }
-    if (used < values.size() + named.size())
-      raise(FailureKind::kError, "the macro " + macro.name + " has other parameters");
     return captured(macro.parts.back());
   }
 
