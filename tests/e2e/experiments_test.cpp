@@ -42,8 +42,8 @@ class Experiments : public FolderTest {
 
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
   const std::set<std::string> all = {
-      "recall-budget-sweep",     "recall-one-hot",       "recall-fidelity", "recall-variance",
-      "recall-bernoulli",        "recall-vattention",    "recall-prefill",  "recall-sale",
+      "recall-budget-sweep",     "recall-one-hot",       "recall-fidelity",     "recall-variance",
+      "recall-bernoulli",        "recall-vattention",    "recall-prefill",      "recall-sale",
       "recall-prefill-sampling", "recall-prefill-bytes", "recall-shared-draws",
   };
   const auto names = sweeps();
