@@ -173,7 +173,8 @@ std::optional<std::string> Aggregator::whyOtherTasks(const v1::EvaluationResult&
          std::to_string(result.scores(static_cast<int>(conflict->place)).question()) +
          " is of another task than the accepted evaluation unit " +
          conflict->earlier->unit().unit_id().substr(0, 200) + " of worker " +
-         printable(conflict->earlier->worker(), 100) + " says";
+         printable(conflict->earlier->worker(), 100) +
+         " says: `allot verify --measure` names who is wrong";
 }
 
 Result<bool> Aggregator::refuseIfLie(const Evaluation& evaluation) {

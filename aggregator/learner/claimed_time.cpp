@@ -53,7 +53,8 @@ std::string ClaimedTime::whyTooLong(const std::string& worker, double seconds, u
   const double ran = ranSeconds(now_ms, unix_ms);
   if (claimed <= kSlackSeconds + (1 + kSlackShare) * ran) return "";
   return "worker " + shortOf(worker) + " says that its results took " + timeText(claimed) +
-         ", but the run began " + timeText(ran) + " ago";
+         ", but the run began " + timeText(ran) +
+         " ago: stop this worker, or see whether its machine's clock jumps";
 }
 
 void ClaimedTime::add(const std::string& worker, double seconds) {

@@ -122,9 +122,10 @@ class RowsRun {
       if (!all_ && !mix(position)) return false;
     }
     for (int g = 0; g < group_; ++g) {
+      if (!finishScores(scores(g), end, nullptr, first)) return false;
+      // What can be drawn is not read here.
       const int drawable = std::clamp(first, sink_, diagonal_);
       if (bits_ > 0) std::fill(scores(g) + drawable, scores(g) + diagonal_, kMinusInfinity);
-      if (!padScores(scores(g), first, position)) return false;
       sumsOf(position, g) = exponentialsOf(g, first, position);
       if (all_ || bits_ > 0) continue;
       double rest = 0;
@@ -147,23 +148,12 @@ class RowsRun {
     return true;
   }
 
-  // Writes -inf beside the scores of the keys first..position. Returns false if one of these is NaN
-  // or +inf.
-  static bool padScores(float* row, int first, int position) {
-    for (int j = first; j <= position; ++j) {
-      if (!(row[j] <= std::numeric_limits<float>::max())) return false;
-    }
-    std::fill(row + first / kBlock * kBlock, row + first, kMinusInfinity);
-    std::fill(row + position + 1, row + paddedLength(position + 1), kMinusInfinity);
-    return true;
-  }
-
   // Adds b_h / B times each head's attention, by the scores that are there, to the mixture.
   bool mix(int position) {
     const int first = in_.oldest(position);
     for (int g = 0; g < group_; ++g) {
       if (budgetOf(g) == 0) continue;
-      if (!padScores(scores(g), first, position)) return false;
+      if (!finishScores(scores(g), position + 1, nullptr, first)) return false;
       const Sums sums = exponentialsOf(g, first, position);
       const double share = budgetOf(g) / (static_cast<double>(budget_) * sums.total);
       for (int j = std::max(first, sink_); j < diagonal_; ++j) {

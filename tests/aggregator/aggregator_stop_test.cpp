@@ -197,7 +197,8 @@ TEST_F(StopTest, AResultOfMoreHoursThanTheRunHasEndsNothing) {
   for (const Refusal& refusal : valueOf(worker_->readRefusals(4))) {
     EXPECT_EQ(refusal.reason, "worker " + identityOf("w").name() +
                                   " says that its results took 2750.0 h, but the run began 25 s "
-                                  "ago");
+                                  "ago: stop this worker, or see whether its machine's clock "
+                                  "jumps");
   }
 }
 
