@@ -29,5 +29,7 @@ class Gpu(unittest.TestCase):
 
     @staticmethod
     def unschedulable(x):
+        """Says whether a pod waits for a GPU. A pod that no scheduler has seen has no conditions."""
         return any(each.get("reason") == "Unschedulable" and "nvidia.com/gpu" in each["message"]
-                   for pod in x.pods("worker") for each in pod.data["status"]["conditions"])
+                   for pod in x.pods("worker")
+                   for each in pod.data["status"].get("conditions", []))
