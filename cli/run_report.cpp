@@ -336,6 +336,17 @@ std::string drawsText(const json& row) {
   return text + "]";
 }
 
+// Why the schedule of a total budget is published.
+std::string claimText(const json& row) {
+  if (row.value("beats_uniform", json()).is_null()) return "";
+  const json claim = row.value("claim", json());
+  if (!claim.is_object()) return "uniform: no other is known to be better";
+  return "better than uniform by " +
+         formatted("%.3f, at least %.3f, on ", claim.at("mean").get<double>(),
+                   claim.at("low").get<double>()) +
+         std::to_string(claim.at("questions").get<uint64_t>()) + " fresh questions";
+}
+
 // The published schedule of each total budget.
 std::string learnedText(const json& summary) {
   if (summary.value("learned_schedule", json::array()).empty() ||
@@ -344,14 +355,14 @@ std::string learnedText(const json& summary) {
   }
   const json frontier = summary.value("frontier", json::array());
   if (frontier.size() < 2) {
-    const bool fell_back = frontier.size() == 1 && frontier[0].at("beats_uniform") == false;
+    const std::string claim = frontier.empty() ? "" : claimText(frontier[0]);
     return "\nlearned schedule, reads per layer: " + drawsText(summary) +
-           (fell_back ? " (uniform: nothing has beaten it on the training questions)" : "") + "\n";
+           (claim.empty() ? "" : " (" + claim + ")") + "\n";
   }
   TextTable table({"learned at", "reads per layer", ""});
   for (const json& row : frontier) {
-    table.add({std::to_string(row.at("total_budget").get<uint64_t>()), drawsText(row),
-               row.at("beats_uniform") == false ? "uniform: nothing has beaten it" : ""});
+    table.add(
+        {std::to_string(row.at("total_budget").get<uint64_t>()), drawsText(row), claimText(row)});
   }
   return "\n" + table.text(false);
 }

@@ -55,6 +55,7 @@ Result<v1::Experiment> experimentOf(const SampleCalibrationOptions& options) {
   ALLOT_ASSIGN(*task.mutable_held_out_path(),
                absolutePath("spec.task.heldOutPath", task.held_out_path(), file));
   task.set_train_questions(0);
+  task.clear_confirm_questions();
   if (options.questions > 0) task.set_held_out_questions(options.questions);
   spec.clear_update();
   spec.mutable_stop()->Clear();

@@ -77,6 +77,7 @@ Result<v1::Experiment> experimentOf(const Options& options) {
   // Questions that the experiment does not measure on.
   spec.set_seed(options.seed.value_or(spec.seed() + 1));
   spec.mutable_task()->set_train_questions(options.prompts);
+  spec.mutable_task()->clear_confirm_questions();
   spec.mutable_task()->set_held_out_questions(1);
   spec.mutable_model()->set_device(std::string(wordOf(DeviceChoice::kCpu)));
   spec.mutable_model()->set_dtype(std::string(wordOf(Dtype::kFloat32)));

@@ -245,7 +245,7 @@
         look: 'dashed'}])]);
   }
 
-  const isByBudgets = (view) => list(view.frontier).some((row) => record(row).trial);
+  const isByBudgets = (view) => list(view.frontier).some((row) => record(row).beats_uniform !== null);
 
   function drawStaleness(view, history) {
     const card = byId('card-lag');
@@ -358,16 +358,19 @@
 
   function drawFrontier(view) {
     const rows = list(view.frontier).map(record);
-    byId('card-frontier').hidden = !rows.some((row) => row.trial);
-    syncRows(byId('frontier'), rows.map((row) => {
-      const trial = record(row.trial);
-      return [{text: count(row.total_budget), kind: 'r'},
+    byId('card-frontier').hidden = !rows.some((row) => typeof row.beats_uniform === 'boolean');
+    const above = (value) => {
+      const found = record(value);
+      if (!found.questions) return '–';
+      return `${points(found.mean)} (${points(found.low)} to ${points(found.high)}), ` +
+        plural(found.questions, 'question');
+    };
+    syncRows(byId('frontier'), rows.map((row) =>
+      [{text: count(row.total_budget), kind: 'r'},
         {text: row.beats_uniform ? 'learned' : 'uniform'},
         {text: list(row.layer_reads).map((v) => format(v, 1).replace(/\.0$/, '')).join(' ')},
-        {text: trial.question_sets ? `${points(trial.mean)} ± ${(trial.error * 100).toFixed(1)} points` :
-          '–', kind: 'r wide'},
-        {text: trial.question_sets ? count(trial.question_sets) : '–', kind: 'r wide'}];
-    }));
+        {text: above(row.claim), kind: 'r'},
+        {text: above(row.candidate), kind: 'r wide'}]));
   }
 
   // What the surrogate believes reads to be worth, layer by layer, at up to three total budgets.

@@ -7,8 +7,8 @@
 #include "aggregator/page/status_document.h"
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/budget_learning.h"
+#include "core/learning/confirmation.h"
 #include "core/learning/policy.h"
-#include "core/learning/trial.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
@@ -253,7 +253,7 @@ json fidelityView(const FidelityPoint& point) {
 
 json varianceView(const FidelityPoint& point) { return pointView(point, varianceNumbersView); }
 
-// Returns the surrogate's estimate of each layer's worth, with 95 % intervals.
+// Returns the surrogate's estimate of each layer's worth, with its standard deviation.
 json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budget) {
   json rows = json::array();
   for (const LayerWorth& worth : layerWorths(spec, state, budget)) {
@@ -263,8 +263,30 @@ json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budge
   return rows;
 }
 
-// Returns for each total budget the published schedule, how the newest candidate fares against
-// uniform, and what reads are worth.
+json claimView(const v1::Claim& claim) {
+  return {{"confirmation", claim.confirmation()},
+          {"version", claim.version()},
+          {"questions", claim.questions()},
+          {"lost", claim.lost()},
+          {"mean", claim.mean()},
+          {"low", claim.low()},
+          {"high", claim.high()},
+          {"error", claim.error()}};
+}
+
+json confirmationView(const v1::Confirmation& confirmation) {
+  const Evidence evidence = evidenceOf(confirmation);
+  return {{"confirmation", confirmation.number()},
+          {"questions", evidence.questions},
+          {"lost", confirmation.lost()},
+          {"mean", evidence.mean},
+          {"low", evidence.low},
+          {"high", evidence.high},
+          {"error", evidence.error}};
+}
+
+// Returns for each total budget the published schedule with its claim, how another candidate fares
+// against uniform, and what reads are worth.
 json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   json rows = json::array();
   if (!spec.has_update()) return rows;
@@ -276,15 +298,22 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
                     {"learned_schedule", published},
                     {"layer_reads", layerDraws(published, layers)},
                     {"beats_uniform", nullptr},
-                    {"trial", nullptr},
+                    {"claim", nullptr},
+                    {"candidate", nullptr},
                     {"worth", json::array()}});
   }
   for (int b = 0; b < std::min(policy.frontier().budgets_size(), state.learners_size()); ++b) {
-    const Verdict verdict = verdictOf(state.learners(b), spec.rollout().questions_per_episode());
-    rows[static_cast<size_t>(b)]["beats_uniform"] = policy.frontier().budgets(b).beats_uniform();
-    rows[static_cast<size_t>(b)]["trial"] = {
-        {"question_sets", verdict.pairs}, {"mean", verdict.mean}, {"error", verdict.error}};
-    rows[static_cast<size_t>(b)]["worth"] = worthView(spec, state, b);
+    const v1::BudgetPolicy& learned = policy.frontier().budgets(b);
+    const v1::Confirmation& confirmation = state.learners(b).confirmation();
+    json& row = rows[static_cast<size_t>(b)];
+    row["beats_uniform"] = learned.beats_uniform();
+    if (learned.has_claim()) row["claim"] = claimView(learned.claim());
+    const bool is_claimed =
+        learned.has_claim() && learned.claim().confirmation() == confirmation.number();
+    if (!confirmation.candidate().empty() && !is_claimed) {
+      row["candidate"] = confirmationView(confirmation);
+    }
+    row["worth"] = worthView(spec, state, b);
   }
   return rows;
 }

@@ -5,31 +5,25 @@
 #include <cmath>
 
 #include "core/learning/additive.h"
+#include "core/learning/confirmation.h"
 #include "core/learning/gradient.h"
 #include "core/learning/policy.h"
-#include "core/learning/trial.h"
 #include "core/spec/choices.h"
 
 namespace allot {
 namespace {
 
-// Another schedule replaces the candidate if the mean of their difference is this many of its
-// standard deviations.
-constexpr double kBetter = 0.5;
-// With a surrogate a candidate is published only if it is better than uniform by these numbers of
-// standard deviations: by the surrogate alone, and by surrogate and trial together.
-constexpr double kBelieved = 1.0, kKnown = 1.25;
-// Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
-constexpr double kMisfit = 0.75;
-// Least standard deviation of the surrogate's estimate of a reward.
-constexpr double kLeastDeviation = 1e-3;
-// Pairs after which a surrogate's candidate must have proved better.
-constexpr uint64_t kPairsOfProof = 8;
-// Pairs after which a learner without a surrogate, whose policy moves with every update, nominates
+// A schedule is tried if the surrogate's mean of its difference is this many of its standard
+// deviations: from a candidate whose confirmation would be given up, from the published schedule,
+// and from uniform.
+constexpr double kBetterThanTried = 1.5, kBetterThanKnown = 0.5, kBetterThanUniform = 1.0;
+// The candidate is given up if it is behind uniform by this many standard errors of kLeastQuestions
+// or more.
+constexpr double kBehind = 1.0;
+constexpr uint64_t kLeastQuestions = 32;
+// Questions after which a learner without a surrogate, whose policy moves with every update, tries
 // another candidate.
-constexpr uint64_t kPairsOfMoving = 4;
-// Standard deviations to either side of a normal's mean that hold 95 %.
-constexpr double kInterval = 1.96;
+constexpr uint64_t kQuestionsOfMoving = 96;
 // Random streams of a version, one for each of at most 64 total budgets (kMaxListEntries).
 constexpr uint64_t kStreamsOfVersion = 64;
 
@@ -41,6 +35,8 @@ class BudgetUpdate {
         version_(state->policy().version()),
         steps_(state->optimizer_steps()),
         index_(index),
+        pairs_(freshPairs(spec_)),
+        state_(*state),
         policy_(*state->mutable_policy()->mutable_frontier()->mutable_budgets(index)),
         learner_(*state->mutable_learners(index)),
         problem_(problemOf(spec_, static_cast<uint32_t>(state->policy().logits_size()),
@@ -60,13 +56,7 @@ class BudgetUpdate {
   void take(const v1::EpisodeResult& result);
   std::vector<ComparedResult> compare(const std::vector<v1::EpisodeResult>& results,
                                       google::protobuf::RepeatedField<double>* baselines);
-  AdditivePosterior::Estimate gain(const Verdict& verdict,
-                                   const AdditivePosterior& posterior) const;
-  void judge(const AdditivePosterior* posterior);
-  void withdraw() {
-    *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
-    policy_.set_beats_uniform(false);
-  }
+  void judge();
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
@@ -80,16 +70,23 @@ class BudgetUpdate {
   void addProposal(const SampleSchedule& schedule) {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
   }
-  SampleSchedule candidate() const { return scheduleFrom(learner_.trial().candidate()); }
-  // Makes `schedule` the candidate. The uniform schedule stands for none.
-  void makeCandidate(const SampleSchedule& schedule) {
-    tryNext(schedule == uniform_ ? SampleSchedule() : schedule, &learner_);
+  SampleSchedule candidate() const { return scheduleFrom(learner_.confirmation().candidate()); }
+  // Begins the confirmation of `schedule`. The uniform schedule stands for none.
+  void confirm(const SampleSchedule& schedule) {
+    const bool none = schedule == uniform_;
+    if (!none) state_.set_confirmations(state_.confirmations() + 1);
+    confirmNext(none ? SampleSchedule() : schedule, state_.confirmations(), pairs_, &learner_);
+  }
+  std::optional<FreshPair> pairOf(const v1::EpisodeResult& result) const {
+    return freshPairOf(spec_, state_.policy(), result.ticket());
   }
 
   const v1::Spec& spec_;
   const uint64_t version_;
   const uint64_t steps_;
   const int index_;
+  const uint32_t pairs_;  // fresh ones of a set
+  v1::AggregatorState& state_;
   v1::BudgetPolicy& policy_;
   v1::LearnerState& learner_;
   const AdditiveProblem problem_;
@@ -115,21 +112,25 @@ void BudgetUpdate::begin() {
 void BudgetUpdate::take(const v1::EpisodeResult& result) {
   if (!isHere(result)) return;
   const uint64_t set = placeOf(spec_, result.ticket()).set;
+  const auto pair = pairOf(result);
   if (additive()) {
-    episodes_.push_back({scheduleFrom(result.schedule()), result.reward(), set});
+    // Each set and each pair has questions, and so a level, of its own.
+    const uint64_t group = pair ? 2 * pair->number + 1 : 2 * set;
+    episodes_.push_back({scheduleFrom(result.schedule()), result.reward(), group});
   }
-  countEpisode(result, set, uniform_, &learner_);
+  countEpisode(result, set, pair, uniform_, &learner_);
 }
 
 double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
                            v1::IterationRecord* record) {
   for (const v1::EpisodeResult& result : results) take(result);
+  takePairs(pairsWithQuestions(spec_, state_.policy()), pairs_, problem_.questions, &learner_);
   const std::vector<ComparedResult> compared = compare(results, record->mutable_baselines());
   double squares = 0;
   if (additive()) {
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
-    judge(&posterior);
+    judge();
     nominate(posterior);
     propose(&posterior);
   } else {
@@ -137,7 +138,7 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
                      {problem_.total, policy_.mutable_logits(), learner_.mutable_first_moment(),
                       learner_.mutable_second_moment()},
                      record->mutable_weights());
-    judge(nullptr);
+    judge();
     nominateMoving();
     propose(nullptr);
   }
@@ -154,7 +155,8 @@ std::vector<ComparedResult> BudgetUpdate::compare(
   for (size_t i = 0; i < results.size(); ++i) {
     const v1::EpisodeResult& result = results[i];
     if (!isHere(result)) continue;
-    const v1::QuestionSet& set = *openSet(placeOf(spec_, result.ticket()).set, &learner_);
+    const v1::QuestionSet& set =
+        *openSet(placeOf(spec_, result.ticket()).set, pairOf(result), &learner_);
     const bool alone = set.episodes() < 2;
     const double baseline =
         alone ? result.reward() : (set.rewards() - result.reward()) / (set.episodes() - 1);
@@ -166,75 +168,76 @@ std::vector<ComparedResult> BudgetUpdate::compare(
   return compared;
 }
 
-// Returns the candidate's reward (not log-odds) less uniform's. The surrogate's estimate and the
-// trial's count as two independent measurements. The surrogate has seen every episode, those of the
-// trial included. The surrogate's error has a part, kMisfit, that no number of episodes removes.
-AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
-                                               const AdditivePosterior& posterior) const {
-  const auto believed = posterior.above(candidate());
-  const double off = std::sqrt(believed.deviation * believed.deviation + kMisfit * kMisfit);
-  const double deviation = std::max(
-      kLeastDeviation,
-      (posterior.inReward(believed.mean + off) - posterior.inReward(believed.mean - off)) / 2);
-  const double by_surrogate = 1 / (deviation * deviation);
-  const double by_trial = verdict.pairs == 0 ? 0 : 1 / (verdict.error * verdict.error);
-  const double sum = by_surrogate + by_trial;
-  return {(by_surrogate * posterior.inReward(believed.mean) + by_trial * verdict.mean) / sum,
-          1 / std::sqrt(sum)};
-}
-
-// Publishes the candidate if it beats uniform. Withdraws a published schedule, or the candidate,
-// that has lost.
-void BudgetUpdate::judge(const AdditivePosterior* posterior) {
-  if (learner_.trial().candidate().empty()) return;
-  const Verdict verdict = verdictOf(learner_, problem_.questions);
+// Publishes the candidate if its evidence says that it beats uniform, and keeps the claim's
+// evidence up to date. Gives the candidate up if it is behind.
+void BudgetUpdate::judge() {
   const SampleSchedule tried = candidate();
-  bool beats = verdict.beats();
-  bool lost = verdict.loses();
-  if (posterior != nullptr) {
-    const auto known = gain(verdict, *posterior);
-    const auto believed = posterior->above(tried);
-    beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&
-            known.mean > kKnown * known.deviation;
-    lost = known.mean < 0;
-    // The candidate was what the surrogate thought best: without it nothing beats uniform.
-    if (!beats && verdict.pairs >= kPairsOfProof) withdraw();
-  }
-  if (beats) {
-    *policy_.mutable_learned() = {tried.begin(), tried.end()};
-    policy_.set_beats_uniform(true);
+  if (tried.empty()) return;
+  const v1::Confirmation& confirmation = learner_.confirmation();
+  const Evidence evidence = evidenceOf(confirmation);
+  const bool is_claimed =
+      policy_.has_claim() && policy_.claim().confirmation() == confirmation.number();
+  if (evidence.low > 0 || is_claimed) {
+    if (!is_claimed) {
+      *policy_.mutable_learned() = {tried.begin(), tried.end()};
+      policy_.set_beats_uniform(true);
+      policy_.mutable_claim()->Clear();
+      policy_.mutable_claim()->set_version(version_);
+      policy_.mutable_claim()->set_low(-1);
+      policy_.mutable_claim()->set_high(1);
+    }
+    v1::Claim& claim = *policy_.mutable_claim();
+    claim.set_confirmation(confirmation.number());
+    claim.set_questions(evidence.questions);
+    claim.set_lost(confirmation.lost());
+    claim.set_mean(evidence.mean);
+    claim.set_error(evidence.error);
+    // The bounds hold at every look, and so do the narrowest ones.
+    claim.set_low(std::max(claim.low(), evidence.low));
+    claim.set_high(std::min(claim.high(), evidence.high));
     return;
   }
-  if (lost && scheduleFrom(policy_.learned()) == tried) withdraw();
-  if (verdict.loses()) makeCandidate(uniform_);
+  if (evidence.questions >= kLeastQuestions && evidence.mean < -kBehind * evidence.mean_error) {
+    confirm(uniform_);
+  }
 }
 
+// Begins the confirmation of the surrogate's best schedule, if that is better than the one that is
+// tried now or, without one, than the published one.
 void BudgetUpdate::nominate(const AdditivePosterior& posterior) {
-  const SampleSchedule best = posterior.best(), tried = candidate();
-  if (best == tried || !(posterior.above(best).mean > 0)) return;
-  if (!tried.empty()) {
-    const auto gain = posterior.difference(best, tried);
-    if (!(gain.mean > kBetter * gain.deviation)) return;
-  }
-  makeCandidate(best);
+  const SampleSchedule best = posterior.best(), published = scheduleFrom(policy_.learned());
+  const bool is_trying = !candidate().empty() && candidate() != published;
+  const SampleSchedule against = is_trying ? candidate() : published;
+  if (best == against) return;
+  const auto gain = posterior.difference(best, against);
+  const double bar = is_trying                 ? kBetterThanTried
+                     : policy_.beats_uniform() ? kBetterThanKnown
+                                               : kBetterThanUniform;
+  if (gain.mean > bar * gain.deviation) confirm(best);
 }
 
 void BudgetUpdate::nominateMoving() {
   const SampleSchedule now = rounded(logits());
-  const bool tried_enough = verdictOf(learner_, problem_.questions).pairs >= kPairsOfMoving;
-  if (now == candidate() || !(learner_.trial().candidate().empty() || tried_enough)) return;
-  makeCandidate(now);
+  const bool tried_enough = evidenceOf(learner_.confirmation()).questions >= kQuestionsOfMoving;
+  if (now == candidate() || !(candidate().empty() || tried_enough)) return;
+  confirm(now);
 }
 
 void BudgetUpdate::propose(const AdditivePosterior* posterior) {
   policy_.clear_proposals();
+  RandomStream stream = random();
+  const auto add_other = [&] { addProposal(posterior->drawn(&stream)); };
+  const bool tries = !candidate().empty();
+  // Uniform and candidate in turn, for the fresh pairs. What is beyond the proposals is drawn from
+  // the logits.
   addProposal(uniform_);
-  if (!learner_.trial().candidate().empty()) addProposal(candidate());
-  if (posterior != nullptr) {
-    RandomStream stream = random();
-    const auto wanted = static_cast<int>(episodesOfSet(spec_));
-    while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&stream));
+  for (uint32_t pair = 0; tries && pair < pairs_; ++pair) {
+    if (pair > 0) addProposal(uniform_);
+    addProposal(candidate());
   }
+  if (posterior == nullptr) return;
+  const auto wanted = static_cast<int>(episodesOfSet(spec_));
+  while (policy_.proposals_size() < wanted) add_other();
 }
 
 }  // namespace
@@ -259,10 +262,9 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
   for (uint32_t l = 0; l < problem.entries / problem.per_layer; ++l) {
     const uint32_t draws = std::max(1u, uniform[size_t{l} * problem.per_layer]);
     const auto estimate = posterior.worth(l, draws);
-    const double half = kInterval * estimate.deviation;
     worths.push_back({draws, -posterior.inReward(-estimate.mean),
-                      -posterior.inReward(half - estimate.mean),
-                      -posterior.inReward(-half - estimate.mean)});
+                      -posterior.inReward(estimate.deviation - estimate.mean),
+                      -posterior.inReward(-estimate.deviation - estimate.mean)});
   }
   return worths;
 }

@@ -23,7 +23,9 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
 // What the surrogate believes a layer's reads to be worth at one total budget.
 struct LayerWorth {
   uint32_t draws = 0;  // of each of its heads: as under the uniform schedule, at least 1
-  // Reward that would be lost without these draws, and its 95 % interval.
+  // Reward that would be lost without these draws, and that one standard deviation of the
+  // surrogate's belief to either side. Layers are not quite additive, so that these are no
+  // confidence bounds.
   double mean = 0;
   double low = 0;
   double high = 0;

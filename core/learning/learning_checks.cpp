@@ -5,9 +5,10 @@
 #include <set>
 
 #include "core/learning/additive.h"
+#include "core/learning/betting.h"
+#include "core/learning/confirmation.h"
 #include "core/learning/logistic_update.h"
 #include "core/learning/policy.h"
-#include "core/learning/trial.h"
 #include "core/learning/update.h"
 
 namespace allot {
@@ -17,6 +18,9 @@ namespace {
 constexpr double kMostLogit = 1e12;
 // Limit of a surrogate's precision and evidence.
 constexpr double kMostEvidence = 1e15;
+// Limits of a confirmation's counts, and of the numbers of question sets.
+constexpr uint64_t kMostAnswers = uint64_t{1} << 40;
+constexpr uint64_t kMostSets = ~uint64_t{0} >> 16;
 
 bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
   return std::all_of(values.begin(), values.end(),
@@ -43,16 +47,20 @@ bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::Budge
   return policy.total_budget() == problem.total / problem.per_layer &&
          policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
          isSchedule(policy.learned(), problem) &&
-         std::all_of(policy.proposals().begin(), policy.proposals().end(),
-                     [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
+         std::all_of(
+             policy.proposals().begin(), policy.proposals().end(),
+             [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); }) &&
+         policy.beats_uniform() == policy.has_claim();
 }
 
-// Returns true if these can be sums of scores in 0..1, by group of questions.
-bool areAnswers(const google::protobuf::RepeatedField<uint32_t>& answers,
-                const google::protobuf::RepeatedField<double>& scores) {
-  return answers.size() == scores.size() && answers.size() <= static_cast<int>(kQuestionGroups) &&
-         std::equal(answers.begin(), answers.end(), scores.begin(),
-                    [](uint32_t count, double sum) { return sum >= 0 && sum <= count; });
+// Returns true if these can be differences of scores, and the sums of pairs.
+bool isConfirmation(const v1::Confirmation& confirmation, const AdditiveProblem& problem) {
+  if (confirmation.candidate().empty()) return confirmation.counts().empty();
+  return isSchedule(confirmation.candidate(), problem) && confirmation.number() > 0 &&
+         (confirmation.counts().empty() || confirmation.counts_size() == kDifferenceValues) &&
+         std::all_of(confirmation.counts().begin(), confirmation.counts().end(),
+                     [](uint64_t count) { return count <= kMostAnswers; }) &&
+         std::isfinite(confirmation.sum());
 }
 
 bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
@@ -60,7 +68,6 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
   const Learner learner = learnerOf(spec.update());
   const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
   const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
-  const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
          state.precision_size() == features * (features + 1) / 2 &&
          areBetween(state.evidence(), -kMostEvidence, kMostEvidence) &&
@@ -69,9 +76,8 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          state.second_moment_size() == moments &&
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
          areBetween(state.second_moment(), 0, kMostLogit) &&
-         (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
-         areAnswers(trial.uniform_answers(), trial.uniform_scores()) &&
-         areAnswers(trial.candidate_answers(), trial.candidate_scores());
+         isConfirmation(state.confirmation(), problem) && state.lateness() <= kMostOpenSets &&
+         state.sets_seen() <= kMostSets;
 }
 
 Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
@@ -147,7 +153,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     if (!(score.other_score() >= 0 && score.other_score() <= 1)) {
       return bad("an other score is outside 0..1");
     }
-    if (score.question() >= spec.task().train_questions()) return bad("a question does not exist");
+    if (score.question() >= trainingQuestions(spec.task())) return bad("a question does not exist");
     if (!seen.insert(score.question()).second) return bad("a question is there twice");
     sum += score.score();
   }
@@ -158,7 +164,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     return bad("the log-probability is not a finite number below 0");
   }
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
-  const auto questions = questionsOf(spec, result.ticket());
+  const auto questions = questionsOf(spec, state.policy(), result.ticket());
   for (size_t i = 0; i < questions.size(); ++i) {
     if (result.scores(static_cast<int>(i)).question() != questions[i]) {
       return bad("its questions are not those of its ticket");

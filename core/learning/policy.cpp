@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 
 #include "core/digest.h"
 #include "core/learning/questions.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 
 namespace allot {
@@ -47,9 +49,43 @@ TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket) {
           static_cast<uint32_t>(place / budgets)};
 }
 
-std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket) {
-  return episodeQuestions(runStreams(spec), placeOf(spec, ticket).set,
-                          spec.rollout().questions_per_episode(), spec.task().train_questions());
+uint32_t freshPairs(const v1::Spec& spec) { return std::max(1u, episodesOfSet(spec) / 5); }
+
+uint64_t pairsWithQuestions(const v1::Spec& spec, const v1::PolicySnapshot& policy) {
+  if (!learnsByBudgets(spec)) return 0;
+  const uint64_t questions = spec.task().confirm_questions();
+  const uint64_t asked = std::min(questions, policy.frontier().asked_before());
+  const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
+  return (questions - asked) / of_pair / totalBudgets(spec.policy()).size();
+}
+
+std::optional<FreshPair> freshPairOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                     uint64_t ticket) {
+  const TicketPlace place = placeOf(spec, ticket);
+  const uint32_t pairs = freshPairs(spec);
+  if (place.proposal >= 2 * pairs) return std::nullopt;
+  const uint64_t with_questions = pairsWithQuestions(spec, policy);
+  // Set numbers of made-up tickets may be anything.
+  if (place.set >= with_questions) return std::nullopt;
+  const uint64_t number = place.set * pairs + place.proposal / 2;
+  if (number >= with_questions) return std::nullopt;
+  return FreshPair{number, place.proposal % 2 == 1};
+}
+
+std::vector<uint32_t> questionsOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                  uint64_t ticket) {
+  const TicketPlace place = placeOf(spec, ticket);
+  const uint32_t count = spec.rollout().questions_per_episode();
+  const auto pair = freshPairOf(spec, policy, ticket);
+  if (!pair) {
+    return episodeQuestions(runStreams(spec), place.set, count, spec.task().train_questions());
+  }
+  const uint64_t before = pair->number * totalBudgets(spec.policy()).size() + place.budget;
+  std::vector<uint32_t> questions(count);
+  std::iota(questions.begin(), questions.end(),
+            static_cast<uint32_t>(spec.task().train_questions() + policy.frontier().asked_before() +
+                                  before * count));
+  return questions;
 }
 
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket) {

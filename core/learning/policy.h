@@ -6,7 +6,14 @@
 // same questions. Within a set the tickets take the total budgets in turn. At each budget the first
 // tickets of a set use the policy's proposals in order; the others draw from the budget's logits. A
 // policy without budgets has no proposals: tickets draw from its logits.
+//
+// The first episodes of a set at a budget are fresh pairs: two tickets with the same questions,
+// which no other ticket of the run asks (core/learning/confirmation.h). The first of them is
+// proposed uniform, the second the candidate. The fresh questions are the training questions from
+// spec.task.trainQuestions on, spec.task.confirmQuestions of them. Once all have been asked, these
+// tickets answer their set's questions.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +41,23 @@ TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket);
 // Returns the episodes of one question set at one total budget.
 uint32_t episodesOfSet(const v1::Spec& spec);
 
-// Returns the training questions of a ticket, which are those of its question set.
-std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket);
+// Returns the fresh pairs of one question set at one total budget: two fifths of its episodes.
+uint32_t freshPairs(const v1::Spec& spec);
+// Returns how many fresh pairs a budget has questions for. `policy` is any of the run.
+uint64_t pairsWithQuestions(const v1::Spec& spec, const v1::PolicySnapshot& policy);
+
+// One of the two episodes of a fresh pair.
+struct FreshPair {
+  uint64_t number = 0;  // among those of its budget: set * freshPairs() + place in the set
+  bool of_candidate = false;
+};
+// Returns nothing for a ticket that answers the questions of its set.
+std::optional<FreshPair> freshPairOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                     uint64_t ticket);
+
+// Returns the training questions of a ticket: those of its fresh pair, or of its question set.
+std::vector<uint32_t> questionsOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                  uint64_t ticket);
 
 struct Proposed {
   SampleSchedule schedule;

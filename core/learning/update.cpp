@@ -126,7 +126,26 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
   return state;
 }
 
-v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state) {
+namespace {
+
+// Returns the number of fresh questions that the run and those before it have asked by `state`.
+uint64_t freshQuestionsAsked(const v1::Spec& spec, const v1::AggregatorState& state) {
+  uint64_t sets = 0;
+  for (const v1::LearnerState& learner : state.learners()) {
+    sets = std::max(sets, learner.sets_seen());
+  }
+  const uint64_t with_questions = pairsWithQuestions(spec, state.policy());
+  const uint64_t pairs =
+      std::min(std::min(sets, with_questions) * freshPairs(spec), with_questions);
+  return state.policy().frontier().asked_before() +
+         pairs * static_cast<uint64_t>(state.learners_size()) *
+             spec.rollout().questions_per_episode();
+}
+
+}  // namespace
+
+v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
+                    const v1::AggregatorState& state) {
   assert(fitsItself(state));
   v1::Origin origin;
   origin.set_run_id(run_id);
@@ -142,7 +161,27 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   first.set_optimizer_steps(state.optimizer_steps());
   *first.mutable_learners() = state.learners();
   // The fork's tickets begin anew, and so do its question sets.
-  for (v1::LearnerState& learner : *first.mutable_learners()) learner.clear_sets();
+  for (v1::LearnerState& learner : *first.mutable_learners()) {
+    learner.clear_sets();
+    learner.clear_sets_seen();
+    learner.clear_lateness();
+    learner.clear_confirmation();
+  }
+  first.set_confirmations(state.confirmations());
+  const uint32_t per_layer = entriesPerLayer(state.policy());
+  v1::Frontier& frontier = *first.mutable_policy()->mutable_frontier();
+  for (v1::BudgetPolicy& budget : *frontier.mutable_budgets()) {
+    const SampleSchedule uniform = uniformSchedule(
+        budget.total_budget(), static_cast<uint32_t>(state.policy().logits_size()), per_layer);
+    *budget.mutable_learned() = {uniform.begin(), uniform.end()};
+    budget.set_beats_uniform(false);
+    budget.clear_claim();
+  }
+  if (state.policy().has_frontier()) {
+    frontier.set_asked_before(freshQuestionsAsked(experiment.spec(), state));
+  } else {
+    first.mutable_policy()->clear_frontier();
+  }
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }

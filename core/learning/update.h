@@ -25,8 +25,11 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
 
 // Returns the origin of a fork of `run_id` at `state`. Policy, optimiser, moving baseline and
 // learners are those of `state`, with all question sets closed. Version, episodes, worker seconds
-// and lag counts are 0.
-v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state);
+// and lag counts are 0. Claims and confirmations end, since the fork may be of another experiment:
+// uniform is published until the fork has confirmed a schedule, on questions that the run has not
+// asked. experiment: of the run.
+v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
+                    const v1::AggregatorState& state);
 
 struct UpdateOutcome {
   v1::AggregatorState state;

@@ -51,6 +51,10 @@ bool learnsByBudgets(const v1::Spec& spec) {
   return spec.policy().total_budgets_size() > 1 || spec.rollout().episodes_per_question_set() > 1;
 }
 
+uint32_t trainingQuestions(const v1::Task& task) {
+  return task.train_questions() + task.confirm_questions();
+}
+
 bool takesAllResults(const v1::Update& update) { return learnerOf(update) == Learner::kSanta; }
 
 Optimizer optimizerOf(const v1::Update& update) {

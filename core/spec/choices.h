@@ -131,6 +131,9 @@ std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // (core/learning/policy.h). Else one policy is learned by its gradient or, without spec.update,
 // none.
 bool learnsByBudgets(const v1::Spec& spec);
+// Returns the number of training questions: task.trainQuestions and, after them, the fresh ones of
+// task.confirmQuestions.
+uint32_t trainingQuestions(const v1::Task& task);
 // Returns true if an update consumes all results that have arrived, at least episodesPerUpdate and
 // at most kMostResults (learner santa). Else an update consumes episodesPerUpdate results.
 bool takesAllResults(const v1::Update& update);

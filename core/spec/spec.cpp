@@ -16,6 +16,9 @@ namespace allot {
 namespace {
 
 constexpr size_t kMaxName = 50;
+// Of generated questions for confirmations, by default: most tokens and questions, and most for one
+// training question.
+constexpr uint32_t kConfirmTokens = 1 << 21, kMostConfirm = 4096, kConfirmToTrain = 16;
 
 tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
   const Site site = parent.under(escaped(key));
@@ -98,6 +101,16 @@ void readSpec(const YamlValue& root, const std::string& place, uint32_t schema,
   }
 }
 
+// A file has so many questions and no more; generated ones cost the time that they take.
+uint32_t usualConfirmQuestions(const v1::Task& task) {
+  const uint32_t train = task.train_questions();
+  if (!task.path().empty()) return train;
+  const uint32_t by_tokens = kConfirmTokens / std::max(1u, task.context_tokens());
+  const uint64_t most =
+      std::min<uint64_t>({by_tokens, kMostConfirm, uint64_t{kConfirmToTrain} * train});
+  return std::max(train, static_cast<uint32_t>(most));
+}
+
 // Sets the keys of learning that the file leaves out.
 Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec& spec) {
   v1::Policy& policy = *spec.mutable_policy();
@@ -127,6 +140,10 @@ Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec&
     const uint32_t each = (spec.update().episodes_per_update() + budgets - 1) / budgets;
     spec.mutable_rollout()->set_episodes_per_question_set(
         alone ? 1 : budgets * std::max(kLeastEpisodesOfSet, each));
+  }
+  if (!spec.task().has_confirm_questions()) {
+    spec.mutable_task()->set_confirm_questions(
+        learnsByBudgets(spec) ? usualConfirmQuestions(spec.task()) : 0);
   }
   return {};
 }

@@ -127,6 +127,14 @@ std::vector<SpecRule> taskRules() {
       integer("task.trainQuestions", "256", 0, 1000000,
               "Questions that episodes learn from, chosen once by the seed. 0, without "
               "spec.update: none, and all of spec.task.path is for evaluation."),
+      derived(
+          integer("task.confirmQuestions",
+                  "for learners by question sets 16 for each training question, at most 4096 and "
+                  "2,097,152 tokens (from a file: spec.task.trainQuestions); else 0",
+                  0, 1000000,
+                  "Training questions beyond trainQuestions that are asked once, under uniform "
+                  "and a candidate, to find out whether it beats uniform. Once all have been "
+                  "asked, no other schedule is published.")),
       integer("task.heldOutQuestions", "480", 1, 1000000,
               "Other questions, never learned from, that every reported accuracy is measured on; "
               "480 give a 95 % interval of at most 4.5 points either way."),

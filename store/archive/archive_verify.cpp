@@ -204,7 +204,7 @@ Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchivePr
                     ": its newest is " + std::to_string(head.version()));
   }
   ALLOT_TRY(replayRecords(source, &verifier, version, progress, {}));
-  return originOf(head.run_id, verifier.state());
+  return originOf(head.image.spec.experiment, head.run_id, verifier.state());
 }
 
 }  // namespace allot

@@ -262,7 +262,7 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
   parent.mutable_policy()->set_logits(1, 2.5);
   parent.set_optimizer_steps(40);
   parent.set_episodes(120);
-  run_.origin = originOf("parent", parent);
+  run_.origin = originOf(run_.experiment, "parent", parent);
   auto aggregator = lead();
   EXPECT_EQ(version(), 0u);
   EXPECT_EQ((*worker_->readPolicy())->snapshot.logits(1), 2.5);

@@ -51,7 +51,7 @@ class NumberEngine final : public EpisodeEngine {
       *result.mutable_schedule() = {schedule.begin(), schedule.end()};
       result.set_behaviour_log_prob(log_probability);
       double sum = 0;
-      for (const uint32_t question : questionsOf(spec_, ticket)) {
+      for (const uint32_t question : questionsOf(spec_, policy, ticket)) {
         v1::QuestionScore& score = *result.add_scores();
         score.set_question(question);
         const double right = truth(ticket, question);

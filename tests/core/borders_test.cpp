@@ -56,7 +56,7 @@ TEST(BordersDeathTest, AnUpdateNeedsAStateWhosePartsFit) {
   expectDeath([](PlantedRun* run) { run->state.clear_lag_counts(); });
   PlantedRun run("{totalBudget: 8}", "{learner: reinforce}");
   run.state.clear_first_moment();
-  EXPECT_DEATH(originOf("01J", run.state), "Assertion");
+  EXPECT_DEATH(originOf(run.run.experiment(), "01J", run.state), "Assertion");
 }
 
 TEST(BordersDeathTest, WhatAnUpdateGivesIsFinite) {

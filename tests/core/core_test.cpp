@@ -251,7 +251,7 @@ TEST(PolicyGradient, AForkBeginsWithPolicyAndOptimiserOfItsOrigin) {
     }
     state = applyUpdate(e, state, results).state;
   }
-  const v1::Origin origin = originOf("run", state);
+  const v1::Origin origin = originOf(e, "run", state);
   EXPECT_EQ(origin.run_id(), "run");
   EXPECT_EQ(origin.version(), 4u);
   EXPECT_EQ(origin.policy_sha256(), policyDigest(state.policy()));

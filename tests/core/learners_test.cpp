@@ -1,5 +1,5 @@
-// Learners by total budgets: the allotment against all schedules, the trial, and whole runs in
-// worlds whose best schedule is known.
+// Learners by total budgets: the allotment against all schedules, and whole runs in worlds whose
+// best schedule is known.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -12,7 +12,6 @@
 #include "core/learning/policy.h"
 #include "core/learning/replay.h"
 #include "core/learning/schedule.h"
-#include "core/learning/trial.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/core/planted_run.h"
@@ -59,118 +58,6 @@ TEST(Allotment, LargeTotalsGoInSteps) {
   EXPECT_NEAR(best[27], 5000 * 28 / 406.0, 2 * allotmentStep(5000));
 }
 
-// ---- The trial ----
-
-const SampleSchedule kUniform{2, 2}, kCandidate{3, 1};
-
-// Counts an episode of a set that walks through `available` questions, 16 a set, each answered with
-// `score`(question).
-void answerSet(v1::LearnerState* state, uint64_t set, const SampleSchedule& schedule,
-               const std::function<double(uint32_t)>& score, uint32_t available = 4096) {
-  v1::EpisodeResult result;
-  *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-  double sum = 0;
-  for (uint32_t i = 0; i < 16; ++i) {
-    v1::QuestionScore& one = *result.add_scores();
-    one.set_question(static_cast<uint32_t>((set * 16 + i) % available));
-    one.set_score(score(one.question()));
-    sum += one.score();
-  }
-  result.set_reward(sum / 16);
-  countEpisode(result, set, kUniform, state);
-}
-
-// Of many candidates one passes by luck: the bar of a later one is higher.
-TEST(Trial, ALaterCandidateMeetsAHigherBar) {
-  v1::LearnerState state, first;
-  for (uint32_t k = 1; k <= 20; ++k) {
-    tryNext({k, 1}, &state);
-    tryNext({}, &state);  // none
-  }
-  const auto answer = [&](v1::LearnerState* of, uint64_t set, double above) {
-    answerSet(of, set, kUniform, [](uint32_t) { return 0.5; });
-    answerSet(of, set, kCandidate, [&](uint32_t) { return 0.5 + above; });
-  };
-  tryNext(kCandidate, &state);
-  tryNext(kCandidate, &first);
-  for (uint64_t set = 0; set < 4; ++set) {
-    answer(&state, set, 0.14);
-    answer(&first, set, 0.14);
-  }
-  EXPECT_NEAR(verdictOf(state, 16).bar, std::sqrt(2.25 + 2 * std::log(21)), 1e-12);
-  EXPECT_FALSE(verdictOf(state, 16).beats());
-  EXPECT_EQ(verdictOf(first, 16).bar, kBeats);
-  EXPECT_TRUE(verdictOf(first, 16).beats());
-  for (uint64_t set = 4; set < 12; ++set) answer(&state, set, 0.14);
-  EXPECT_TRUE(verdictOf(state, 16).beats());
-}
-
-TEST(Trial, IsPairedByQuestion) {
-  v1::LearnerState state;
-  tryNext(kCandidate, &state);
-  // Questions of very different difficulty; the candidate is 0.1 above uniform in each.
-  const auto level = [](uint32_t question) { return question % 2 == 0 ? 0.1 : 0.8; };
-  for (uint64_t set = 0; set < 40; ++set) {
-    answerSet(&state, set, kUniform, level);
-    answerSet(&state, set, kCandidate, [&](uint32_t question) { return level(question) + 0.1; });
-    closeOldSets(&state);
-  }
-  EXPECT_EQ(state.sets_size(), kOpenSets);
-  EXPECT_EQ(state.trial().uniform_scores_size(), 256);
-  const Verdict verdict = verdictOf(state, 16);
-  EXPECT_EQ(verdict.pairs, 40u);
-  EXPECT_NEAR(verdict.mean, 0.1, 1e-12);
-  EXPECT_TRUE(verdict.beats());
-  EXPECT_FALSE(verdict.loses());
-  // Without differences the error is that of chance answers, of four sets' weight. 640 answers in
-  // 256 groups: half of these have three, half two.
-  const double free = 640 - (128 * 9 + 128 * 4) / 640.0;
-  EXPECT_NEAR(verdict.error, std::sqrt(64 * 2 * 0.2 / (64 + free) / 640), 1e-12);
-  // Another candidate begins anew.
-  tryNext({1, 3}, &state);
-  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
-}
-
-TEST(Trial, WhatComesInPiecesCountsOnce) {
-  v1::LearnerState state;
-  tryNext(kCandidate, &state);
-  const auto all = [](double score) { return [=](uint32_t) { return score; }; };
-  answerSet(&state, 7, kCandidate, all(0.9));
-  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
-  answerSet(&state, 7, kUniform, all(0.1));
-  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
-  answerSet(&state, 7, kCandidate, all(0.1));
-  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
-  EXPECT_NEAR(verdictOf(state, 16).mean, 0.4, 1e-12);
-}
-
-// 32 questions, of which the candidate answers some better and others worse: its mean over all
-// questions is uniform's, over these 32 it is not, and 20 passes tell that well. The 32 questions
-// say no more, though, than 32 can. Some 7 % of trials are beyond 1.96 errors, of 400 trials 28;
-// more than 50 come by chance in one of 100,000 changes of the seeds. The error of 40 independent
-// sets gives some 150.
-TEST(Trial, ItsErrorCountsQuestionsAndNotAnswers) {
-  int beyond = 0;
-  for (uint64_t seed = 0; seed < 400; ++seed) {
-    std::mt19937_64 random(seed);
-    std::vector<double> taste(32);
-    for (double& one : taste) one = random() % 2 == 0 ? 0.3 : -0.3;
-    v1::LearnerState state;
-    tryNext(kCandidate, &state);
-    const auto drawn = [&](double p) { return std::bernoulli_distribution(p)(random) ? 1.0 : 0.0; };
-    for (uint64_t set = 0; set < 40; ++set) {
-      answerSet(
-          &state, set, kUniform, [&](uint32_t) { return drawn(0.5); }, 32);
-      answerSet(
-          &state, set, kCandidate, [&](uint32_t q) { return drawn(0.5 + taste[q]); }, 32);
-    }
-    const Verdict verdict = verdictOf(state, 16);
-    beyond += std::abs(verdict.mean) > 1.96 * verdict.error ? 1 : 0;
-  }
-  EXPECT_LE(beyond, 50);
-  EXPECT_GE(beyond, 4);
-}
-
 // ---- Whole runs ----
 
 TEST(Learners, AdditiveFindsThePlantedScheduleIn2400Answers) {
@@ -209,68 +96,6 @@ TEST(Learners, OneRunLearnsAFrontier) {
                                    : uniformSchedule(20, 8));
 }
 
-// A world in which uniform is best and whatever is moved away from it costs: nothing may be
-// published that is more than a point worse. Each of 40 runs is a trial of many candidates.
-TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
-  const World flat = [](const SampleSchedule& n) {
-    double away = 0;
-    for (const uint32_t reads : n) away += reads < 4 ? 4.0 - reads : 0;
-    return 1.0 - 0.06 * away;
-  };
-  int harmed = 0, moved = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    Learning run(experimentOf("{totalBudget: 32}", "{learner: additive}", "{}", seed + 1), flat,
-                 seed);
-    run.updates(25);
-    const double loss = probability(1.0, 0) - probability(flat(run.published(32)), 0);
-    harmed += loss > 0.02 ? 1 : 0;
-    moved += run.published(32) != uniformSchedule(32, 8) ? 1 : 0;
-  }
-  EXPECT_LE(harmed, 3) << moved << " of 40 runs published another than uniform";
-}
-
-// Whatever is published is better than uniform by what the surrogate and the trial know together;
-// and once its candidate has been tried on enough sets, that is published or nothing is.
-TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
-  const World nearly_flat = [](const SampleSchedule& n) {
-    double sum = 0.2;
-    for (size_t l = 0; l < n.size(); ++l) sum -= n[l] == 0 ? 0.1 : (l < 2 ? 0.3 : 0.2) / n[l];
-    return sum;
-  };
-  int published = 0, withdrawn = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    Learning run(experimentOf("{totalBudget: 16}", "{learner: additive}",
-                              "{questionsPerEpisode: 4}", seed + 1),
-                 nearly_flat, seed);
-    const SampleSchedule uniform = uniformSchedule(16, 8);
-    for (int update = 0; update < 40; ++update) {
-      const SampleSchedule before = run.published(16);
-      run.update();
-      const v1::LearnerState& learner = run.state().learners(0);
-      const SampleSchedule after = run.published(16);
-      const SampleSchedule candidate(learner.trial().candidate().begin(),
-                                     learner.trial().candidate().end());
-      const Verdict verdict = verdictOf(learner, 4);
-      withdrawn += before != uniform && after == uniform ? 1 : 0;
-      const AdditivePosterior posterior({8, 16, 0, 4}, learner);
-      const auto believed = posterior.above(after);
-      if (verdict.pairs >= 8) {
-        EXPECT_TRUE(after == candidate || after == uniform);
-      }
-      if (after == before || after == uniform) continue;
-      ++published;
-      EXPECT_GT(believed.mean, believed.deviation);
-      if (candidate != after) continue;  // another one is tried now
-      // Two measurements, each in its own errors: together one above 0 at least.
-      EXPECT_GT(verdict.pairs, 0);
-      EXPECT_GT(verdict.mean / verdict.error + believed.mean / std::hypot(believed.deviation, 0.75),
-                1);
-    }
-  }
-  EXPECT_GT(published, 10);
-  EXPECT_GT(withdrawn, 0);
-}
-
 // One query head in each of two layers matters, and wants two reads or more; with schedules of
 // layers, reads for it are reads for its three neighbours too.
 TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
@@ -293,7 +118,8 @@ TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
       const SampleSchedule published = run.published(2);
       const uint32_t sum = std::accumulate(published.begin(), published.end(), 0u);
       EXPECT_EQ(sum, 2u * published.size() / 4);
-      EXPECT_TRUE(checkBudgets(run.experiment(), shape, originOf("01J", run.state()).state()));
+      EXPECT_TRUE(checkBudgets(run.experiment(), shape,
+                               originOf(run.experiment(), "01J", run.state()).state()));
       return probability(heads(published), 0);
     };
     above += of("head") > of("layer") + 0.1 ? 1 : 0;
@@ -337,12 +163,15 @@ TEST(Learners, EpisodesOfASetShareTheirQuestions) {
   const v1::Spec& spec = experiment.spec();
   EXPECT_EQ(spec.rollout().episodes_per_question_set(), 12u);  // four each, of 10 an update
   EXPECT_EQ(spec.policy().total_budget(), 8u);
+  const v1::PolicySnapshot policy = initialState(experiment, 8).policy();
   std::set<std::vector<uint32_t>> sets;
   std::vector<int> of_budget(3);
   for (uint64_t ticket = 0; ticket < 120; ++ticket) {
-    EXPECT_EQ(questionsOf(spec, ticket), questionsOf(spec, ticket / 12 * 12));
-    sets.insert(questionsOf(spec, ticket));
     ++of_budget[placeOf(spec, ticket).budget];
+    const auto questions = questionsOf(spec, policy, ticket);
+    if (freshPairOf(spec, policy, ticket)) continue;
+    EXPECT_EQ(questions, questionsOf(spec, policy, ticket / 12 * 12 + 11));
+    sets.insert(questions);
   }
   EXPECT_EQ(sets.size(), 10u);
   EXPECT_EQ(of_budget, (std::vector<int>{40, 40, 40}));
@@ -357,7 +186,7 @@ TEST(Learners, StatesOfReinforceAreCheckedAndForked) {
                                        "{learner: reinforce}");
   Learning run(experiment, heads, 1, shape);
   run.updates(25);
-  const v1::AggregatorState good = originOf("01J", run.state()).state();
+  const v1::AggregatorState good = originOf(run.experiment(), "01J", run.state()).state();
   ASSERT_TRUE(checkBudgets(experiment, shape, good));
   EXPECT_FALSE(checkBudgets(experiment, ModelShape(4, 2, 2), good));
   const auto refused = [&](const std::function<void(v1::AggregatorState*)>& change) {
@@ -378,7 +207,7 @@ TEST(Learners, StatesOfReinforceAreCheckedAndForked) {
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_second_moment(2, -1); }));
   Learning fork(experiment, heads, 2, shape, good);
   fork.updates(5);
-  EXPECT_TRUE(checkBudgets(experiment, shape, originOf("01J", fork.state()).state()));
+  EXPECT_TRUE(checkBudgets(experiment, shape, originOf(experiment, "01J", fork.state()).state()));
   EXPECT_EQ(replayRefusal({fork.experiment(), fork.initial(), false}, fork.records(), fork.state()),
             "");
   for (const uint32_t total : {6u, 20u}) {
@@ -391,14 +220,17 @@ TEST(Learners, StatesOfReinforceAreCheckedAndForked) {
 TEST(Learners, AForkBeginsWhereItsOriginWas) {
   Learning run(experimentOf("{totalBudget: 8}", "{learner: additive}"), planted, 2);
   run.updates(15);
-  const v1::Origin origin = originOf("01J", run.state());
+  const v1::Origin origin = originOf(run.experiment(), "01J", run.state());
   const v1::AggregatorState fork = initialState(run.experiment(), 8, &origin);
   EXPECT_TRUE(checkBudgets(run.experiment(), 8, fork));
-  EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), run.published(8));
+  EXPECT_EQ(fork.learners(0).evidence_size(), run.state().learners(0).evidence_size());
+  EXPECT_EQ(fork.confirmations(), run.state().confirmations());
   EXPECT_EQ(fork.learners(0).precision_size(), run.state().learners(0).precision_size());
   EXPECT_TRUE(fork.learners(0).sets().empty());
-  // The trial's pairs are those that were there.
-  EXPECT_EQ(verdictOf(fork.learners(0), 16).pairs, verdictOf(run.state().learners(0), 16).pairs);
+  // It may be of another experiment, and claims nothing until it has asked questions of its own.
+  EXPECT_TRUE(run.state().policy().frontier().budgets(0).has_claim());
+  EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), uniformSchedule(8, 8));
+  EXPECT_FALSE(fork.policy().frontier().budgets(0).has_claim());
 }
 
 TEST(Learners, AStateOfOthersIsRefused) {

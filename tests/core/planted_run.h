@@ -89,7 +89,7 @@ class Learning {
     *result.mutable_schedule() = {proposed.schedule.begin(), proposed.schedule.end()};
     result.set_behaviour_log_prob(proposed.log_probability);
     double sum = 0;
-    for (const uint32_t question : questionsOf(spec, ticket)) {
+    for (const uint32_t question : questionsOf(spec, policy, ticket)) {
       const double difficulty = std::sin(question * 12.9898) * 1.5;
       const double p = probability(world_(proposed.schedule), difficulty);
       v1::QuestionScore& score = *result.add_scores();

@@ -43,7 +43,7 @@ class LyingEngine final : public EpisodeEngine {
       *result.mutable_schedule() = {schedule.begin(), schedule.end()};
       result.set_behaviour_log_prob(log_probability);
       const double score = schedule.back() > 1 ? 1 : 0;
-      for (const uint32_t question : questionsOf(spec, ticket)) {
+      for (const uint32_t question : questionsOf(spec, policy, ticket)) {
         v1::QuestionScore& of = *result.add_scores();
         of.set_question(question);
         of.set_score(score);

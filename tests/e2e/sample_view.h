@@ -79,6 +79,11 @@ inline std::vector<CurvePoint> sampleEvaluations() {
 }
 
 // What one read in each layer is worth at the first total budget.
+inline nlohmann::json sampleEvidence(double mean, double low, double high) {
+  return {{"confirmation", 2}, {"version", 30}, {"questions", 152}, {"lost", 0},
+          {"mean", mean},      {"low", low},    {"high", high},     {"error", 0.0083}};
+}
+
 inline nlohmann::json sampleWorths() {
   nlohmann::json worths;
   for (const double mean : {0.01, 0.31, -0.02, 0.0, 0.27, 0.2, 0.06, -0.04}) {
@@ -146,17 +151,20 @@ inline RunView sampleView() {
          {"layer_reads", {0, 3, 0, 0, 2, 2, 1, 0}},
          {"worth", sampleWorths()},
          {"beats_uniform", true},
-         {"trial", {{"question_sets", 12}, {"mean", 0.314}, {"error", 0.041}}}},
+         {"claim", sampleEvidence(0.314, 0.121, 0.487)},
+         {"candidate", nullptr}},
         {{"total_budget", 32},
          {"learned_schedule", {4, 4, 4, 4, 4, 4, 4, 4}},
          {"layer_reads", {4, 4, 4, 4, 4, 4, 4, 4}},
          {"beats_uniform", false},
-         {"trial", {{"question_sets", 7}, {"mean", -0.012}, {"error", 0.05}}}},
+         {"claim", nullptr},
+         {"candidate", sampleEvidence(-0.012, -0.205, 0.183)}},
         {{"total_budget", 128},
          {"learned_schedule", {16, 16, 16, 16, 16, 16, 16, 16}},
          {"layer_reads", {16, 16, 16, 16, 16, 16, 16, 16}},
          {"beats_uniform", false},
-         {"trial", {{"question_sets", 0}, {"mean", 0.0}, {"error", 0.0}}}}}},
+         {"claim", nullptr},
+         {"candidate", nullptr}}}},
       {"workers", workers},
       {"model",
        {{"architecture", "LlamaForCausalLM"},

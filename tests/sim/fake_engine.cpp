@@ -93,7 +93,7 @@ v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t
   result.set_behaviour_log_prob(log_probability);
   const uint32_t count = spec.rollout().questions_per_episode();
   double sum = 0;
-  for (uint32_t question : questionsOf(spec, ticket)) {
+  for (uint32_t question : questionsOf(spec, policy, ticket)) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(question);
     score.set_score(told(trainScore(ticket, schedule, question)));

@@ -111,7 +111,11 @@ std::unordered_map<std::string, uint64_t> Engine::comingPrompts(const Row& row,
     uint64_t sets = std::max<uint64_t>(1, kShuffledAhead / all);
     const size_t enough = coming.size() + all;
     for (uint64_t t = *ahead_.ticket; coming.size() < enough && sets > 0; t += step, --sets) {
-      for (const uint32_t asked : questionsOf(spec, t)) comes(false, asked);
+      // A fresh pair's questions come no more after it.
+      for (const uint32_t asked : episodeQuestions(runStreams(spec), placeOf(spec, t).set,
+                                                   spec.rollout().questions_per_episode(), all)) {
+        comes(false, asked);
+      }
     }
   }
   return coming;
@@ -305,7 +309,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
   for (const uint64_t ticket : tickets) {
     Proposed proposed = scheduleOf(spec, policy, ticket);
     log_probabilities.push_back(proposed.log_probability);
-    episodes.push_back({ticket, std::move(proposed.schedule), questionsOf(spec, ticket)});
+    episodes.push_back({ticket, std::move(proposed.schedule), questionsOf(spec, policy, ticket)});
   }
   ahead_.ticket = *std::max_element(tickets.begin(), tickets.end()) + 1;
   ALLOT_ASSIGN(auto results, answerUnder(episodes));
@@ -330,7 +334,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
     const auto [first, end] = rangeOf(episode);
     for (uint32_t i = first; i < end; ++i) {
       const uint32_t asked = episode.questions[i];
-      if (asked >= spec.task().train_questions()) {
+      if (asked >= trainingQuestions(spec.task())) {
         return fail(ErrorCode::kData, "there is no question " + std::to_string(asked));
       }
       rows.push_back({false, asked, episode.schedule, rolloutSequence(episode.ticket, count, i)});

@@ -272,6 +272,7 @@ Result<v1::AuditAnswers> WorkerLoop::answersTo(const v1::AuditTasks& tasks) {
   answers.set_number(tasks.number());
   answers.set_build(options_.build);
   answers.set_arithmetic(engine_.arithmetic());
+  std::optional<PublishedPolicy> policy;  // any: a run's policies ask alike
   const auto add = [&](const auto& result) {
     *answers.add_answers()->mutable_scores() = result.scores();
   };
@@ -281,12 +282,17 @@ Result<v1::AuditAnswers> WorkerLoop::answersTo(const v1::AuditTasks& tasks) {
       add(result);
       continue;
     }
-    ALLOT_ASSIGN(const auto results,
-                 engine_.answerUnder({{task.ticket(),
-                                       {task.schedule().begin(), task.schedule().end()},
-                                       questionsOf(run_.experiment.spec(), task.ticket()),
-                                       task.first(),
-                                       task.count()}}));
+    if (!policy) {
+      ALLOT_ASSIGN(policy, run_store_.readPolicy());
+    }
+    if (!policy) return fail(ErrorCode::kData, "an episode is to be audited before any policy");
+    ALLOT_ASSIGN(
+        const auto results,
+        engine_.answerUnder({{task.ticket(),
+                              {task.schedule().begin(), task.schedule().end()},
+                              questionsOf(run_.experiment.spec(), policy->snapshot, task.ticket()),
+                              task.first(),
+                              task.count()}}));
     add(results.front());
   }
   return answers;

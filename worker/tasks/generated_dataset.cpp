@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "core/spec/choices.h"
 #include "core/spec/task_catalogue.h"
 
 namespace allot {
@@ -225,7 +226,7 @@ Result<Dataset> generateDataset(const v1::Task& spec, const Suite& suite, uint64
                                 const PromptTokens& tokens) {
   const DatasetBuilder builder(spec, suite, seed, tokens);
   Dataset dataset;
-  ALLOT_ASSIGN(dataset.train, builder.makeSplit(Split::kTrain, spec.train_questions()));
+  ALLOT_ASSIGN(dataset.train, builder.makeSplit(Split::kTrain, trainingQuestions(spec)));
   ALLOT_ASSIGN(dataset.held_out, builder.makeSplit(Split::kHeldOut, spec.held_out_questions()));
   return dataset;
 }

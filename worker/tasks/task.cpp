@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/digest.h"
+#include "core/spec/choices.h"
 #include "core/spec/task_catalogue.h"
 #include "core/words.h"
 #include "worker/tasks/answer_text.h"
@@ -106,7 +107,7 @@ class FileDataset {
   // Chooses questions of all tasks in turn.
   Result<std::vector<Question>> choose(const Pools& pools, Split split, const std::string& file) {
     const uint32_t count =
-        split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();
+        split == Split::kTrain ? trainingQuestions(spec_) : spec_.held_out_questions();
     const auto tasks = static_cast<uint32_t>(spec_.tasks_size());
     if (tasks == 0) return badInput("spec.task.tasks: is empty");
     std::vector<std::vector<Question>> chosen;
@@ -145,8 +146,10 @@ class FileDataset {
     }
     if (questions.size() == share) return questions;
     const bool train = split == Split::kTrain;
-    std::string message = std::string("spec.task.") +
-                          (train ? "trainQuestions" : "heldOutQuestions") + ": " + file + " has " +
+    const char* keys = !train                           ? "heldOutQuestions"
+                       : spec_.confirm_questions() == 0 ? "trainQuestions"
+                                                        : "trainQuestions and confirmQuestions";
+    std::string message = std::string("spec.task.") + keys + ": " + file + " has " +
                           std::to_string(questions.size()) + " of the " + std::to_string(share) +
                           (spec_.tasks_size() > 1 ? " " + task : "") +
                           " questions asked for: " + std::to_string(pool.drafts.size()) +
@@ -213,11 +216,12 @@ Status checkSpec(const v1::Task& spec, const Suite& suite) {
     return badInput("spec.task.contextTokens: " + std::to_string(length) + " is out of range 1.." +
                     std::to_string(kMaxContextTokens));
   }
-  const uint64_t questions = uint64_t{spec.train_questions()} + spec.held_out_questions();
+  const uint64_t questions = uint64_t{trainingQuestions(spec)} + spec.held_out_questions();
   if (questions > kMaxDatasetTokens / length) {
     return badInput("spec.task: " + std::to_string(questions) + " questions of " +
-                    std::to_string(length) + " tokens are too many; trainQuestions plus " +
-                    "heldOutQuestions may be at most " +
+                    std::to_string(length) +
+                    " tokens are too many; trainQuestions, confirmQuestions " +
+                    "and heldOutQuestions together may be at most " +
                     std::to_string(kMaxDatasetTokens / length) + " at this contextTokens");
   }
   return {};
