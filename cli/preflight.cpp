@@ -347,6 +347,7 @@ json preflightJson(const Preflight& preflight, const std::string& file) {
            {{"suite", task.suite()},
             {"tasks", std::vector<std::string>(task.tasks().begin(), task.tasks().end())},
             {"train", task.train_questions()},
+            {"confirm", task.confirm_questions()},
             {"held_out", task.held_out_questions()},
             {"longest_prompt", facts.value("longest_prompt", uint64_t{0})},
             {"dataset_sha256", facts.value("dataset_sha256", "")}}},
@@ -377,8 +378,12 @@ std::string preflightText(const json& check, bool colour) {
                     static_cast<double>(model.value("parameters", uint64_t{0})) / 1e6) +
           textOf(model, "folder") + "\n";
   text += "questions: " + textOf(questions, "suite") + " (" + printable(joined(tasks), 300) +
-          "), " + number(questions, "train") + " to learn from, " + number(questions, "held_out") +
-          " held out, prompts of up to " + number(questions, "longest_prompt") + " tokens\n";
+          "), " + number(questions, "train") + " to learn from, " +
+          (questions.value("confirm", 0U) > 0
+               ? number(questions, "confirm") + " to confirm a schedule with, "
+               : "") +
+          number(questions, "held_out") + " held out, prompts of up to " +
+          number(questions, "longest_prompt") + " tokens\n";
   if (learning.is_null()) {
     text += "learning:  none, it only measures\n";
   } else {
