@@ -61,7 +61,7 @@ void takePairs(uint64_t end, uint32_t pairs, uint32_t questions, v1::LearnerStat
 // ---- Question sets ----
 
 // The sums of what a set's episodes came to; those of a fresh pair are summed apart. Sets stay open
-// for late results: twice as many as late results came behind the newest one, or kLeastOpenSets.
+// for late results, three times as long as results are late, or for kLeastOpenSets sets.
 inline constexpr uint64_t kLeastOpenSets = 16;
 inline constexpr uint64_t kMostOpenSets = 4096;
 
