@@ -188,13 +188,23 @@ std::string storeText(const RunStatus& status, bool colour) {
          (small.empty() ? "" : toned(small, Tone::kAttention, colour) + "\n");
 }
 
-std::string learningText(const RunStatus& status) {
+// Mean lag in updates above which `allot status` says what it costs.
+constexpr double kMostLag = 16;
+
+std::string learningText(const RunStatus& status, bool colour) {
   if (status.first.updates == 0) return "";
   std::string text =
       formatted("reward:  %.3f (first %.3f), last update %s\n", status.last.reward,
                 status.first.reward, ago(status.last_update_unix_ms, status.now_unix_ms).c_str());
   text += formatted("lag:     mean %.2f updates; episodes by lag: %s\n", status.last.lag,
                     lagText(*status.head.image.state).c_str());
+  if (status.last.lag > kMostLag) {
+    text += toned(formatted("         results are %.0f updates old, which costs answers: raise "
+                            "spec.update.episodesPerUpdate, or run fewer workers",
+                            status.last.lag),
+                  Tone::kAttention, colour) +
+            "\n";
+  }
   text += formatted("steps:   effective sample size %.2f, KL %.2g nats (last %s)\n",
                     status.last.effective_sample_size_ratio, status.last.step_kl_nats,
                     counted(status.last.updates, "update").c_str());
@@ -290,7 +300,7 @@ std::string statusText(const RunStatus& status, bool colour) {
         "updates: %llu of %llu, %llu episodes\n", static_cast<unsigned long long>(head.version()),
         static_cast<unsigned long long>(most), static_cast<unsigned long long>(episodes));
   }
-  text += learningText(status) + ticketsText(status, colour);
+  text += learningText(status, colour) + ticketsText(status, colour);
   text += "waits:   " + counted(head.waiting_results, "result") + " in the inbox, " +
           counted(head.image.open_units.size(), "evaluation unit") + " to do\n";
   if (status.kind == RunAccess::Kind::kLive || status.kind == RunAccess::Kind::kRemote) {
