@@ -76,8 +76,8 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          state.second_moment_size() == moments &&
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
          areBetween(state.second_moment(), 0, kMostLogit) &&
-         isConfirmation(state.confirmation(), problem) && state.lateness() <= (kMostOpenSets << 8) &&
-         state.sets_seen() <= kMostSets;
+         isConfirmation(state.confirmation(), problem) &&
+         state.lateness() <= (kMostOpenSets << 8) && state.sets_seen() <= kMostSets;
 }
 
 Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,

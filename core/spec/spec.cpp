@@ -141,7 +141,7 @@ Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec&
     spec.mutable_rollout()->set_episodes_per_question_set(
         alone ? 1 : budgets * std::max(kLeastEpisodesOfSet, each));
   }
-  if (!spec.task().has_confirm_questions() && learnsByBudgets(spec)) {
+  if (learnsByBudgets(spec) && findPath(root, "spec.task.confirmQuestions") == nullptr) {
     spec.mutable_task()->set_confirm_questions(usualConfirmQuestions(spec.task()));
   }
   return {};
