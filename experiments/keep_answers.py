@@ -143,15 +143,9 @@ class Kept:
     def share(self, key, column):
         """Returns what was read over what dense attention reads, in per cent."""
         row = self.cells[key]
-        number = {name: float(row[name]) if row[name] else math.nan for name in
-                  ("kv_bytes_share", "key_share", "prefill_density", "prefill_bytes_share")}
-        share = {
-            "bytes": number["kv_bytes_share"],
-            "value rows": 2 * number["kv_bytes_share"] - number["key_share"],
-            "prefill values": number["prefill_density"],
-            "prefill keys": 2 * number["prefill_bytes_share"] - number["prefill_density"],
-            "prefill bytes": number["prefill_bytes_share"],
-        }[column]
+        decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
+        share = {"bytes": decode, "value rows": 2 * decode - keys,
+                 "prefill bytes": float(row["prefill_bytes_share"])}[column]
         return f"{100 * share:.1f} %"
 
 
