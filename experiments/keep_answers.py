@@ -2,7 +2,7 @@
 """Keeps the answers behind an experiment's figures, and makes the tables of its README from them.
 
     keep_answers.py keep RUN FOLDER       write FOLDER/answers.csv.gz, answers.json and curve.csv
-    keep_answers.py tables FILE.md...     write the marked tables anew
+    keep_answers.py tables [FILE.md...]   write the marked tables anew [of every file that has any]
     keep_answers.py tables --check ...    name the files that would change, and return 1
 
 RUN is a folder that `allot run` or `allot export` has written.
@@ -27,6 +27,8 @@ COLUMNS = ("question", "task", "method", "prefill", "budget", "schedule", "versi
            "score", "tokens", "expected", "text")
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
+# Files beside the experiments' READMEs that have marked tables.
+DOCUMENTS = ("docs/shared-draws.md",)
 MARK = re.compile(r"<!-- figures\s+(\{.*?\})\s*-->\n((?:\|[^\n]*\n)*)", re.S)
 
 
@@ -211,6 +213,12 @@ def with_tables(file, kept_of=functools.cache(Kept)):
     return MARK.sub(marked, file.read_text())
 
 
+def marked_files():
+    """Returns the files with marked tables: READMEs of folders with answers, and DOCUMENTS."""
+    return [*sorted(file.with_name("README.md") for file in FOLDER.glob("*/answers.csv.gz")),
+            *(FOLDER.parent / name for name in DOCUMENTS)]
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -220,14 +228,14 @@ def main(arguments):
     keeping.add_argument("folder", type=pathlib.Path)
     tables = verbs.add_parser("tables")
     tables.add_argument("--check", action="store_true")
-    tables.add_argument("files", nargs="+", type=pathlib.Path)
+    tables.add_argument("files", nargs="*", type=pathlib.Path)
     options = parser.parse_args(arguments)
     try:
         if options.verb == "keep":
             keep(options.run, options.folder)
             return 0
         stale = 0
-        for file in options.files:
+        for file in options.files or marked_files():
             text = with_tables(file)
             if text == file.read_text():
                 continue
