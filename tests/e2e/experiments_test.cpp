@@ -45,7 +45,8 @@ TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
       "recall-budget-sweep",  "recall-one-hot",      "recall-fidelity",
       "recall-variance",      "recall-bernoulli",    "recall-vattention",
       "recall-prefill",       "recall-sale",         "recall-prefill-sampling",
-      "recall-prefill-bytes", "recall-shared-draws", "recall-shared-rivals",
+      "recall-prefill-bytes", "recall-prefill-rows", "recall-shared-draws",
+      "recall-shared-rivals",
   };
   const auto names = sweeps();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), all);
