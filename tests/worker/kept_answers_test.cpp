@@ -136,9 +136,9 @@ class KeptAnswers {
 
  private:
   static std::string nameOf(const KeptAnswer& answer) {
-    return "question " + std::to_string(answer.score.question()) + ", " +
-           methodsName(answer.unit) + ", budget " + std::to_string(answer.unit.total_budget()) +
-           ", repeat " + std::to_string(answer.unit.repeat());
+    return "question " + std::to_string(answer.score.question()) + ", " + methodsName(answer.unit) +
+           ", budget " + std::to_string(answer.unit.total_budget()) + ", repeat " +
+           std::to_string(answer.unit.repeat());
   }
   // Nine digits: curve.csv has seventeen, of sums in another order.
   static std::string figures(uint64_t n, double accuracy, const Interval& interval) {
