@@ -42,9 +42,11 @@ class Experiments : public FolderTest {
 
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
   const std::set<std::string> all = {
-      "recall-budget-sweep",     "recall-one-hot",       "recall-fidelity",     "recall-variance",
-      "recall-bernoulli",        "recall-vattention",    "recall-prefill",      "recall-sale",
-      "recall-prefill-sampling", "recall-prefill-bytes", "recall-shared-draws",
+      "recall-budget-sweep",  "recall-one-hot",      "recall-fidelity",
+      "recall-variance",      "recall-bernoulli",    "recall-vattention",
+      "recall-prefill",       "recall-sale",         "recall-prefill-sampling",
+      "recall-prefill-bytes", "recall-prefill-rows", "recall-shared-draws",
+      "recall-shared-rivals",
   };
   const auto names = sweeps();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), all);
