@@ -143,6 +143,7 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   *first.mutable_learners() = state.learners();
   // The fork's tickets begin anew, and so do its question sets.
   for (v1::LearnerState& learner : *first.mutable_learners()) learner.clear_sets();
+  if (state.has_measurement()) *first.mutable_measurement() = state.measurement();
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }
@@ -213,6 +214,9 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
+  if (record.version() == 1 && state.has_measurement()) {
+    *record.mutable_measurement() = state.measurement();
+  }
   *record.mutable_update() = experiment.spec().update();
   *record.mutable_staleness() = experiment.spec().staleness();
   return outcome;

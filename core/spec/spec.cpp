@@ -144,6 +144,13 @@ void deriveDefaults(v1::Spec& spec) {
     add(ScheduleKind::kUniform);
     if (spec.has_update()) add(ScheduleKind::kLearned);
   }
+  const auto& schedules = evaluation.schedules();
+  const bool measured = std::any_of(schedules.begin(), schedules.end(), [](const auto& schedule) {
+    return kindOf(schedule) == ScheduleKind::kMeasured;
+  });
+  if (measured && !spec.policy().has_measure_questions()) {
+    spec.mutable_policy()->set_measure_questions(kMeasureQuestions);
+  }
   if (evaluation.methods().empty()) {
     evaluation.add_methods("dense");
     if (spec.attention().decode() != "dense") evaluation.add_methods(spec.attention().decode());
