@@ -120,6 +120,8 @@ TEST(Spec, ExplicitSchedules) {
   // Equal experiments have equal bytes.
   EXPECT_FALSE(cut.spec().evaluation().schedules(1).has_reads());
   EXPECT_FALSE(cut.spec().policy().has_measure_questions());
+  const auto none = parsed(tiny(), {"spec.policy.measureQuestions=0"});
+  EXPECT_FALSE(none.spec().policy().has_measure_questions());
   const auto measured = parsed(tiny("  evaluation: {schedules: [measured]}\n"));
   EXPECT_EQ(measured.spec().policy().measure_questions(), 64u);
 }
