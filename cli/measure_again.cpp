@@ -370,7 +370,7 @@ std::string measureText(const MeasureSummary& summary) {
   text += labelsText(all, "; differing ");
   if (summary.passed_over > 0) {
     text += "; " + counted(summary.passed_over, "evaluation") +
-            " of fidelity or variance not measured again";
+            " of fidelity, variance or layer losses not measured again";
   }
   return text;
 }

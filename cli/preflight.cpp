@@ -14,6 +14,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
+#include "core/learning/measured.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -148,7 +149,16 @@ Grid gridOf(const v1::Experiment& experiment, const json& facts) {
                          facts.value("heads", 1U));
   v1::AggregatorState state = initialState(experiment, shape);
   Grid grid;
-  grid.first = planEvaluation(experiment, state.policy());
+  // A measurement of nothing has the measured cells, whose schedules are not shown.
+  v1::Measurement unknown;
+  for (const uint32_t reads : kMeasuredReads) {
+    for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+      v1::LayerLoss& loss = *unknown.add_losses();
+      loss.set_layer(layer);
+      loss.set_reads(reads);
+    }
+  }
+  grid.first = planEvaluation(experiment, state.policy(), {.result = &unknown});
   const v1::Spec& spec = experiment.spec();
   if (!spec.has_update()) return grid;
   const uint64_t most = spec.update().max_updates();
@@ -186,6 +196,7 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
         totalBudgets(spec.policy()));
   }
   for (const v1::EvaluationUnit& unit : grid.first) {
+    if (measureOf(unit) == Measure::kLayerLoss) continue;
     if (unit.total_budget() > 0) keys.try_emplace(unit.total_budget(), "spec.evaluation.budgets");
   }
   for (const auto& [budget, key] : keys) {

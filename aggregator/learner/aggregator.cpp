@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/learning_checks.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
@@ -91,7 +90,7 @@ Result<bool> Aggregator::work() {
   ALLOT_TRY(audit());
   ALLOT_TRY(planIfDue());
   ALLOT_TRY(collect());
-  if (batchReady()) ALLOT_TRY(update());
+  if (batchReady() && !isMeasuring()) ALLOT_TRY(update());
   ALLOT_TRY(readEvaluations());
   ALLOT_TRY(reissueMissing());
   ALLOT_ASSIGN(const bool done, finishIfDone());
@@ -228,8 +227,8 @@ bool Aggregator::learning() const {
 
 // What comes after the last update stays in the inbox, for the case that the run is extended.
 Status Aggregator::collect() {
-  if (batchReady()) return {};
-  if (!learning()) {
+  if (batchReady() && !isMeasuring()) return {};
+  if (!learning() || batchReady()) {
     options_.rest(options_.wait_ms);
     return {};
   }
@@ -510,7 +509,7 @@ Result<bool> Aggregator::finishIfDone() {
   const bool evaluated = state_.has_evaluation() && state_.evaluated_version() == version;
   if (hoursSpent()) {
     ALLOT_TRY(withdrawOpenUnits());
-  } else if (!evaluated || open_units_ > 0 || learning()) {
+  } else if (!evaluated || isMeasuring() || open_units_ > 0 || learning()) {
     return false;
   } else if (audits_.open()) {
     return false;

@@ -19,8 +19,10 @@
 #include "aggregator/learner/audits.h"
 #include "aggregator/learner/claimed_time.h"
 #include "aggregator/snapshot.h"
+#include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity_table.h"
+#include "core/evaluation/layer_loss_table.h"
 #include "core/evaluation/question_tasks.h"
 #include "core/learning/history_summary.h"
 #include "core/learning/replay.h"
@@ -124,6 +126,10 @@ class Aggregator {
   Status update();
   std::optional<uint64_t> policyToForget(uint64_t version) const;
   Status planIfDue();
+  // Returns true while the layers are being measured, for which the first update waits.
+  bool isMeasuring() const;
+  Measuring measuring() const;
+  Status finishMeasuring();
   Status readEvaluations();
   Status takeRecorded();
   Result<uint64_t> readSomeEvaluations();
@@ -182,6 +188,7 @@ class Aggregator {
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
+  std::optional<LayerLossTable> layer_losses_;         // from load() on
   QuestionTasks question_tasks_;                       // of accepted evaluations
   std::map<std::string, UnitRefusals> refused_units_;  // by unit id
   // Entries of recorded evaluations that audits_ has seen, and that wait or were not accepted yet.

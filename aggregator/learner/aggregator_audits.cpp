@@ -71,6 +71,7 @@ void Aggregator::readEvaluationsAgain() {
   status_published_.reset();  // a successor must know
   evaluations_ = EvaluationTable(run_.experiment, EvaluationTable::Keep::kNewest);
   fidelity_ = FidelityTable(run_.experiment.spec(), true);
+  layer_losses_.emplace(run_.experiment, model_->layers());
   question_tasks_ = {};
   evaluations_read_.clear();
   evaluation_seconds_ = 0;

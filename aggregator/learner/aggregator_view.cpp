@@ -6,7 +6,6 @@
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/worker_names.h"
 #include "core/evaluation/evaluation_check.h"
-#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_yaml.h"
 #include "core/worker_beats.h"
@@ -35,7 +34,8 @@ Status Aggregator::planIfDue() {
   if (hoursSpent()) return {};
   if (!evaluationDue(control_.experiment, version) && learning()) return {};
   // Units first: planning them twice does nothing, forgetting them would lose them.
-  ALLOT_TRY(leadership_->planUnits(planEvaluation(control_.experiment, state_.policy())));
+  ALLOT_TRY(
+      leadership_->planUnits(planEvaluation(control_.experiment, state_.policy(), measuring())));
   evaluations_settled_ = false;
   last_evaluated_ = options_.now();
   v1::AggregatorState next = state_;
@@ -48,6 +48,35 @@ Status Aggregator::planIfDue() {
   return {};
 }
 
+bool Aggregator::isMeasuring() const {
+  return measureQuestions(run_.experiment.spec()) > 0 && state_.policy().version() == 0 &&
+         !state_.has_measurement() && !hoursSpent();
+}
+
+Measuring Aggregator::measuring() const {
+  return measuringOf(state_, run_.origin ? &*run_.origin : nullptr);
+}
+
+// Writes the measurement into the state once all layers are measured, and plans what waits for it.
+Status Aggregator::finishMeasuring() {
+  if (!isMeasuring()) return {};
+  auto measurement = layer_losses_->complete();
+  if (!measurement) return {};
+  v1::AggregatorState next = state_;
+  *next.mutable_measurement() = std::move(*measurement);
+  // Units first, as in planIfDue(). Those that are planned already stay as they are.
+  ALLOT_TRY(leadership_->planUnits(
+      planEvaluation(control_.experiment, next.policy(), measuringOf(next, nullptr))));
+  if (const Status written = leadership_->writeState(next); !written) {
+    return loadAgain(written.error());
+  }
+  state_ = std::move(next);
+  plans_.erase(0);
+  last_evaluated_ = options_.now();
+  spdlog::info("the layers are measured");
+  return {};
+}
+
 Status Aggregator::readEvaluations() {
   if (evaluations_settled_) return {};
   ALLOT_TRY(takeRecorded());
@@ -55,6 +84,7 @@ Status Aggregator::readEvaluations() {
   while (read > 0) {
     ALLOT_ASSIGN(read, readSomeEvaluations());
   }
+  ALLOT_TRY(finishMeasuring());
   ALLOT_ASSIGN(open_units_, store_.openUnits());
   evaluations_settled_ = open_units_ == 0;
   return {};
@@ -97,12 +127,16 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   uint64_t bytes = 0;
   const auto bounds = boundsOf(run_.experiment, model_->layers());
   for (const Evaluation& evaluation : evaluations) {
-    ALLOT_ASSIGN(const bool refused, refuseIfLie(evaluation));
+    // What updates may have learned from stays, whatever is found later.
+    const bool is_used =
+        measureOf(evaluation.result.unit()) == Measure::kLayerLoss && state_.has_measurement();
+    ALLOT_ASSIGN(const bool refused, is_used ? false : refuseIfLie(evaluation));
     bytes += 1 + evaluation.result.ByteSizeLong();
     evaluations_read_ = evaluation.entry_id;
     if (refused || whyImpossible(evaluation.result, bounds)) continue;  // as in exports
     evaluations_.add(evaluation.result);
     fidelity_.add(evaluation.result);
+    layer_losses_->add(evaluation.result);
     question_tasks_.add(evaluation.result);
     evaluation_seconds_ += evaluation.result.seconds();
     answers_bytes_ += evaluation.answers_bytes;
@@ -243,7 +277,7 @@ Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUn
     constexpr size_t kPlans = 8;  // older ones are made again when asked for
     if (plans_.size() == kPlans) plans_.erase(plans_.begin());
     plan = plans_.try_emplace(version).first;
-    for (auto& planned : planEvaluation(control_.experiment, *policy)) {
+    for (auto& planned : planEvaluation(control_.experiment, *policy, measuring())) {
       plan->second.emplace(planned.unit_id(), planned);
     }
   }

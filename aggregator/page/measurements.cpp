@@ -74,6 +74,7 @@ FidelityNumbers numbersOf(const std::string& name, const FidelitySums& sums) {
   numbers.rms_relative_error = sums.rmsRelativeError();
   numbers.cosine = sums.meanCosine();
   numbers.agreement = sums.agreement();
+  numbers.divergence = sums.meanDivergence();
   numbers.trace_covariance = sums.traceCovariance();
   numbers.estimated_error = sums.meanEstimatedError();
   numbers.exceed_rate = sums.exceedRate();

@@ -109,6 +109,7 @@ struct FidelityNumbers {
   double rms_relative_error = 0;
   double cosine = 0;
   std::optional<double> agreement;
+  std::optional<double> divergence;  // mean KL of the next token's distribution, in nats
   double trace_covariance = 0;
   std::optional<double> estimated_error;
   double exceed_rate = 0;

@@ -58,6 +58,7 @@ json numbersView(const FidelityNumbers& numbers) {
           {"rms_relative_error", numbers.rms_relative_error},
           {"cosine", numbers.cosine},
           {"agreement", optionalView(numbers.agreement)},
+          {"divergence", optionalView(numbers.divergence)},
           {"trace_covariance", numbers.trace_covariance},
           {"estimated_error", optionalView(numbers.estimated_error)},
           {"exceed_rate", numbers.exceed_rate},

@@ -240,7 +240,7 @@ std::string layersNote(AgreementLayers agreement) {
 
 std::string fidelityTable(const Data& data) {
   std::string head = kNameHead;
-  for (const char* name : {"relative error", "rms", "cosine", "next token", "over &epsilon;",
+  for (const char* name : {"relative error", "rms", "cosine", "next token", "KL", "over &epsilon;",
                            "own estimate", "squared error", "rows read", "rows", "ESS"}) {
     head += std::string("<th class=\"r\">") + name + "</th>";
   }
@@ -253,6 +253,7 @@ std::string fidelityTable(const Data& data) {
     rows += "<tr>" + nameCells(point) + cell(fmt::format("{:.4f}", n.relative_error)) +
             cell(fmt::format("{:.4f}", n.rms_relative_error)) +
             cell(fmt::format("{:.4f}", n.cosine)) + cell(percent(n.agreement)) +
+            cell(n.divergence ? fmt::format("{:.3g}", *n.divergence) : "") +
             cell(epsilonOf(point) ? percent(n.exceed_rate) : "") +
             cell(n.estimated_error ? fmt::format("{:.4f}", *n.estimated_error) : "") +
             cell(fmt::format("{:.3g}", n.trace_covariance)) + cell(percent(n.density)) +
@@ -263,7 +264,8 @@ std::string fidelityTable(const Data& data) {
                  std::string("S: samples a layer and head; next token: how often it is dense "
                              "attention's with the method in ") +
                      layersNote(data.fidelity.front().agreement) +
-                     "; rows: value rows read by a head, different ones",
+                     ", and KL how far its distribution is from dense attention's, in nats; rows: "
+                     "value rows read by a head, different ones",
                  table(head, rows), true);
 }
 

@@ -99,12 +99,13 @@ std::string partName(const FidelityPoint& point, const char* part, const Fidelit
 
 std::string fidelityRow(const FidelityPoint& point, const char* part,
                         const FidelityNumbers& numbers) {
-  return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", partName(point, part, numbers),
-      numbers.states, numbers.relative_error, numbers.rms_relative_error, numbers.cosine,
-      csvNumber(numbers.agreement), numbers.trace_covariance, csvNumber(numbers.estimated_error),
-      numbers.exceed_rate, numbers.draws, numbers.unique_rows, numbers.density,
-      numbers.effective_sample_size, point.version, point.support_tile, wordOf(point.agreement));
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                     partName(point, part, numbers), numbers.states, numbers.relative_error,
+                     numbers.rms_relative_error, numbers.cosine, csvNumber(numbers.agreement),
+                     csvNumber(numbers.divergence), numbers.trace_covariance,
+                     csvNumber(numbers.estimated_error), numbers.exceed_rate, numbers.draws,
+                     numbers.unique_rows, numbers.density, numbers.effective_sample_size,
+                     point.version, point.support_tile, wordOf(point.agreement));
 }
 
 std::string varianceRow(const FidelityPoint& point, const char* part,
@@ -214,8 +215,9 @@ Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std:
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {
   return "method,schedule,total_budget,reads_per_layer,part,name,states,relative_error,"
-         "rms_relative_error,cosine,agreement,trace_covariance,estimated_error,exceed_rate,draws,"
-         "unique_rows,density,effective_sample_size,version,support_tile,agreement_layers\n" +
+         "rms_relative_error,cosine,agreement,divergence,trace_covariance,estimated_error,exceed_"
+         "rate,"
+         "draws,unique_rows,density,effective_sample_size,version,support_tile,agreement_layers\n" +
          rowsOf(points, fidelityRow);
 }
 

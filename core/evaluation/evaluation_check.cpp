@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -118,6 +119,15 @@ bool isAsked(const v1::AgreementCell& cell, const EvaluationBounds& bounds) {
          cell.layer() + 1 == bounds.layers;
 }
 
+bool divergenceCanBe(const v1::AgreementCell& cell) {
+  if (!isSum(cell.divergence()) || !isSum(cell.divergence_squared())) return false;
+  if (cell.questions() > cell.steps()) return false;
+  // Cauchy and Schwarz. Without questions both sums are 0.
+  const double squares = static_cast<double>(cell.questions()) * cell.divergence_squared();
+  return cell.divergence() <= std::sqrt(squares) * kSlack &&
+         (cell.questions() > 0 || cell.divergence_squared() == 0);
+}
+
 bool fidelityCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
   if (!cellsCanBe(result, bounds)) return false;
   for (const v1::FidelityCell& cell : result.fidelity()) {
@@ -131,8 +141,33 @@ bool fidelityCanBe(const v1::EvaluationResult& result, const EvaluationBounds& b
     if (cell.task() >= tasksOf(bounds) || !isAsked(cell, bounds)) return false;
     if (!seen.emplace(cell.task(), cell.has_layer(), cell.layer()).second) return false;
     if (cell.steps() > kMostCounted || cell.agreed() > cell.steps()) return false;
+    if (!divergenceCanBe(cell)) return false;
   }
   return true;
+}
+
+// One layer alone has the method in each cell, and each layer has as many steps.
+bool lossesCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+  if (result.scores_size() > 0 || !result.fidelity().empty()) return false;
+  const v1::EvaluationUnit& unit = result.unit();
+  std::map<uint32_t, std::pair<uint64_t, uint64_t>> sums;  // by layer: steps, questions
+  std::set<std::pair<uint32_t, uint32_t>> seen;
+  for (const v1::AgreementCell& cell : result.agreement()) {
+    if (cell.task() >= tasksOf(bounds) || !cell.has_layer() || cell.layer() >= layersOf(bounds) ||
+        !seen.emplace(cell.task(), cell.layer()).second || cell.steps() > kMostCounted ||
+        cell.agreed() > cell.steps() || !divergenceCanBe(cell)) {
+      return false;
+    }
+    sums[cell.layer()].first += cell.steps();
+    sums[cell.layer()].second += cell.questions();
+  }
+  // Answers of one token have no step.
+  if (sums.size() != static_cast<size_t>(unit.schedule_size())) return false;
+  return std::all_of(sums.begin(), sums.end(), [&](const auto& layer) {
+    const auto& [steps, questions] = layer.second;
+    return layer.second == sums.begin()->second && (steps > 0) == (questions > 0) &&
+           questions <= unit.question_count();
+  });
 }
 
 bool varianceCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds) {
@@ -172,6 +207,10 @@ std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
   const Measure measure = measureOf(result.unit());
   if (measure == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";
+    return std::nullopt;
+  }
+  if (measure == Measure::kLayerLoss) {
+    if (!lossesCanBe(result, bounds)) return "has layers' losses that cannot be";
     return std::nullopt;
   }
   if (measure == Measure::kVariance) {

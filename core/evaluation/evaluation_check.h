@@ -24,7 +24,8 @@ EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers);
 
 // Returns nothing if the result is possible. Else returns the end of a sentence that begins with
 // the unit's name, as in "has scores that cannot be". A unit of fidelity or variance has
-// FidelityCells and no scores, a unit of accuracy has scores and no FidelityCells.
+// FidelityCells and no scores, a unit of accuracy has scores and no FidelityCells, and a unit of
+// layer-loss has AgreementCells of single layers alone.
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds);
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "allot/kernels/method.h"
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/spec/measure_options.h"
 
@@ -31,12 +32,18 @@ std::string nameOf(ScheduleKind kind, size_t number) {
   return nameOf(kind) + "-" + padded(number, 2);
 }
 
+std::string oneHotName(size_t layer, uint32_t reads) {
+  const std::string name = nameOf(ScheduleKind::kOneHot, layer);
+  return reads == 1 ? name : name + "-reads-" + std::to_string(reads);
+}
+
 uint64_t totalOf(const SampleSchedule& schedule) {
   return std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
 }
 
 std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& prefill,
-                          const std::string& method, const v1::PolicySnapshot& policy) {
+                          const std::string& method, const v1::PolicySnapshot& policy,
+                          const Measuring& measuring) {
   const v1::Spec& spec = experiment.spec();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
   // The policy of version 0 is uniform, unless the run is a fork.
@@ -57,6 +64,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
       continue;
     }
     if (kind == ScheduleKind::kLearned ? !has_learned : !first) continue;
+    if (kind == ScheduleKind::kMeasured && measuring.result == nullptr) continue;
     for (uint32_t budget : spec.evaluation().budgets()) {
       switch (kind) {
         case ScheduleKind::kUniform:
@@ -68,9 +76,14 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
           break;
         case ScheduleKind::kOneHot:
           for (uint32_t l = 0; l < layers; ++l) {
-            cells.push_back(
-                {prefill, method, nameOf(kind, l), budget, oneHotSchedule(budget, layers, l)});
+            cells.push_back({prefill, method, oneHotName(l, readsOf(schedule)), budget,
+                             oneHotSchedule(budget, layers, l, readsOf(schedule))});
           }
+          break;
+        case ScheduleKind::kMeasured:
+          cells.push_back(
+              {prefill, method, nameOf(kind), budget,
+               measuredSchedule(*measuring.result, budget, spec.policy().min_per_layer())});
           break;
         case ScheduleKind::kExplicit:
           break;  // above: its budget is its own
@@ -151,8 +164,33 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
   return every > 0 && version % every == 0;
 }
 
+Measuring measuringOf(const v1::AggregatorState& state, const v1::Origin* origin) {
+  return {state.has_measurement() ? &state.measurement() : nullptr,
+          origin != nullptr && origin->state().has_measurement()};
+}
+
+std::vector<v1::EvaluationUnit> planLayerLosses(const v1::Experiment& experiment, uint32_t layers) {
+  const v1::Spec& spec = experiment.spec();
+  const uint32_t questions = measureQuestions(spec), each = chunkQuestions(spec.evaluation());
+  const uint32_t chunks_before = (spec.task().held_out_questions() + each - 1) / each;
+  std::vector<v1::EvaluationUnit> units;
+  for (uint32_t first = 0; first < questions; first += each) {
+    for (const uint32_t reads : kMeasuredReads) {
+      const Cell cell{spec.attention().prefill(), spec.attention().decode(), kUniformSchedule,
+                      uint64_t{reads} * layers, SampleSchedule(layers, reads)};
+      v1::EvaluationUnit unit =
+          unitOf(cell, 0, chunks_before + first / each, Measure::kLayerLoss, 0);
+      unit.set_first_question(first);
+      unit.set_question_count(std::min(each, questions - first));
+      units.push_back(std::move(unit));
+    }
+  }
+  return units;
+}
+
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
-                                               const v1::PolicySnapshot& policy) {
+                                               const v1::PolicySnapshot& policy,
+                                               const Measuring& measuring) {
   const v1::Spec& spec = experiment.spec();
   std::vector<Cell> cells;
   for (const std::string& prefill : prefillsOf(spec.evaluation())) {
@@ -163,13 +201,16 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
         if (policy.version() == 0) cells.push_back({prefill, method, name, 0, {}});
         continue;
       }
-      const auto more = cellsOf(experiment, prefill, method, policy);
+      const auto more = cellsOf(experiment, prefill, method, policy, measuring);
       cells.insert(cells.end(), more.begin(), more.end());
     }
   }
   const uint32_t questions = spec.task().held_out_questions();
   const std::vector<Measure> measures = measuresOf(spec.evaluation());
   std::vector<v1::EvaluationUnit> units;
+  if (policy.version() == 0 && !measuring.inherited) {
+    units = planLayerLosses(experiment, static_cast<uint32_t>(policy.logits_size()));
+  }
   const uint32_t each = chunkQuestions(spec.evaluation());
   std::map<Measure, uint32_t> compared_chunks;
   for (const Measure measure : measures) {
@@ -216,7 +257,7 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   const uint64_t questions = experiment.spec().task().held_out_questions();
   const uint64_t each = chunkQuestions(evaluation);
   const uint64_t chunks = (questions + each - 1) / each;
-  uint64_t units = 0;
+  uint64_t units = planLayerLosses(experiment, layers).size();
   for (const Measure measure : measuresOf(evaluation)) {
     units +=
         measure == Measure::kAccuracy

@@ -45,6 +45,14 @@ void FidelitySums::add(const v1::FidelityCell& cell) {
   closed_form += cell.closed_form();
 }
 
+void FidelitySums::add(const v1::AgreementCell& cell) {
+  steps += cell.steps();
+  agreed += cell.agreed();
+  if (cell.questions() == 0) return;
+  divergence += cell.divergence();
+  divergence_steps += cell.steps();
+}
+
 double FidelitySums::rmsRelativeError() const {
   return std::sqrt(perState(relative_error_squared));
 }
@@ -58,6 +66,9 @@ std::optional<double> FidelitySums::meanEstimatedError() const {
 }
 std::optional<double> FidelitySums::agreement() const {
   return meanOf(static_cast<double>(agreed), steps);
+}
+std::optional<double> FidelitySums::meanDivergence() const {
+  return meanOf(divergence, divergence_steps);
 }
 std::optional<double> FidelitySums::meanVariance() const { return meanOf(variance, positions); }
 std::optional<double> FidelitySums::meanClosedForm() const {
@@ -81,7 +92,7 @@ FidelityTable::FidelityTable(const v1::Spec& spec, bool keep_newest)
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   const Measure measure = measureOf(unit);
-  if (measure == Measure::kAccuracy) return;
+  if (measure != Measure::kFidelity && measure != Measure::kVariance) return;
   FidelitySummary& summary = summaries_[{measure, unit.policy_version(), methodsName(unit),
                                          unit.schedule_name(), unit.total_budget()}];
   summary.measure = measure;
@@ -100,10 +111,7 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
   for (const v1::AgreementCell& cell : result.agreement()) {
     std::vector<FidelitySums*> all = {&summary.all, &summary.tasks[cell.task()]};
     if (cell.has_layer()) all.push_back(&summary.layers[cell.layer()]);
-    for (FidelitySums* sums : all) {
-      sums->steps += cell.steps();
-      sums->agreed += cell.agreed();
-    }
+    for (FidelitySums* sums : all) sums->add(cell);
   }
   summary.questions += unit.question_count();
   summary.complete =

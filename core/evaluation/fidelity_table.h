@@ -50,8 +50,13 @@ struct FidelitySums {
   // by support; counted by layer only if one layer alone used the method.
   uint64_t steps = 0;
   uint64_t agreed = 0;
+  // KL divergence of these next tokens' distributions from dense attention's, in nats, and the
+  // steps over which it is summed: 0 in results of builds that had no divergence.
+  double divergence = 0;
+  uint64_t divergence_steps = 0;
 
   void add(const v1::FidelityCell& cell);
+  void add(const v1::AgreementCell& cell);
 
   double meanRelativeError() const { return perState(relative_error); }
   double rmsRelativeError() const;
@@ -68,6 +73,7 @@ struct FidelitySums {
   // Returns the mean over states for which the method estimates its error.
   std::optional<double> meanEstimatedError() const;
   std::optional<double> agreement() const;
+  std::optional<double> meanDivergence() const;
   // Return the mean tr Cov of an output: by the replicates' unbiased estimate, by the method's
   // closed form.
   std::optional<double> meanVariance() const;
@@ -108,7 +114,7 @@ class FidelityTable {
   explicit FidelityTable(uint32_t questions, bool keep_newest = false);
   explicit FidelityTable(const v1::Spec& spec, bool keep_newest = false);
 
-  // Adds a result; results of measure accuracy are ignored.
+  // Adds a result of measure fidelity or variance; others are ignored.
   // Requires: the result is possible (whyImpossible).
   void add(const v1::EvaluationResult& result);
   // Returns the summaries, ordered by measure, version, method, schedule name, budget.

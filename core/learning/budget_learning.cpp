@@ -7,6 +7,7 @@
 #include "core/learning/additive.h"
 #include "core/learning/confirmation.h"
 #include "core/learning/gradient.h"
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/spec/choices.h"
 
@@ -57,6 +58,7 @@ class BudgetUpdate {
   std::vector<ComparedResult> compare(const std::vector<v1::EpisodeResult>& results,
                                       google::protobuf::RepeatedField<double>* baselines);
   void judge();
+  SampleSchedule measured() const;
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
@@ -131,6 +133,7 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     judge();
+    if (version_ == 1 && state_.has_measurement()) confirm(measured());
     nominate(posterior);
     propose(&posterior);
   } else {
@@ -200,6 +203,15 @@ void BudgetUpdate::judge() {
   if (evidence.questions >= kLeastQuestions && evidence.mean < -kBehind * evidence.mean_error) {
     confirm(uniform_);
   }
+}
+
+// Returns the measured schedule, with a layer's reads in each of its entries. It is the first one
+// that is tried: it is known before any answer is graded.
+SampleSchedule BudgetUpdate::measured() const {
+  const auto layers = *measuredSchedule(state_, policy_.total_budget(), problem_.min_per_layer);
+  SampleSchedule schedule;
+  for (const uint32_t reads : layers) schedule.insert(schedule.end(), problem_.per_layer, reads);
+  return schedule;
 }
 
 // Begins the confirmation of the surrogate's best schedule, if that is better than the one that is

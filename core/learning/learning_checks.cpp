@@ -8,6 +8,7 @@
 #include "core/learning/betting.h"
 #include "core/learning/confirmation.h"
 #include "core/learning/logistic_update.h"
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
 
@@ -221,6 +222,7 @@ Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
   const auto wrong = [](const std::string& what) {
     return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
   };
+  if (state.has_measurement()) ALLOT_TRY(checkMeasurement(state.measurement(), shape.layers));
   const int budgets = state.policy().frontier().budgets_size();
   if (state.learners_size() != budgets) return wrong("another number of total budgets");
   // The next count would be 0, by which Adam's correction divides.

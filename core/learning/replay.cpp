@@ -5,7 +5,9 @@
 #include <cassert>
 
 #include "core/learning/learning_checks.h"
+#include "core/learning/measured.h"
 #include "core/learning/update.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"
@@ -66,6 +68,25 @@ Status Replay::checkResults(const v1::IterationRecord& record) {
   return {};
 }
 
+// Takes the measurement that the run had before its first update. Nothing but the evaluations says
+// whether it is right (store/archive/plan_check.h).
+Status Replay::takeMeasurement(const v1::IterationRecord& record) {
+  if (record.version() != 1) return {};
+  const bool is_due = measureQuestions(experiment_.spec()) > 0 || state_.has_measurement();
+  if (record.has_measurement() != is_due) {
+    return refuse(1, is_due ? "its record has no measurement of the layers, and the experiment "
+                              "wants one"
+                            : "its record has a measurement of the layers that nobody wanted");
+  }
+  if (!is_due || state_.has_measurement()) return {};  // the records are compared
+  const auto layers = static_cast<uint32_t>(state_.policy().logits_size());
+  if (const Status checked = checkMeasurement(record.measurement(), layers); !checked) {
+    return refuse(1, checked.error().message);
+  }
+  *state_.mutable_measurement() = record.measurement();
+  return {};
+}
+
 Status Replay::next(const v1::IterationRecord& record) {
   const uint64_t version = state_.policy().version() + 1;
   if (record.version() != version) {
@@ -90,6 +111,7 @@ Status Replay::next(const v1::IterationRecord& record) {
                                std::to_string(record.update().episodes_per_update()));
   }
   ALLOT_TRY(checkResults(record));
+  ALLOT_TRY(takeMeasurement(record));
   UpdateOutcome outcome =
       applyUpdate(experiment_, state_, {record.results().begin(), record.results().end()});
   outcome.record.set_committed_unix_ms(record.committed_unix_ms());

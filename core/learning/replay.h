@@ -35,11 +35,12 @@ class Replay {
   Status next(const v1::IterationRecord& record);
 
   // Returns the state after the last record. evaluated_version and has_evaluation, which no update
-  // writes, are those of `initial`.
+  // writes, are those of `initial`, and so is the measurement before the first record.
   const v1::AggregatorState& state() const { return state_; }
 
  private:
   Status checkResults(const v1::IterationRecord& record);
+  Status takeMeasurement(const v1::IterationRecord& record);
 
   v1::Experiment experiment_;
   v1::AggregatorState state_;

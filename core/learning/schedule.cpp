@@ -103,10 +103,10 @@ SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total) {
   return largestRemainder(shares, total);
 }
 
-SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer) {
+SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer, uint32_t reads) {
   assert(layer < layers);
   SampleSchedule schedule = uniformSchedule(total, layers);
-  schedule[layer] = 1;
+  schedule[layer] = reads;
   return schedule;
 }
 

@@ -47,8 +47,9 @@ SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_
 // Requires: a layer has draws, or `total` is 0.
 SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
 
-// Returns the uniform schedule of `total`, but with one draw in `layer` (SANTA paper, Appendix J).
-SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
+// Returns the uniform schedule of `total`, but with `reads` draws in `layer` (SANTA paper, Appendix
+// J, where they are 1).
+SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer, uint32_t reads = 1);
 
 // ---- The best schedule for additive values, by an exact dynamic programme ----
 

@@ -182,6 +182,7 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
   } else {
     first.mutable_policy()->clear_frontier();
   }
+  if (state.has_measurement()) *first.mutable_measurement() = state.measurement();
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }
@@ -252,6 +253,9 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
+  if (record.version() == 1 && state.has_measurement()) {
+    *record.mutable_measurement() = state.measurement();
+  }
   *record.mutable_update() = experiment.spec().update();
   *record.mutable_staleness() = experiment.spec().staleness();
   return outcome;

@@ -39,6 +39,14 @@ ZeroReadsChoice zeroReadsOf(const v1::Policy& policy) {
   return fromWord<ZeroReadsChoice>(policy.zero_reads()).value_or(ZeroReadsChoice::kOff);
 }
 
+uint32_t readsOf(const v1::Schedule& schedule) {
+  return schedule.has_reads() ? schedule.reads() : 1;
+}
+
+uint32_t measureQuestions(const v1::Spec& spec) {
+  return std::min(spec.policy().measure_questions(), spec.task().train_questions());
+}
+
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
   if (policy.total_budgets().empty()) return {policy.total_budget()};
   return {policy.total_budgets().begin(), policy.total_budgets().end()};

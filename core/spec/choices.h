@@ -51,15 +51,16 @@ constexpr std::string_view wordOf(ZeroReadsChoice value) {
 }
 
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
-enum class ScheduleKind { kUniform, kLearned, kOneHot, kExplicit };
+enum class ScheduleKind { kUniform, kLearned, kOneHot, kMeasured, kExplicit };
 constexpr std::string_view wordOf(ScheduleKind value) {
-  return wordAt(value, {"uniform", "learned", "oneHot", "explicit"});
+  return wordAt(value, {"uniform", "learned", "oneHot", "measured", "explicit"});
 }
 
-// spec.evaluation.measures, and EvaluationUnit.measure.
-enum class Measure { kAccuracy, kFidelity, kVariance };
+// EvaluationUnit.measure, and spec.evaluation.measures, which does not have the last one: layers
+// are measured on training questions, for schedules and not for tables.
+enum class Measure { kAccuracy, kFidelity, kVariance, kLayerLoss };
 constexpr std::string_view wordOf(Measure value) {
-  return wordAt(value, {"accuracy", "fidelity", "variance"});
+  return wordAt(value, {"accuracy", "fidelity", "variance", "layer-loss"});
 }
 
 // Parameter `agreement` of fidelity: the layers that use the method when its next token is compared
@@ -124,6 +125,10 @@ PromptStyle promptStyleOf(const v1::Task& task);              // llama
 TaskSplit splitOf(const v1::Task& task);                      // test
 std::string prefillOf(const v1::EvaluationUnit& unit);        // dense, if missing
 
+// Returns the draws of the layer that a oneHot schedule cuts.
+uint32_t readsOf(const v1::Schedule& schedule);
+// Returns the training questions on which layers are measured; 0 if they are not.
+uint32_t measureQuestions(const v1::Spec& spec);
 // Returns the total budgets that schedules are learned for: totalBudgets, or totalBudget if that
 // list is empty.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
@@ -144,7 +149,8 @@ inline constexpr uint32_t kLeastEpisodesOfSet = 4;
 // KV cache of these tokens takes 34 GB with a model of 8 billion parameters.
 inline constexpr uint32_t kMostChunkQuestions = 32;
 inline constexpr uint32_t kChunkTokens = 1 << 18;
-inline constexpr uint32_t kMostRepeats = 100;  // most evaluation.repeats
+inline constexpr uint32_t kMostRepeats = 100;      // most evaluation.repeats
+inline constexpr uint32_t kMeasureQuestions = 64;  // policy.measureQuestions by default
 // Returns the measures in the order of the list. core/spec/measure_options.h has their parameters.
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
 // Returns evaluation.chunkQuestions; kMostChunkQuestions if that is unset.

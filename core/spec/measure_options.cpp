@@ -83,7 +83,9 @@ std::optional<std::string> readParameter(std::string_view word, MeasureOptions* 
 std::optional<std::string> parseMeasure(std::string_view text, MeasureOptions* options) {
   const size_t space = text.find(' ');
   const auto measure = fromWord<Measure>(text.substr(0, space));
-  if (!measure) return "no such measure; there are " + joined(wordsOf<Measure>());
+  if (!measure || *measure == Measure::kLayerLoss) {
+    return "no such measure; there are accuracy, fidelity, variance";
+  }
   MeasureOptions parsed{.measure = *measure};
   std::set<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {

@@ -160,6 +160,14 @@ void deriveDefaults(v1::Spec& spec) {
     add(ScheduleKind::kUniform);
     if (spec.has_update()) add(ScheduleKind::kLearned);
   }
+  const auto& schedules = evaluation.schedules();
+  const bool measured = std::any_of(schedules.begin(), schedules.end(), [](const auto& schedule) {
+    return kindOf(schedule) == ScheduleKind::kMeasured;
+  });
+  v1::Policy& policy = *spec.mutable_policy();
+  if (measured && !policy.has_measure_questions()) policy.set_measure_questions(kMeasureQuestions);
+  // Equal experiments have equal bytes.
+  if (!measured && policy.measure_questions() == 0) policy.clear_measure_questions();
   if (evaluation.methods().empty()) {
     evaluation.add_methods("dense");
     if (spec.attention().decode() != "dense") evaluation.add_methods(spec.attention().decode());

@@ -25,7 +25,11 @@ std::string decimalOf(double value) {
 }
 
 std::string scheduleYaml(const v1::Schedule& schedule) {
-  if (kindOf(schedule) != ScheduleKind::kExplicit) return doubleQuoted(schedule.kind());
+  if (kindOf(schedule) != ScheduleKind::kExplicit) {
+    const std::string reads =
+        schedule.has_reads() ? " reads=" + std::to_string(schedule.reads()) : "";
+    return doubleQuoted(schedule.kind() + reads);
+  }
   std::string list;
   for (const uint32_t samples : schedule.samples()) {
     list += (list.empty() ? "" : ", ") + std::to_string(samples);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "allot/kernels/method.h"
 #include "core/digest.h"
 #include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
@@ -80,6 +81,35 @@ Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
                     "model's template around them if told to; remove the key");
   }
   return {};
+}
+
+// Checks that measured schedules have a measurement, and a measurement a method that it can tell
+// from dense attention and training questions.
+Status checkMeasured(const v1::Spec& spec, const std::string& place) {
+  const auto& schedules = spec.evaluation().schedules();
+  const bool measured = std::any_of(schedules.begin(), schedules.end(), [](const auto& schedule) {
+    return kindOf(schedule) == ScheduleKind::kMeasured;
+  });
+  const std::string key = place + ": spec.policy.measureQuestions: ";
+  if (spec.policy().measure_questions() == 0) {
+    if (!measured) return {};
+    return badInput(key +
+                    "0 measures no layer, but spec.evaluation.schedules has measured; raise "
+                    "it, or remove measured");
+  }
+  if (spec.task().train_questions() == 0) {
+    return badInput(key +
+                    "layers are measured on training questions, but "
+                    "spec.task.trainQuestions is 0; raise it, or remove measured from "
+                    "spec.evaluation.schedules");
+  }
+  kernels::MethodOptions decode;
+  // Parsing succeeds: readMethod has parsed the text before.
+  kernels::parseMethod(spec.attention().decode(), &decode);
+  if (kernels::usesBudget(decode)) return {};
+  return badInput(key + "spec.attention.decode, " + spec.attention().decode() +
+                  ", reads what it needs, whatever its budget, so that there is nothing to "
+                  "measure; choose a method with a budget, or 0 and no measured schedule");
 }
 
 // Checks that the sum of each explicit schedule, at which it is measured, is one of the budgets.
@@ -233,7 +263,8 @@ std::vector<Status> effectsOf(const v1::Experiment& experiment, const std::strin
           checkGeneration(spec, place),
           checkGranularity(spec, place),
           problem ? badInput(place + ": " + problem->path + ": " + problem->what) : Status(),
-          checkExplicit(spec.evaluation(), place)};
+          checkExplicit(spec.evaluation(), place),
+          checkMeasured(spec, place)};
 }
 
 Status checkEffects(const v1::Experiment& experiment, const std::string& place) {
@@ -293,9 +324,14 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
     }
     if (kind != ScheduleKind::kOneHot) continue;
     if (layers < 2) return badInput(path + "oneHot compares layers, but the model has only one");
+    const uint32_t reads = readsOf(schedule), least = std::max(1u, reads);
     for (const uint32_t budget : spec.evaluation().budgets()) {
-      if (budget >= layers) continue;
-      return badInput(path + "oneHot needs at least one draw in each layer, but " + model +
+      if (budget / layers >= least) continue;
+      const std::string needs = reads <= 1
+                                    ? "oneHot needs at least one draw"
+                                    : "oneHot reads=" + std::to_string(reads) + " needs at least " +
+                                          std::to_string(reads) + " draws";
+      return badInput(path + needs + " in each layer, but " + model +
                       " and spec.evaluation.budgets has " + std::to_string(budget));
     }
   }

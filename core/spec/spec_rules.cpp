@@ -105,6 +105,13 @@ SpecRule allowing(const char* allowed, SpecRule rule) {
   return rule;
 }
 
+// Returns the measures of the tables: all except layer-loss.
+std::vector<std::string> tableMeasures() {
+  std::vector<std::string> names = wordsOf<Measure>();
+  std::erase(names, wordOf(Measure::kLayerLoss));
+  return names;
+}
+
 // Returns the schedules that have a name: all except explicit, which is written as a list.
 std::vector<std::string> namedSchedules() {
   std::vector<std::string> names = wordsOf<ScheduleKind>();
@@ -261,6 +268,12 @@ std::vector<SpecRule> learningRules() {
              "What a layer or head without reads gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
+      derived(integer("policy.measureQuestions",
+                      "64 where spec.evaluation.schedules has measured; else 0", 0, 1000000,
+                      "Training questions on which each layer is measured before the first update, "
+                      "for measured schedules: how far its next tokens are from dense attention's "
+                      "while it alone reads 0, 1, 2, 4, 8, 16 or 32 rows. No answer is graded. At "
+                      "most spec.task.trainQuestions; 0: not measured.")),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),
@@ -331,12 +344,15 @@ std::vector<SpecRule> measuringRules() {
                       "Total budgets at which each schedule and method is measured: the x axis of "
                       "the accuracy curve."),
               SpecType::kIntegers),
-      derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
-                     namedSchedules(),
-                     "Ways to spread a budget over the layers: uniform evenly, learned by the "
-                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
-                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
-              SpecType::kSchedules),
+      derived(
+          choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
+                 namedSchedules(),
+                 "Ways to spread a budget over the layers: uniform evenly, learned by the "
+                 "policy, measured by what each layer loses alone (spec.policy.measureQuestions), "
+                 "oneHot with one layer cut to a single read (once for each layer; oneHot "
+                 "reads=0 to as many as it says), or a list such as [4, 2, 1, 1] with the reads "
+                 "of each layer."),
+          SpecType::kSchedules),
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
                    "(dense, vattention, bernoulli in front of dense) are measured once, without "
@@ -344,7 +360,7 @@ std::vector<SpecRule> measuringRules() {
       derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
                            "Ways to read the prompts: the whole grid is measured with each."))),
       measured(
-          choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
+          choice("evaluation.measures", "[accuracy]", tableMeasures(),
                  "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy "
                  "grades whole answers. fidelity compares every attention output and next token "
                  "with dense attention's from the same state (SANTA paper, Appendix U); "

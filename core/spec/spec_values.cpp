@@ -165,7 +165,25 @@ Result<MeasureOptions> readMeasure(const SpecRule& rule, const YamlValue& value,
 Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
   v1::Schedule schedule;
   if (value.kind != YamlValue::Kind::kList) {
-    ALLOT_ASSIGN(*schedule.mutable_kind(), readChoice(value, rule.choices, site));
+    YamlValue word = value;
+    word.text = value.text.substr(0, value.text.find(' '));
+    ALLOT_ASSIGN(*schedule.mutable_kind(), readChoice(word, rule.choices, site));
+    if (word.text == value.text) return schedule;
+    // "oneHot reads=2"
+    constexpr std::string_view kReads = " reads=";
+    const std::string_view rest = std::string_view(value.text).substr(word.text.size());
+    uint32_t reads = 0;
+    const auto read = std::from_chars(rest.data() + std::min(rest.size(), kReads.size()),
+                                      rest.data() + rest.size(), reads);
+    const bool is_right = kindOf(schedule) == ScheduleKind::kOneHot && rest.starts_with(kReads) &&
+                          read.ec == std::errc() && read.ptr == rest.data() + rest.size() &&
+                          reads <= kMaxBudget;
+    if (!is_right) {
+      return site.refuse(doubleQuoted(value.text) +
+                         ": only oneHot takes a parameter, the reads of the layer that is cut, as "
+                         "in oneHot reads=0");
+    }
+    if (reads != 1) schedule.set_reads(reads);
     return schedule;
   }
   schedule.set_kind(std::string(wordOf(ScheduleKind::kExplicit)));

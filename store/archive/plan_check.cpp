@@ -32,12 +32,16 @@ PlanCheck::PlanCheck(const RunHead& head)
     : experiment_(head.image.spec.experiment),
       in_force_(head.image.control.experiment),
       version_(head.version()),
-      finished_(head.image.control.desired == Desired::kFinished) {
+      finished_(head.image.control.desired == Desired::kFinished),
+      layer_losses_(experiment_, head.image.model ? head.image.model->layers() : 0) {
   for (const auto& unit : head.image.open_units) {
     open_[unit.policy_version()][unit.unit_id()] = bytesOf(unit);
   }
   if (!head.image.state) return;
   seconds_ = head.image.state->worker_seconds();
+  if (head.image.state->has_measurement()) measurement_ = head.image.state->measurement();
+  const auto& origin = head.image.spec.origin;
+  inherited_ = origin && origin->state().has_measurement();
   if (head.image.state->has_evaluation()) evaluated_ = head.image.state->evaluated_version();
 }
 
@@ -52,6 +56,7 @@ Status PlanCheck::add(const v1::EvaluationResult& result) {
     open->second.erase(unit.unit_id());
   }
   seconds_ += result.seconds();
+  layer_losses_.add(result);
   ALLOT_TRY(compareTasks(result));
   return compareScores(result);
 }
@@ -114,8 +119,20 @@ void PlanCheck::note(const std::string& id, const std::string& fault) {
   if (fault_.empty()) fault_ = named(id) + " " + fault;
 }
 
+// The state may lack a measurement whose last unit was accepted after the state was written.
+void PlanCheck::compareMeasurement() {
+  if (!measurement_ || inherited_ || !fault_.empty()) return;
+  const auto measured = layer_losses_.complete();
+  if (!measured) {
+    fault_ = "the state has a measurement of the layers, and not all of its units are recorded";
+  } else if (measured->SerializeAsString() != measurement_->SerializeAsString()) {
+    fault_ = "the state's measurement of the layers is not what the recorded units add up to";
+  }
+}
+
 void PlanCheck::compare(const v1::PolicySnapshot& policy) {
   const uint64_t version = policy.version();
+  if (version == 0) compareMeasurement();
   Units recorded = std::move(recorded_[version]), open = std::move(open_[version]);
   recorded_.erase(version);
   open_.erase(version);
@@ -125,7 +142,10 @@ void PlanCheck::compare(const v1::PolicySnapshot& policy) {
   const bool planned = evaluated_ == version || (version == 0 && !last) || all_done;
   const bool touched = planned || !recorded.empty() || !open.empty();
   if (!touched && !evaluationDue(in_force_, version)) return;
-  const auto plan = planEvaluation(experiment_, policy);
+  // Units may have been accepted after the state was read, and measured cells planned.
+  const auto measured = measurement_ ? measurement_ : layer_losses_.complete();
+  const auto plan =
+      planEvaluation(experiment_, policy, {measured ? &*measured : nullptr, inherited_});
   if (!touched) {
     if (!plan.empty()) unevaluated_.push_back(version);
     return;
@@ -136,6 +156,7 @@ void PlanCheck::compare(const v1::PolicySnapshot& policy) {
     if (takeFrom(&recorded, unit)) continue;
     if (recorded.contains(unit.unit_id())) continue;  // another unit of this id: below
     const bool is_open = takeFrom(&open, unit);
+    if (!measurement_ && unit.schedule_name() == kMeasuredSchedule && !is_open) continue;
     ++missing_[{version, cellOf(unit)}];
     if (all_done) note(unit.unit_id(), "is not recorded, and the run says that it is finished");
     if (!is_open && !may_lack) {

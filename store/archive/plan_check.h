@@ -13,6 +13,7 @@
 
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/evaluation/layer_loss_table.h"
 #include "core/evaluation/question_tasks.h"
 #include "core/result.h"
 #include "store/archive/run_source.h"
@@ -33,7 +34,8 @@ class PlanCheck {
   // Compares the units of this policy's version with its plan.
   // Requires: all evaluations were added. Called for each version in order, from 0 to the head's.
   void compare(const v1::PolicySnapshot& policy);
-  // Returns the first fault. kData if a recorded or open unit was not planned, or if a planned one
+  // Returns the first fault. kData if the state's measurement of the layers is not that of the
+  // recorded units, if a recorded or open unit was not planned, or if a planned one
   // is not recorded although the run does not say that it is open, or says that all is done. A run
   // that has spent spec.stop.maxWorkerHours withdraws its open units.
   // Requires: compare() was called for all versions.
@@ -52,10 +54,14 @@ class PlanCheck {
   Status compareScores(const v1::EvaluationResult& result);
   bool hoursSpent() const;
   void note(const std::string& id, const std::string& fault);
+  void compareMeasurement();
 
   const v1::Experiment experiment_, in_force_;
   const uint64_t version_;
   const bool finished_;
+  std::optional<v1::Measurement> measurement_;  // of the state
+  bool inherited_ = false;
+  LayerLossTable layer_losses_;
   std::optional<uint64_t> evaluated_;          // the newest version whose units were planned
   double seconds_ = 0;                         // of workers
   std::map<uint64_t, Units> recorded_, open_;  // of versions that were not compared yet

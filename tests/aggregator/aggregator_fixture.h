@@ -81,6 +81,17 @@ class AggregatorTest : public testing::Test {
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;
     result.set_worker(identityOf("w").name());
+    if (measureOf(unit) == Measure::kLayerLoss) {
+      for (uint32_t layer = 0; layer < kLayers; ++layer) {
+        v1::AgreementCell& cell = *result.add_agreement();
+        cell.set_layer(layer);
+        cell.set_steps(3 * uint64_t{unit.question_count()});
+        cell.set_questions(unit.question_count());
+        cell.set_divergence(1.0 / (1 + unit.schedule(0)) / (1 + layer));
+        cell.set_divergence_squared(cell.divergence());
+      }
+      return result;
+    }
     for (uint32_t i = 0; i < unit.question_count(); ++i) {
       v1::QuestionScore& of = *result.add_scores();
       of.set_question(unit.first_question() + i);

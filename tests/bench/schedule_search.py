@@ -19,6 +19,8 @@ paired; the interval is of the search's luck alone.
                    sets; random+logits=2 searches [-2, 2], where fewer schedules starve most layers.
   evolution        An evolution strategy, and CMA-ES (with package cmaes) that compares trials with the others of their
   cma-es           question set alone (search_rivals.py). They deploy their mean, rounded. Ten trials make a set.
+  measured         allot's measured schedule, from 64 training questions and without a graded answer: the same in each
+                   column. measured+policy.measureQuestions=N measures N questions.
   pyramidkv        the fixed shape of PyramidKV (Cai et al., arXiv 2406.02069, beta = 20): arithmetic, from almost
                    twice the mean in the lowest layer to a twentieth of it in the highest, rounded in the same way.
   uniform          the same for every layer.
@@ -77,6 +79,10 @@ spec:
   update: {{learner: additive, episodesPerUpdate: {EPISODES}}}
   evaluation: {{everyUpdates: 0, schedules: [uniform], methods: [s2anta-sys], answers: none}}
 """
+# The same without learning.
+MEASUREMENT = "".join(line for line in EXPERIMENT.splitlines(True) if "update:" not in line).replace(
+    "schedules: [uniform]", "schedules: [measured]")
+MEASURED = "measured"
 stopping = threading.Event()
 
 
@@ -135,6 +141,8 @@ class Programs:
         self.folder, self.scratch, self.started = folder.resolve(), scratch, []
         self.experiment = os.path.join(scratch, "experiment.yaml")
         pathlib.Path(self.experiment).write_text(EXPERIMENT)
+        self.measurement = os.path.join(scratch, "measurement.yaml")
+        pathlib.Path(self.measurement).write_text(MEASUREMENT)
 
     def start(self, program, *arguments, questions, settings, **streams):
         """In the repository's root, from where the model's path starts."""
@@ -211,6 +219,22 @@ def search_by_learner(programs, method, total, seed, checkpoints):
             raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
         with open(os.path.join(folder, "history.jsonl")) as history:
             return published_at(history, total, checkpoints)
+
+
+def search_by_measurement(programs, method, total, seed, checkpoints):
+    settings = {"policy.totalBudget": total, "repetition": seed, **parts(method)[1]}
+    with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
+        folder = os.path.join(folder, "run")
+        run = programs.start("allot", "run", programs.measurement, f"--dir={folder}", "--workers=1",
+                             questions=TRAIN_QUESTIONS, settings=settings, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE)
+        errors = run.communicate()[1]
+        if run.returncode:
+            raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
+        with open(os.path.join(folder, "evaluations.jsonl")) as evaluations:
+            units = [json.loads(line)["unit"] for line in evaluations]
+    schedule = next(unit["schedule"] for unit in units if unit["schedule_name"] == MEASURED)
+    return {checkpoint: schedule for checkpoint in checkpoints}
 
 
 def published_at(history, total, checkpoints):
@@ -310,7 +334,8 @@ class Results:
 
 def search(programs, results, method, total, seed):
     name = parts(method)[0]
-    by = search_by_optuna if name in SAMPLERS else search_by_rival if name in RIVALS else search_by_learner
+    by = (search_by_optuna if name in SAMPLERS else search_by_rival if name in RIVALS
+          else search_by_measurement if name == MEASURED else search_by_learner)
     found = by(programs, method, total, seed, results.options.answers)
     results.add("schedules", {f"{method}/{total}/{seed}/{answers}": found[answers] for answers in found})
     return f"{method}, total budget {total}, seed {seed}"
@@ -401,9 +426,11 @@ def learners(text):
 def searches(text):
     for word in learners(text):
         name, settings = parts(word)
+        if name == MEASURED:
+            continue
         allowed = OF_SEARCH.keys() if name in SAMPLERS else set()
         if name not in [*SAMPLERS, *RIVALS, *FIXED] or not settings.keys() <= allowed:
-            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *RIVALS, *FIXED])}; "
+            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *RIVALS, MEASURED, *FIXED])}; "
                                              f"the first {len(SAMPLERS)} may have +episodes=N and +logits=X")
         if not (settings.get("episodes", "1").isdigit() and all(float(value) >= 1 for value in settings.values())):
             raise argparse.ArgumentTypeError(f"{word}: episodes is an integer from 1 on, logits a number from 1 on")
@@ -414,7 +441,7 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--learners", type=learners, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
-    add("--searches", type=searches, default=",".join([*SAMPLERS, *RIVALS, *FIXED]), help="other rows [%(default)s]")
+    add("--searches", type=searches, default=",".join([*SAMPLERS, *RIVALS, MEASURED, *FIXED]), help="other rows [%(default)s]")
     add("--budgets", type=numbers, default="8,16", help="total budgets, a table for each [%(default)s]")
     add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000", help="columns [%(default)s]")
     add("--seeds", type=seeds, default="5", metavar="N", help="seeds 1 to N, at most 10 [%(default)s]")

@@ -117,6 +117,44 @@ TEST(EvaluationCheck, RefusesTheAgreementOfLayersThatNobodyAskedFor) {
   EXPECT_TRUE(refused(AgreementLayers::kEach, {{0, -1}}));
 }
 
+TEST(EvaluationCheck, RefusesLossesOfLayersThatCannotBe) {
+  const auto refused = [](auto change) {
+    auto result = compared("santa", 6, 0, {});
+    auto& unit = *result.mutable_unit();
+    unit.set_measure("layer-loss");
+    unit.add_schedule(2);
+    result.clear_agreement();
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      for (uint32_t task = 0; task < 2; ++task) {
+        auto* cell = result.add_agreement();
+        cell->set_task(task);
+        cell->set_layer(layer);
+        setFields("steps: 10 agreed: 9 questions: 1 divergence: 3 divergence_squared: 9", cell);
+      }
+    }
+    change(&result);
+    const auto why = whyImpossible(result, {2, 3});
+    EXPECT_EQ(why.value_or("has layers' losses that cannot be"),
+              "has layers' losses that cannot be");
+    return why.has_value();
+  };
+  EXPECT_FALSE(refused([](auto*) {}));
+  EXPECT_FALSE(refused([](auto* r) {  // answers of one token
+    for (auto& cell : *r->mutable_agreement()) {
+      setFields("steps: 0 agreed: 0 questions: 0 divergence: 0 divergence_squared: 0", &cell);
+    }
+  }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement()->RemoveLast(); }));
+  EXPECT_TRUE(refused([](auto* r) { r->clear_agreement(); }));
+  EXPECT_TRUE(refused([](auto* r) { r->add_scores(); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->clear_layer(); }));
+  for (const char* bad :
+       {"agreed: 11", "task: 2", "layer: 3", "steps: 11", "questions: 11", "divergence: -1",
+        "divergence: 3.1", "divergence: nan", "divergence_squared: 1e300", "questions: 0"}) {
+    EXPECT_TRUE(refused([&](auto* r) { setFields(bad, r->mutable_agreement(0)); })) << bad;
+  }
+}
+
 TEST(EvaluationCheck, RefusesVarianceThatCannotBe) {
   const auto refused = [](auto change, uint32_t replicates = 4) {
     auto result = replicated("santa", 8, 0, 0.5);

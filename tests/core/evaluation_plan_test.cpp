@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "core/learning/measured.h"
 #include "core/spec/choices.h"
 #include "tests/core/evaluation_results.h"
 #include "tests/results.h"
@@ -97,6 +98,73 @@ TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
     EXPECT_THAT((asked[{"fidelity", "santa"}]), SizeIs(compared));
     EXPECT_EQ(questions, 200 + compared);  // each once
   }
+}
+
+TEST(EvaluationPlan, LayersAreMeasuredOnTrainingQuestionsAndMeasuredCellsFollow) {
+  v1::Experiment e = gridOf(40, {"dense", "s2anta-sys"}, {"uniform", "measured"}, {6, 12});
+  v1::Spec& spec = *e.mutable_spec();
+  spec.mutable_attention()->set_prefill("dense");
+  spec.mutable_attention()->set_decode("s2anta-sys");
+  spec.mutable_task()->set_train_questions(40);
+  EXPECT_TRUE(planLayerLosses(e, 3).empty());
+  spec.mutable_policy()->set_measure_questions(64);  // there are 40
+  const auto units = planLayerLosses(e, 3);
+  ASSERT_EQ(units.size(), 2 * kMeasuredReads.size());
+  uint32_t questions = 0;
+  for (const auto& unit : units) {
+    EXPECT_EQ(unit.measure(), "layer-loss");
+    EXPECT_GE(unit.chunk(), 2u);  // after those of the held-out questions
+    EXPECT_EQ(unit.total_budget(), 3 * unit.schedule(0));
+    if (unit.schedule(0) == 32) questions += unit.question_count();
+  }
+  EXPECT_EQ(units.back().unit_id(), "v000000/c0003/s2anta-sys/uniform/96/layer-loss");
+  EXPECT_EQ(questions, 40u);
+
+  v1::Measurement measurement;
+  for (const uint32_t reads : kMeasuredReads) {
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      v1::LayerLoss& loss = *measurement.add_losses();
+      loss.set_layer(layer);
+      loss.set_reads(reads);
+      loss.set_steps(100);
+      loss.set_questions(10);
+      loss.set_divergence((layer == 1 ? 90.0 : 9.0) / (1 + reads));
+    }
+  }
+  const auto cells = [&](const Measuring& measuring, const v1::PolicySnapshot& policy) {
+    std::map<std::string, size_t> counts;
+    for (const auto& unit : planEvaluation(e, policy, measuring)) {
+      ++counts[unit.measure() + " " + unit.schedule_name()];
+      if (unit.schedule_name() != "measured" || unit.total_budget() != 12) continue;
+      EXPECT_GT(unit.schedule(1), unit.schedule(0));
+      EXPECT_EQ(unit.schedule(0) + unit.schedule(1) + unit.schedule(2), 12u);
+    }
+    return counts;
+  };
+  using Counts = std::map<std::string, size_t>;
+  Counts counts{{"accuracy dense", 2}, {"accuracy uniform", 4}, {"layer-loss uniform", 14}};
+  EXPECT_EQ(cells({}, threeLayers()), counts);
+  counts["accuracy measured"] = 4;
+  EXPECT_EQ(cells({&measurement}, threeLayers()), counts);
+  counts.erase("layer-loss uniform");
+  EXPECT_EQ(cells({&measurement, true}, threeLayers()), counts);
+  v1::PolicySnapshot later = threeLayers();
+  later.set_version(2);
+  EXPECT_TRUE(cells({&measurement}, later).empty());
+}
+
+TEST(EvaluationPlan, OneHotCutsALayerToTheReadsThatItIsTold) {
+  v1::Experiment e = gridOf(1, {"s2anta-sys"}, {"oneHot", "oneHot"}, {6});
+  e.mutable_spec()->mutable_evaluation()->mutable_schedules(1)->set_reads(0);
+  std::vector<std::string> cells;
+  for (const auto& unit : planEvaluation(e, threeLayers())) {
+    std::string text = unit.schedule_name();
+    for (const uint32_t draws : unit.schedule()) text += " " + std::to_string(draws);
+    cells.push_back(text);
+  }
+  EXPECT_THAT(cells, ElementsAre("oneHot-00 1 2 2", "oneHot-01 2 1 2", "oneHot-02 2 2 1",
+                                 "oneHot-00-reads-0 0 2 2", "oneHot-01-reads-0 2 0 2",
+                                 "oneHot-02-reads-0 2 2 0"));
 }
 
 TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {

@@ -57,6 +57,15 @@ TEST(FidelityTable, AgreementOfOneLayerIsTheLayersAndTheMeanOfAll) {
   EXPECT_EQ(s.layers.at(1).agreement(), std::nullopt);
   EXPECT_EQ(s.layers.at(2).agreement(), 0.5);
   EXPECT_EQ(s.tasks.at(1).agreement(), 0.5);
+  // Another build counted no divergence.
+  EXPECT_EQ(s.all.meanDivergence(), std::nullopt);
+  result.mutable_agreement(0)->set_divergence(2);
+  result.mutable_agreement(0)->set_questions(1);
+  FidelityTable newer(2);
+  newer.add(result);
+  EXPECT_EQ(newer.summaries().at(0).all.meanDivergence(), 0.2);
+  EXPECT_EQ(newer.summaries().at(0).layers.at(0).meanDivergence(), 0.2);
+  EXPECT_EQ(newer.summaries().at(0).layers.at(2).meanDivergence(), std::nullopt);
 }
 
 TEST(FidelityTable, VarianceIsBesideFidelityAndHasSlopesOfItsOwn) {

@@ -195,7 +195,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
-       "granularity, zeroReads"},
+       "granularity, zeroReads, measureQuestions"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},
       {"metadata={name: tiny, namespace: A}",
@@ -445,6 +445,24 @@ TEST(Spec, RefusesBombs) {
                         }() +
                         "]"),
               EndsWith("has 65 entries, more than 64"));
+}
+
+TEST(Spec, MeasuredSchedulesNeedAMeasurementAndOneHotAloneTakesReads) {
+  const auto why = [](std::vector<std::string> settings) {
+    return messageOf(parseExperiment(exampleText(), "x.yaml", settings));
+  };
+  const std::string measured = "spec.evaluation.schedules=[uniform, measured]";
+  EXPECT_EQ(why({measured}), "");
+  EXPECT_EQ(why({"spec.policy.measureQuestions=64"}), "");  // for learners alone
+  EXPECT_THAT(why({measured, "spec.policy.measureQuestions=0"}),
+              HasSubstr("spec.policy.measureQuestions: 0 measures no layer, but"));
+  EXPECT_THAT(why({measured, "spec.attention.decode=vattention"}), HasSubstr("choose"));
+  for (const char* bad : {"oneHot reads", "oneHot reads=", "oneHot reads=-1", "oneHot read=1",
+                          "oneHot reads=2 reads=2", "uniform reads=1", "oneHot "}) {
+    EXPECT_THAT(why({"spec.evaluation.schedules=['" + std::string(bad) + "']"}),
+                HasSubstr("only oneHot takes a parameter"))
+        << bad;
+  }
 }
 
 TEST(Spec, AGoalThatNoEvaluationCanReachIsRefusedWithTheKeyThatIsMissing) {

@@ -115,6 +115,15 @@ TEST(Spec, ExplicitSchedules) {
   EXPECT_EQ(evaluation.schedules(0).kind(), "oneHot");
   EXPECT_EQ(evaluation.schedules(1).kind(), "explicit");
   EXPECT_THAT(evaluation.schedules(1).samples(), ElementsAre(4, 0, 3));
+  const auto cut = parsed(tiny("  evaluation: {schedules: [oneHot reads=0, oneHot reads=1]}\n"));
+  EXPECT_EQ(readsOf(cut.spec().evaluation().schedules(0)), 0u);
+  // Equal experiments have equal bytes.
+  EXPECT_FALSE(cut.spec().evaluation().schedules(1).has_reads());
+  EXPECT_FALSE(cut.spec().policy().has_measure_questions());
+  const auto none = parsed(tiny(), {"spec.policy.measureQuestions=0"});
+  EXPECT_FALSE(none.spec().policy().has_measure_questions());
+  const auto measured = parsed(tiny("  evaluation: {schedules: [measured]}\n"));
+  EXPECT_EQ(measured.spec().policy().measure_questions(), 64u);
 }
 
 TEST(Spec, MeasuresAreKeptInTheirShortestText) {
@@ -234,6 +243,11 @@ TEST(Spec, ChecksAgainstLayers) {
             "spec.evaluation.schedules[0]: oneHot needs at least one draw in each layer, but "
             "the model has 9 layers and spec.evaluation.budgets has 8");
   EXPECT_NE(problem({"spec.evaluation.schedules=[oneHot]"}, 1), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot reads=0]"}, 8), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot reads=4]"}, 2), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot reads=4]"}, 3),
+            "spec.evaluation.schedules[0]: oneHot reads=4 needs at least 4 draws in each layer, "
+            "but the model has 3 layers and spec.evaluation.budgets has 8");
   EXPECT_EQ(problem({}, 0), "the model has no layers");
 }
 

@@ -26,7 +26,7 @@ using Enums = testing::Types<
     LastValue<Learner::kSanta>, LastValue<Optimizer::kSgd>, LastValue<Baseline::kMovingAverage>,
     LastValue<StalenessMode::kDrop>, LastValue<Granularity::kHead>,
     LastValue<ZeroReadsChoice::kWindow>, LastValue<ScheduleKind::kExplicit>,
-    LastValue<Measure::kVariance>, LastValue<AgreementLayers::kEach>, LastValue<KeptAnswers::kAll>,
+    LastValue<Measure::kLayerLoss>, LastValue<AgreementLayers::kEach>, LastValue<KeptAnswers::kAll>,
     LastValue<Protocol::kB>, LastValue<Dtype::kBFloat16>, LastValue<KvDtype::kFloat32>,
     LastValue<DeviceChoice::kCuda>, LastValue<PromptStyle::kDeepseek>,
     LastValue<TaskSplit::kValidation>, LastValue<Desired::kFinished>, LastValue<Phase::kFinished>,
@@ -56,8 +56,9 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<Baseline>(), ElementsAre("leave-one-out", "batch-mean", "moving-average"));
   EXPECT_THAT(wordsOf<Learner>(), ElementsAre("additive", "reinforce", "santa"));
   EXPECT_THAT(wordsOf<StalenessMode>(), ElementsAre("truncated-is", "none", "drop"));
-  EXPECT_THAT(wordsOf<ScheduleKind>(), ElementsAre("uniform", "learned", "oneHot", "explicit"));
-  EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity", "variance"));
+  EXPECT_THAT(wordsOf<ScheduleKind>(),
+              ElementsAre("uniform", "learned", "oneHot", "measured", "explicit"));
+  EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity", "variance", "layer-loss"));
   EXPECT_THAT(wordsOf<AgreementLayers>(), ElementsAre("all-layers", "last-layer", "each-layer"));
   EXPECT_THAT(wordsOf<Protocol>(), ElementsAre("A", "B"));
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
@@ -107,8 +108,10 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_EQ(choicesAt("spec.update.optimizer"), wordsOf<Optimizer>());
   EXPECT_EQ(choicesAt("spec.update.baseline"), wordsOf<Baseline>());
   EXPECT_EQ(choicesAt("spec.staleness.mode"), wordsOf<StalenessMode>());
-  EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
-  EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
+  EXPECT_THAT(choicesAt("spec.evaluation.schedules"),
+              ElementsAre("uniform", "learned", "oneHot", "measured"));
+  EXPECT_THAT(choicesAt("spec.evaluation.measures"),
+              ElementsAre("accuracy", "fidelity", "variance"));
   EXPECT_EQ(choicesAt("spec.evaluation.answers"), wordsOf<KeptAnswers>());
   EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());

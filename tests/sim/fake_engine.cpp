@@ -44,8 +44,31 @@ v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
   return cell;
 }
 
+std::vector<v1::AgreementCell> lossesOf(const v1::EvaluationUnit& unit) {
+  std::vector<v1::AgreementCell> cells;
+  for (int layer = 0; layer < unit.schedule_size(); ++layer) {
+    v1::AgreementCell& cell = cells.emplace_back();
+    cell.set_layer(static_cast<uint32_t>(layer));
+    cell.set_questions(unit.question_count());
+    cell.set_steps(3 * uint64_t{unit.question_count()});
+    cell.set_agreed(2 * uint64_t{unit.question_count()});
+    // The more a layer reads, and the higher it is, the less.
+    const double each = 3.0 / (1 + unit.schedule(layer)) / (1 + layer);
+    cell.set_divergence(each * unit.question_count());
+    cell.set_divergence_squared(each * each * unit.question_count());
+  }
+  return cells;
+}
+
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) {
   if (result.unit().SerializeAsString() != unit.SerializeAsString()) return false;
+  if (measureOf(unit) == Measure::kLayerLoss) {
+    const auto losses = lossesOf(unit);
+    return std::equal(losses.begin(), losses.end(), result.agreement().begin(),
+                      result.agreement().end(), [](const auto& a, const auto& b) {
+                        return a.SerializeAsString() == b.SerializeAsString();
+                      });
+  }
   if (measureOf(unit) != Measure::kAccuracy) {
     return result.fidelity_size() == 1 && result.scores().empty() &&
            result.fidelity(0).SerializeAsString() == fidelityOf(unit).SerializeAsString();
@@ -147,7 +170,11 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   *result.mutable_unit() = unit;
   const v1::Spec& spec = world_.scenario().run.experiment.spec();
   const bool graded = measureOf(unit) == Measure::kAccuracy;
-  if (!graded) *result.add_fidelity() = fidelityOf(unit);
+  if (measureOf(unit) == Measure::kLayerLoss) {
+    for (const v1::AgreementCell& cell : lossesOf(unit)) *result.add_agreement() = cell;
+  } else if (!graded) {
+    *result.add_fidelity() = fidelityOf(unit);
+  }
   for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(unit.first_question() + i);

@@ -15,6 +15,8 @@ namespace allot::sim {
 double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question);
 // What units of fidelity and variance have instead: one cell, made out of the unit's name.
 v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit);
+// [layers] What the layers lose in a unit of measure layer-loss.
+std::vector<v1::AgreementCell> lossesOf(const v1::EvaluationUnit& unit);
 // Whether `result` says about `unit` what is true.
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result);
 

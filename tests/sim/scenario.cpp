@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/exact_math.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -71,6 +72,10 @@ RunSpec drawRun(Chance& chance) {
     if (spec.seed() % 8 == 0) spec.mutable_evaluation()->add_measures("variance");
   }
   if (spec.seed() % 7 == 3) spec.mutable_evaluation()->set_repeats(3);
+  if (spec.seed() % 5 == 2) {
+    spec.mutable_policy()->set_measure_questions(10);
+    spec.mutable_evaluation()->add_schedules()->set_kind(kMeasuredSchedule);
+  }
   spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
   spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
   spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));

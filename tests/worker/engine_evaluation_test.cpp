@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/evaluation/evaluation_check.h"
+#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/update.h"
 #include "tests/results.h"
 #include "tests/worker/engine_fixture.h"
@@ -299,6 +300,33 @@ TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
   EXPECT_EQ(whyImpossible(result, boundsOf(e, 8)), std::nullopt);
   unit.set_measure("nonsense");
   EXPECT_FALSE(engine->evaluate(unit));
+}
+
+TEST(Engine, ALayerLossUnitIsOfTrainingQuestionsAndOfSingleLayers) {
+  const auto e = experiment(small(16, 8, {"spec.policy.measureQuestions=8"}));
+  const auto engine = load(e, 128);
+  std::vector<double> losses;  // of layer 0, by reads
+  for (const v1::EvaluationUnit& unit : planLayerLosses(e, 8)) {
+    const auto result = valueOf(engine->evaluate(unit));
+    EXPECT_EQ(whyImpossible(result, boundsOf(e, 8)), std::nullopt);
+    uint64_t steps = 0, questions = 0;
+    double divergence = 0;
+    for (const auto& cell : result.agreement()) {
+      steps += cell.steps();
+      if (cell.layer() != 0) continue;
+      questions += cell.questions();
+      divergence += cell.divergence();
+    }
+    EXPECT_EQ(questions, 8u);
+    EXPECT_EQ(result.counts().decode_steps(), steps);
+    losses.push_back(divergence);
+    v1::EvaluationUnit beyond = unit;
+    beyond.set_first_question(12);
+    EXPECT_THAT(engine->evaluate(beyond), isError(HasSubstr("questions beyond the training set")));
+  }
+  ASSERT_EQ(losses.size(), 7u);
+  EXPECT_GT(losses[0], 100 * losses[3]);  // off, and at 4 reads
+  EXPECT_GT(losses[3], losses[6]);
 }
 
 TEST(Engine, ComparesAsTheExperimentSays) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "tests/results.h"
@@ -195,12 +196,30 @@ TEST_F(FidelityTest, TheTileMovesStatesFromBucketToBucket) {
 
 // By task and layer: how often the method gives dense attention's next token, {agreed, steps}.
 using Agreed = std::map<std::pair<uint32_t, int>, std::pair<uint64_t, uint64_t>>;
+// By task and layer: KL divergence of the next token from dense attention's, in nats.
+using Divergence = std::map<std::pair<uint32_t, int>, double>;
+
+double divergenceOf(std::span<const float> from, std::span<const float> to) {
+  const auto logSum = [](std::span<const float> logits) {
+    const double top = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - top);
+    return top + std::log(sum);
+  };
+  const double of_from = logSum(from), of_to = logSum(to);
+  double nats = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    nats += std::exp(from[i] - of_from) * ((from[i] - of_from) - (to[i] - of_to));
+  }
+  return nats;
+}
 
 // By schedules alone: a systematic sample is exact in the layers that may read more rows than there
 // are. layer -1: the method in all layers.
 Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
                     const std::vector<GenerationRow>& rows, const std::vector<uint32_t>& tasks,
-                    const GenerationOptions& method, int layer, uint32_t budget) {
+                    const GenerationOptions& method, int layer, uint32_t budget,
+                    Divergence* divergence) {
   SampleSchedule schedule(8, layer < 0 ? budget : UINT32_MAX);
   if (layer >= 0) schedule[layer] = budget;
   const auto pages = decoder->pool().allocate(rows.size()).value();
@@ -208,6 +227,8 @@ Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
   GenerationOptions dense = method;
   dense.method = {};
   dense.before_step = [&](const StepBatch& step, const std::vector<size_t>& live) -> Status {
+    const auto dense_logits = decoder->step(step, nullptr).value();
+    const std::vector<float> expected(dense_logits.begin(), dense_logits.end());
     StepBatch other = step;
     other.method = method.method;
     for (size_t r = 0; r < live.size(); ++r) {
@@ -222,6 +243,8 @@ Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
     const size_t vocabulary = logits.size() / live.size();
     for (size_t r = 0; r < live.size(); ++r) {
       const auto* first = logits.data() + r * vocabulary;
+      (*divergence)[{tasks[live[r]], layer}] += divergenceOf(
+          std::span(expected).subspan(r * vocabulary, vocabulary), {first, vocabulary});
       guesses[live[r]].push_back(
           static_cast<int32_t>(std::max_element(first, first + vocabulary) - first));
     }
@@ -256,19 +279,34 @@ Agreed agreedIn(const Fidelity& fidelity) {
 TEST_F(FidelityTest, AgreementOfOneLayerIsThatOfADecodeWithTheMethodInItAlone) {
   for (const uint32_t budget : {0u, 1u}) {
     const GenerationOptions at = options("s2anta-sys", 3);
+    Divergence measured, expected;
     const auto with = [&](AgreementLayers layers) {
-      return agreedIn(
+      const Fidelity fidelity =
           measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, at, {.agreement = layers})
-              .value());
+              .value();
+      for (const auto& cell : fidelity.agreement) {
+        measured[{cell.task(), cell.has_layer() ? static_cast<int>(cell.layer()) : -1}] =
+            cell.divergence();
+        EXPECT_GE(cell.divergence_squared() * static_cast<double>(cell.questions()),
+                  cell.divergence() * cell.divergence() * (1 - 1e-9));
+      }
+      return agreedIn(fidelity);
     };
     const auto byHand = [&](int layer) {
-      return agreedByHand(decoder_, *tokenizer_, rows(budget), tasks_, at, layer, budget);
+      for (uint32_t task = 0; task < 3; ++task) expected.erase({task, layer});
+      return agreedByHand(decoder_, *tokenizer_, rows(budget), tasks_, at, layer, budget,
+                          &expected);
     };
     EXPECT_EQ(with(AgreementLayers::kAll), byHand(-1));
     EXPECT_EQ(with(AgreementLayers::kLast), byHand(7));
     Agreed each;
     for (int layer = 0; layer < 8; ++layer) each.merge(byHand(layer));
     EXPECT_EQ(with(AgreementLayers::kEach), each);
+    ASSERT_EQ(measured.size(), expected.size());
+    for (const auto& [place, nats] : expected) {
+      EXPECT_GT(nats, 0);
+      EXPECT_NEAR(measured[place] / nats, 1, 1e-4) << place.first << ", layer " << place.second;
+    }
     // Layers differ, or the test could not tell them apart.
     std::set<uint64_t> different;
     for (int layer = 0; layer < 8; ++layer) different.insert((each[{0, layer}].first));

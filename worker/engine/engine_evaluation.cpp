@@ -48,7 +48,11 @@ Result<std::vector<Engine::Row>> Engine::rowsOf(const v1::EvaluationUnit& unit,
   }
   if (unit.repeat() >= kMostRepeats) return bad(unit, "repeat " + std::to_string(unit.repeat()));
   const uint64_t end = uint64_t{unit.first_question()} + unit.question_count();
-  if (end > dataset_.held_out.size()) return bad(unit, "questions beyond the held-out set");
+  const bool held_out = measureOf(unit) != Measure::kLayerLoss;
+  if (end > (held_out ? dataset_.held_out : dataset_.train).size()) {
+    return bad(
+        unit, held_out ? "questions beyond the held-out set" : "questions beyond the training set");
+  }
   SampleSchedule schedule(unit.schedule().begin(), unit.schedule().end());
   if (schedule.empty() && !kernels::usesBudget(methods.decode) &&
       !kernels::usesBudget(methods.prefill)) {
@@ -59,7 +63,7 @@ Result<std::vector<Engine::Row>> Engine::rowsOf(const v1::EvaluationUnit& unit,
   }
   std::vector<Row> rows;
   for (uint32_t q = unit.first_question(); q < end; ++q) {
-    rows.push_back({true, q, schedule, evaluationSequence(q, unit.repeat())});
+    rows.push_back({held_out, q, schedule, evaluationSequence(q, unit.repeat())});
   }
   return rows;
 }
@@ -142,8 +146,12 @@ Status Engine::compareOutputs(const std::vector<Row>& rows, const Methods& metho
     last_tokens.push_back(readingOf(asked).context.back());
   }
   const MeasureOptions asked = measureOptions(experiment_.spec().evaluation(), measure);
+  const bool of_layers = measure == Measure::kLayerLoss;
   const FidelityProtocol protocol = {
-      .support_tile = asked.tile, .agreement = asked.agreement, .replicates = asked.replicates};
+      .support_tile = asked.tile,
+      .agreement = of_layers ? AgreementLayers::kEach : asked.agreement,
+      .errors = !of_layers,
+      .replicates = asked.replicates};
   const GenerationOptions options = generationOptions(methods.decode);
   const auto start = std::chrono::steady_clock::now();
   ALLOT_ASSIGN(const Fidelity fidelity,

@@ -213,19 +213,21 @@ size_t Engine::leastKvBytes() const {
     const auto count = (held_out ? dataset_.held_out : dataset_.train).size();
     for (uint32_t i = 0; i < count; ++i) most = std::max(most, pagesOf(held_out, i));
   }
-  const auto measures = measuresOf(experiment_.spec().evaluation());
-  for (const Measure measure : measures) {
-    if (measure == Measure::kAccuracy) continue;
-    // A chunk's questions are compared side by side.
-    const uint32_t end = comparedQuestions(experiment_.spec(), measure);
+  // A chunk's questions are compared side by side.
+  const auto compare = [&](bool held_out, uint32_t end) {
     const uint32_t each = chunkQuestions(experiment_.spec().evaluation());
     size_t chunk = 0;
     for (uint32_t i = 0; i < end; ++i) {
       if (i % each == 0) chunk = 0;
-      chunk += pagesOf(true, i) + kFidelityPages;
+      chunk += pagesOf(held_out, i) + kFidelityPages;
       most = std::max(most, chunk);
     }
+  };
+  for (const Measure measure : measuresOf(experiment_.spec().evaluation())) {
+    if (measure != Measure::kAccuracy)
+      compare(true, comparedQuestions(experiment_.spec(), measure));
   }
+  compare(false, measureQuestions(experiment_.spec()));
   return most * pool.bytesPerPage();
 }
 

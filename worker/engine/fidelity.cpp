@@ -36,6 +36,46 @@ Difference compare(const float* out, const float* dense, int width) {
   return {std::sqrt(dd), std::sqrt(error), norms > 0 ? od / norms : 0};
 }
 
+// The distribution of a row's next token.
+class Distribution {
+ public:
+  // [vocab] logits of one row.
+  explicit Distribution(std::span<const float> logits)
+      : logits_(logits.begin(), logits.end()), shares_(logits.size()) {
+    log_sum_ = logSum(logits);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      shares_[i] = std::exp(logits_[i] - static_cast<float>(log_sum_));
+    }
+  }
+
+  // Returns KL(this || other) in nats. other: [vocab] logits.
+  double divergence(std::span<const float> other) const {
+    const double shift = logSum(other) - log_sum_;
+    double nats = 0;
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      nats += shares_[i] * (static_cast<double>(logits_[i]) - other[i] + shift);
+    }
+    return nats < 0 ? 0 : nats;  // rounding
+  }
+
+ private:
+  static double logSum(std::span<const float> logits) {
+    const float top = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - top);
+    return top + std::log(sum);
+  }
+
+  std::vector<float> logits_, shares_;
+  double log_sum_ = 0;
+};
+
+// What the method says in the steps of one row.
+struct Guesses {
+  std::vector<int32_t> tokens;  // one a step
+  double divergence = 0;        // sum over steps
+};
+
 // The layers that use the method, one after another; nothing: all of them at once.
 std::vector<std::optional<uint32_t>> layersAsked(AgreementLayers agreement, int64_t layers) {
   if (agreement == AgreementLayers::kAll) return {std::nullopt};
@@ -58,7 +98,7 @@ class Comparison {
         options_(options),
         protocol_(protocol),
         asked_(layersAsked(protocol.agreement, decoder->config().layers)),
-        guesses_(asked_.size(), std::vector<std::vector<int32_t>>(rows.size())) {}
+        guesses_(asked_.size(), std::vector<Guesses>(rows.size())) {}
   ~Comparison() { decoder_.pool().release(scratch_); }
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
@@ -77,6 +117,7 @@ class Comparison {
   Status approximate(const StepBatch& dense, const std::vector<size_t>& live) {
     ALLOT_TRY(refusal_);
     live_ = live;
+    ALLOT_TRY(expect(dense));
     for (size_t a = 0; a < asked_.size(); ++a) ALLOT_TRY(guess(dense, a));
     return {};
   }
@@ -150,10 +191,18 @@ class Comparison {
         v1::AgreementCell& cell = agreement[{tasks_[i], a}];
         cell.set_task(tasks_[i]);
         if (asked_[a]) cell.set_layer(*asked_[a]);
-        const std::vector<int32_t>& guesses = guesses_[a][i];
+        const Guesses& guesses = guesses_[a][i];
+        if (guesses.tokens.empty()) continue;
+        if (!std::isfinite(guesses.divergence)) {
+          return fail(ErrorCode::kData, "fidelity: the method's logits are not finite");
+        }
+        cell.set_divergence(cell.divergence() + guesses.divergence);
+        cell.set_divergence_squared(cell.divergence_squared() +
+                                    guesses.divergence * guesses.divergence);
+        cell.set_questions(cell.questions() + 1);
         // The first token is the prefill's.
-        for (size_t step = 0; step < guesses.size(); ++step) {
-          const bool agreed = guesses[step] == dense[i].tokens[step + 1];
+        for (size_t step = 0; step < guesses.tokens.size(); ++step) {
+          const bool agreed = guesses.tokens[step] == dense[i].tokens[step + 1];
           cell.set_steps(cell.steps() + 1);
           cell.set_agreed(cell.agreed() + (agreed ? 1 : 0));
           ++result_.steps;
@@ -166,6 +215,20 @@ class Comparison {
   }
 
  private:
+  // Computes dense attention's distributions of the next tokens. generate() makes the same step
+  // again and returns tokens alone, which a GPU chooses without copying logits to the host.
+  Status expect(const StepBatch& dense) {
+    StepBatch step = dense;
+    step.probe = nullptr;
+    ALLOT_ASSIGN(const std::span<const float> logits, decoder_.step(step, nullptr));
+    const size_t vocabulary = logits.size() / live_.size();
+    expected_.clear();
+    for (size_t r = 0; r < live_.size(); ++r) {
+      expected_.emplace_back(logits.subspan(r * vocabulary, vocabulary));
+    }
+    return {};
+  }
+
   // Computes the next tokens with the method in the layers of asked_[a]. The step writes other keys
   // and values at the newest position, so that it uses a copy of that page.
   Status guess(const StepBatch& dense, size_t a) {
@@ -185,9 +248,11 @@ class Comparison {
     ALLOT_ASSIGN(const std::span<const float> logits, decoder_.step(step, &statistics));
     const size_t vocabulary = logits.size() / live_.size();
     for (size_t r = 0; r < live_.size(); ++r) {
-      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r * vocabulary);
-      const auto best = std::max_element(first, first + static_cast<std::ptrdiff_t>(vocabulary));
-      guesses_[a][live_[r]].push_back(static_cast<int32_t>(best - first));
+      const auto mine = logits.subspan(r * vocabulary, vocabulary);
+      const auto best = std::max_element(mine.begin(), mine.end());
+      Guesses& guesses = guesses_[a][live_[r]];
+      guesses.tokens.push_back(static_cast<int32_t>(best - mine.begin()));
+      guesses.divergence += expected_[r].divergence(mine);
       add(statistics[r], &result_.statistics);
     }
     return {};
@@ -319,10 +384,10 @@ class Comparison {
   const std::vector<std::optional<uint32_t>> asked_;
   const SampleSchedule dense_schedule_ =
       SampleSchedule(static_cast<size_t>(decoder_.config().layers), UINT32_MAX);
-  std::vector<int32_t> scratch_;  // a page for each row
-  std::vector<size_t> live_;      // rows of the present step
-  // [asked_, rows], the method's token at each dense step.
-  std::vector<std::vector<std::vector<int32_t>>> guesses_;
+  std::vector<int32_t> scratch_;               // a page for each row
+  std::vector<size_t> live_;                   // rows of the present step
+  std::vector<Distribution> expected_;         // [live_] dense attention's, of the present step
+  std::vector<std::vector<Guesses>> guesses_;  // [asked_, rows]
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, v1::FidelityCell> cells_;
   Fidelity result_;
   Status refusal_;  // of the method, inside a probe that cannot return it
@@ -378,8 +443,10 @@ Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
     if (options.before_step) ALLOT_TRY(options.before_step(step, live));
     return comparison.approximate(step, live);
   };
-  dense.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                    const float* attended) { comparison.compareLayer(kv, in, attended); };
+  if (protocol.errors) {
+    dense.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                      const float* attended) { comparison.compareLayer(kv, in, attended); };
+  }
   ALLOT_ASSIGN(const auto generated, generate(decoder, tokenizer, dense_rows, dense));
   return comparison.finish(generated);
 }

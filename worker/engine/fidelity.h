@@ -8,7 +8,7 @@
 //    method's output is compared with the dense one, head by head. A head whose dense output is
 //    zero is left out. A method's output of zeros has an error of 1 and a cosine of 0.
 //  - Agreement: the whole step is run again with the method, from the same dense past. Is the next
-//    token the same?
+//    token the same? How far is its distribution from dense attention's (KL divergence)?
 // The paper runs the method in the final layer only, for the error and for the agreement ("a full
 // one-token forward pass"). Here the error is taken in every layer, each from the dense state. The
 // cells of the last layer are therefore the paper's figure.
@@ -38,6 +38,7 @@ struct Fidelity {
 struct FidelityProtocol {
   uint32_t support_tile = MeasureOptions().tile;  // keys a tile
   AgreementLayers agreement = AgreementLayers::kAll;
+  bool errors = true;  // false: fidelity has the agreement alone, and no cells
   uint32_t replicates = MeasureOptions().replicates;  // of variance; at least 2
 };
 
