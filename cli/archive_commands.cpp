@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "aggregator/report/policy_artefact.h"
 #include "aggregator/report/report.h"
 #include "cli/commands.h"
 #include "cli/measure_again.h"
@@ -34,9 +35,11 @@ struct VerifyOptions {
 
 struct ArchiveOptions {
   RunChoice choice;
-  std::string out;     // export
-  std::string folder;  // import: what
-  std::string dir;     // import: where to
+  std::string out;               // export
+  std::optional<double> margin;  // export: of the report
+  std::string hub, base_model;   // export
+  std::string folder;            // import: what
+  std::string dir;               // import: where to
   OutputFormat format = OutputFormat::kTable;
 };
 
@@ -145,23 +148,40 @@ Status checkIsForOneRun(const std::string& folder) {
 
 // Adds what a run's own folder has beside the export: the report and, unless the folder has a run,
 // the experiment file.
-Status addReport(const std::string& folder) {
+Status addReport(const std::string& folder, std::optional<double> margin) {
   ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder));
   ALLOT_ASSIGN(const ReadRun read, readRun(files.get()));
-  ALLOT_TRY(writeReport(folder, runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id)));
+  RunView view = runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id);
+  view.margin = margin.value_or(view.margin);
+  ALLOT_TRY(writeReport(folder, view));
   // `allot run --resume` reads the one in the folder of a run.
   if (holdsRun(folder)) return {};
   return writeWholeFile(folder + "/experiment.yaml", experimentYaml(read.snapshot.run.experiment));
 }
 
+// Writes the policy's folder for a hub.
+Status exportPolicy(RunSource* source, const ArchiveOptions& options) {
+  ALLOT_ASSIGN(const ReadRun read, readRun(source));
+  RunView view = runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id);
+  view.margin = options.margin.value_or(view.margin);
+  ALLOT_TRY(writeHubFolder(options.hub, view, options.base_model));
+  std::fprintf(stderr, "policy: %s/README.md and policy.json\n", options.hub.c_str());
+  return {};
+}
+
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
+  if (options.out.empty()) return exportPolicy(&access->source(), options);
   ALLOT_ASSIGN(const std::string folder, withRunId(options.out, *access));
   ALLOT_TRY(checkIsForOneRun(folder));
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), folder,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  ALLOT_TRY(addReport(folder));
+  ALLOT_TRY(addReport(folder, options.margin));
+  if (!options.hub.empty()) {
+    ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder));
+    ALLOT_TRY(exportPolicy(files.get(), options));
+  }
   printAs(options.format, "Export", exportJson(summary, folder),
           exportText(summary, folder) + "\n");
   return {};
@@ -296,15 +316,24 @@ void addExport(CLI::App* app, Action* action, const std::shared_ptr<ArchiveOptio
   addOutput(write, &options->format);
   write->add_option("--out", options->out,
                     "Folder; an earlier export is brought up to date. {run} in it is the run's id");
+  write->add_option("--hub", options->hub,
+                    "Folder for a model hub: policy.json, and a README.md with the measurements");
+  write->add_option("--base-model", options->base_model,
+                    "With --hub: the model's name on that hub, as ORGANISATION/NAME");
+  addMargin(write, &options->margin, "dense, in the report,");
   write->footer(
+      "The report's margin is 0.02 unless --margin says another.\n\n"
       "Examples:\n"
       "  allot export --out backup/recall\n"
+      "  allot export --hub policy --base-model Qwen/Qwen2.5-Coder-1.5B\n"
       "  allot export --redis redis://redis:6379 --out backup/recall\n"
       "  allot export --context current --experiment recall-layer-budget --out backup/recall");
   write->callback([=] {
     *action = [options] {
       // Checked before a run is looked for.
-      if (options->out.empty()) return exitCodeOf(badInput("say where to: --out FOLDER"));
+      if (options->out.empty() && options->hub.empty()) {
+        return exitCodeOf(badInput("say where to: --out FOLDER, or --hub FOLDER"));
+      }
       return onRun(*options, exportFiles);
     };
   });

@@ -3,6 +3,8 @@
 // with one of them sets *action. One thread.
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "cli/run_access.h"
 #include "cli/terminal.h"
@@ -50,5 +52,8 @@ void addWorkers(CLI::App* command, unsigned* workers);
 
 // Adds -o json|yaml|table, and --json for -o json; if `markdown` is true, also -o markdown.
 void addOutput(CLI::App* command, OutputFormat* format, bool markdown = false);
+
+// Adds --margin, a share between 0 and 1. reference: what a difference is taken to, as "dense".
+void addMargin(CLI::App* command, std::optional<double>* margin, const std::string& reference);
 
 }  // namespace allot

@@ -1,7 +1,8 @@
-// allot serve, plot, compare: those that read files alone.
+// allot serve, plot, compare: those that read files, and compare also runs.
 #include <signal.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/history.h"
 #include "cli/prediction_comparison.h"
+#include "cli/run_comparison.h"
 #include "cli/run_folder.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
@@ -95,15 +97,41 @@ Status serve(const ServeOptions& options) {
 struct CompareOptions {
   std::string a, b;
   PredictionFields fields;
+  RunChoice runs;  // where runs are looked for
+  std::optional<double> margin;
   OutputFormat format = OutputFormat::kTable;
 };
 
-Status compareFiles(const CompareOptions& options) {
+// Returns true if the text names a run: a folder, with or without a version, or anything in a store
+// or a cluster.
+bool namesRun(const CompareOptions& options, const std::string& text) {
+  if (!options.runs.redis.empty() || !options.runs.context.empty()) return true;
+  std::error_code ignored;
+  return std::filesystem::is_directory(text, ignored) ||
+         std::filesystem::is_directory(text.substr(0, text.rfind('@')), ignored);
+}
+
+Result<PredictionComparison> compareTwo(const CompareOptions& options) {
+  const bool run_a = namesRun(options, options.a), run_b = namesRun(options, options.b);
+  if (run_a != run_b) {
+    const std::string& run = run_a ? options.a : options.b;
+    return badInput(run + " is a folder of a run and " + (run_a ? options.b : options.a) +
+                    " is a file: name two runs, or two files of graded answers");
+  }
+  if (run_a) {
+    ALLOT_ASSIGN(const MeasuredRun a, readMeasuredRun(options.runs, options.a));
+    ALLOT_ASSIGN(const MeasuredRun b, readMeasuredRun(options.runs, options.b));
+    return compareRuns(a, b);
+  }
   ALLOT_ASSIGN(const Predictions a, readPredictions(options.a, options.fields));
   ALLOT_ASSIGN(const Predictions b, readPredictions(options.b, options.fields));
-  ALLOT_ASSIGN(const PredictionComparison comparison, comparePredictions(a, b));
-  printAs(options.format, "Comparison", comparisonJson(comparison),
-          comparisonText(comparison, options.a, options.b));
+  return comparePredictions(a, b);
+}
+
+Status compare(const CompareOptions& options) {
+  ALLOT_ASSIGN(const PredictionComparison comparison, compareTwo(options));
+  printAs(options.format, "Comparison", comparisonJson(comparison, options.margin),
+          comparisonText(comparison, options.a, options.b, options.margin));
   return {};
 }
 
@@ -150,29 +178,52 @@ void addHistoryCommands(CLI::App* app, Action* action) {
 
 void addCompareCommand(CLI::App* app, Action* action) {
   auto options = std::make_shared<CompareOptions>();
-  auto* compare = app->add_subcommand(
-      "compare", "Which of two files of graded answers is better, question by question");
-  compare->group(kLookUpGroup);
-  compare
-      ->add_option("A", options->a, "A file of any tool: one JSON object a question, a line each")
+  auto* command = app->add_subcommand(
+      "compare", "Which of two runs, or files of graded answers, is better, question by question");
+  command->group(kLookUpGroup);
+  command
+      ->add_option("A", options->a,
+                   "A run, as RUN or RUN@VERSION: a folder, or with --redis or --context a run id; "
+                   "or a file of any tool: one JSON object a question, a line each")
       ->required();
-  compare->add_option("B", options->b, "The other, of the same questions")->required();
-  compare->add_option("--id", options->fields.id,
+  command->add_option("B", options->b, "The other, of the same questions")->required();
+  command->add_option("--id", options->fields.id,
                       "Member that names the question [id, prompt_id, question_id or doc_id]");
-  compare->add_option(
+  command->add_option(
       "--score", options->fields.score,
       "Member with the score, 0 to 1 [score, exact_match, acc, accuracy or correct]");
-  addOutput(compare, &options->format);
-  compare->footer(
+  addMargin(command, &options->margin, "A");
+  command->add_option("--redis", options->runs.redis,
+                      "Store of the runs: unix:/path/redis.sock or redis://host:port");
+  command->add_option(
+      "--context", options->runs.context,
+      "Cluster of the runs: this context of kubectl (current: the one it is set to)");
+  command->add_option("--namespace", options->runs.name_space,
+                      "With --context: the experiment's namespace [named as the experiment]");
+  command->add_option("--experiment", options->runs.experiment,
+                      "With --context: the experiment that the runs are of");
+  command->add_option("--redis-server", options->runs.redis_server,
+                      "redis-server to read an ended run's folder with [from PATH]");
+  addOutput(command, &options->format);
+  command->footer(
+      "Of two runs each method, schedule and budget that both have measured is a row. Without a "
+      "version it is the newest complete measurement. Runs whose questions, model or seed differ "
+      "are refused.\n\n"
       "Differences are taken on the questions that both files answer, with the intervals of "
       "allot's own tables: a bootstrap over questions, and not distinguishable where the interval "
       "holds 0. Several lines of one question count as their mean. A member `task` makes a row of "
       "each, and * marks rows that differ also by Holm's rule among all rows. Answers (answer, "
       "prediction, response) are counted where they are the same.\n\n"
+      "p is McNemar's exact test if each question has one answer that is right or wrong, and a "
+      "sign-flip test by question elsewhere. With --margin each row says whether B is as good as A "
+      "to within the margin: the one-sided 95 % lower bound of the difference is above minus the "
+      "margin. Else B is worse, by at most what is said, or not told apart.\n\n"
       "Examples:\n"
+      "  allot compare runs/a runs/b\n"
+      "  allot compare runs/a@50 runs/a@100 --margin 0.02\n"
       "  allot compare dense.jsonl sparse.jsonl\n"
       "  allot compare samples_a.jsonl samples_b.jsonl --id doc_id --score exact_match -o json");
-  compare->callback([=] { *action = [options] { return exitCodeOf(compareFiles(*options)); }; });
+  command->callback([=] { *action = [options] { return exitCodeOf(compare(*options)); }; });
 }
 
 }  // namespace allot

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "aggregator/page/run_view.h"
+#include "aggregator/report/curve_svg.h"
 #include "cli/table_notes.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
@@ -88,14 +89,19 @@ json pairedJson(const std::optional<Lead>& lead) {
 void addLead(const std::string& key, const std::optional<Lead>& lead, json* row) {
   const json paired = pairedJson(lead);
   (*row)[key] = lead ? json(lead->mean) : json();
-  for (const char* member : {"ci95", "interval", "p", "holm"}) {
+  for (const char* member : {"ci95", "interval", "lower95", "p", "test", "holm"}) {
     (*row)[key + "_" + member] = paired.is_null() ? json() : paired[member];
   }
 }
 
 json countedJson(double value) { return value < 0 ? json() : json(value); }
 
-json rowJson(const LeaderboardRow& row) {
+json verdictJson(const LeaderboardRow& row, std::optional<double> margin) {
+  if (!margin || !row.over_dense || !row.over_dense->paired) return nullptr;
+  return wordOf(marginVerdict(*row.over_dense->paired, *margin));
+}
+
+json rowJson(const LeaderboardRow& row, std::optional<double> margin) {
   const auto deviation = row.cell.repeatDeviation();
   json all = {{"schedule", row.cell.schedule_name},
               {"method", row.cell.method},
@@ -116,6 +122,7 @@ json rowJson(const LeaderboardRow& row) {
   addLead("over_dense", row.over_dense, &all);
   addLead("over_uniform", row.over_uniform, &all);
   addLead("over_best", row.over_best, &all);
+  all["against_dense"] = verdictJson(row, margin);
   return all;
 }
 
@@ -158,7 +165,8 @@ struct Column {
 };
 
 // Returns the columns. Some are there only if a row has something in them.
-std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
+std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method,
+                              std::optional<double> margin) {
   std::vector<Column> columns;
   if (with_method) {
     columns.push_back(
@@ -195,6 +203,12 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
   if (any([](const auto& row) { return row.over_dense.has_value(); })) {
     columns.push_back({"over dense", [](const auto& row) { return leadText(row.over_dense); }});
   }
+  if (margin) {
+    columns.push_back({"against dense", [=](const auto& row) {
+                         const bool paired = row.over_dense && row.over_dense->paired;
+                         return paired ? marginText(*row.over_dense->paired, *margin) : "";
+                       }});
+  }
   if (any([](const auto& row) { return row.over_uniform.has_value(); })) {
     columns.push_back({"over uniform", [](const auto& row) { return leadText(row.over_uniform); }});
   }
@@ -205,8 +219,10 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
   return columns;
 }
 
-std::string blockText(const LeaderboardBlock& block, bool with_method, bool colour) {
-  const std::vector<Column> columns = columnsOf(block, with_method || block.total_budget == 0);
+std::string blockText(const LeaderboardBlock& block, bool with_method, bool colour,
+                      std::optional<double> margin) {
+  const std::vector<Column> columns =
+      columnsOf(block, with_method || block.total_budget == 0, margin);
   std::vector<std::string> head = {"rank"};
   for (const Column& column : columns) head.push_back(column.head);
   TextTable table(head);
@@ -227,15 +243,20 @@ std::string blockText(const LeaderboardBlock& block, bool with_method, bool colo
 }  // namespace
 
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
-                            const Difference& difference) {
+                            const Difference& difference, std::optional<double> margin) {
   std::map<std::tuple<uint64_t, std::string, std::string>, const EvaluationCell*> newest;
   for (const EvaluationCell& cell : cells) {
     auto& chosen = newest[{cell.total_budget, cell.method, cell.schedule_name}];
     if (chosen == nullptr || cell.complete || !chosen->complete) chosen = &cell;
   }
   Leaderboard board;
+  board.margin = margin;
   std::map<uint64_t, std::vector<LeaderboardRow>> blocks;
+  LineDifferences lines;
   for (const auto& [key, cell] : newest) {
+    if (cell->total_budget > 0 && !isOneHot(cell->schedule_name)) {
+      lines[{cell->method, cell->schedule_name}][cell->total_budget] = cell->over_dense;
+    }
     if (cell->schedule_name == kDense) {
       board.dense.push_back(rowOf(*cell));
     } else if (budget == 0 || cell->total_budget == budget) {
@@ -246,6 +267,7 @@ Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t b
     rank(&rows, board.dense, difference);
     board.blocks.push_back({total, std::move(rows)});
   }
+  if (margin && !board.dense.empty()) board.as_good = asGoodLines(lines, *margin);
   return board;
 }
 
@@ -253,11 +275,13 @@ json leaderboardJson(const Leaderboard& board) {
   json budgets = json::array();
   for (const LeaderboardBlock& block : board.blocks) {
     json rows = json::array();
-    for (const LeaderboardRow& row : block.rows) rows.push_back(rowJson(row));
+    for (const LeaderboardRow& row : block.rows) rows.push_back(rowJson(row, board.margin));
     budgets.push_back({{"total_budget", block.total_budget}, {"schedules", rows}});
   }
-  return {{"dense", board.dense.empty() ? json() : rowJson(board.dense.front())},
-          {"budgets", budgets}};
+  return {{"dense", board.dense.empty() ? json() : rowJson(board.dense.front(), board.margin)},
+          {"budgets", budgets},
+          {"margin", board.margin ? json(*board.margin) : json()},
+          {"as_good_as_dense", asGoodView(board.as_good)}};
 }
 
 std::string leaderboardText(const Leaderboard& board, bool colour) {
@@ -285,13 +309,14 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
     text += "\n\n";
   }
   for (const LeaderboardBlock& block : board.blocks) {
-    text += blockText(block, methods.size() > 1, colour) + "\n";
+    text += blockText(block, methods.size() > 1, colour, board.margin) + "\n";
   }
   if (ties) {
     text +=
         "~ these questions cannot tell it from rank 1: the 95 % interval of the difference on the "
         "same questions holds 0\n";
   }
+  if (board.margin) text += asGoodText(board.as_good, *board.margin);
   return text + notes.text();
 }
 

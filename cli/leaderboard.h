@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/evaluation/evaluation_table.h"
+#include "core/evaluation/margin.h"
 #include "core/evaluation/score_statistics.h"
 
 namespace allot {
@@ -40,6 +41,8 @@ struct LeaderboardBlock {
 struct Leaderboard {
   std::vector<LeaderboardRow> dense;     // the reference; at most one row
   std::vector<LeaderboardBlock> blocks;  // by budget
+  std::optional<double> margin;          // --margin
+  std::vector<AsGoodLine> as_good;       // with a margin: of all budgets, whatever is shown
 };
 
 // EvaluationTable::difference of the table that the cells are from.
@@ -49,9 +52,10 @@ using Difference =
 // Makes the board from the newest complete cell of each schedule and method at a budget, or the
 // newest if none is complete. budget: blocks of only this one; 0: all. Differences to dense and to
 // uniform are the cells' own if they have them, with their families, whatever `budget` is.
+// margin: in 0..1, for what is as good as dense.
 // Requires: cells ascend by version.
 Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
-                            const Difference& difference = {});
+                            const Difference& difference = {}, std::optional<double> margin = {});
 
 nlohmann::json leaderboardJson(const Leaderboard& board);
 std::string leaderboardText(const Leaderboard& board, bool colour);

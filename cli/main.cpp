@@ -70,6 +70,18 @@ void addOutput(CLI::App* command, OutputFormat* format, bool markdown) {
       "--json", [=] { *format = OutputFormat::kJson; }, "The same as -o json");
 }
 
+void addMargin(CLI::App* command, std::optional<double>* margin, const std::string& reference) {
+  command
+      ->add_option("--margin", *margin,
+                   "Say what is as good as " + reference +
+                       " to within this share of the questions: 0.02 is 2 points")
+      ->check([](const std::string& text) -> std::string {
+        double share = 0;
+        const bool ok = CLI::detail::lexical_cast(text, share) && share > 0 && share < 1;
+        return ok ? "" : "write a share between 0 and 1, as 0.02 for 2 points";
+      });
+}
+
 }  // namespace allot
 
 namespace {

@@ -5,21 +5,25 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "aggregator/page/run_view.h"
 #include "cli/table_notes.h"
+#include "core/evaluation/margin.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/printable.h"
+#include "core/words.h"
 
 namespace allot {
 namespace {
 
 using nlohmann::json;
 
+constexpr size_t kWidest = 60;
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 constexpr std::array kIds = {"id", "prompt_id", "question_id", "doc_id"};
 constexpr std::array kScores = {"score", "exact_match", "acc", "accuracy", "correct"};
@@ -116,10 +120,27 @@ std::string numbers(double mean, const Interval& interval, bool sign) {
               : fmt::format("{:.3f}  [{:.3f}, {:.3f}]", mean, interval.low, interval.high);
 }
 
-std::string verdictOf(const PairedDifference& difference) {
+std::string verdictOf(const PairedDifference& difference, std::optional<double> margin) {
+  if (margin) {
+    return marginText(difference, *margin) + (difference.differsByHolm() ? kHolmMark : "");
+  }
   if (!difference.differs()) return "not distinguishable";
   return std::string(difference.mean > 0 ? "better" : "worse") +
          (difference.differsByHolm() ? kHolmMark : "");
+}
+
+// Returns the sentence that names the tests of column p.
+std::string testsText(const PredictionComparison& comparison) {
+  std::set<std::string_view> tests;
+  for (const PredictionRow& row : comparison.rows) tests.insert(row.difference.test);
+  std::vector<std::string> names;
+  for (const auto& [test, name] :
+       {std::pair{"mcnemar", "McNemar's exact test"},
+        {"sign-flip", "a sign-flip test by question"},
+        {"normal", "a sign-flip test by question, in its normal limit"}}) {
+    if (tests.contains(test)) names.emplace_back(name);
+  }
+  return "p, of no difference: " + joined(names, ", or ") + "\n";
 }
 
 }  // namespace
@@ -222,39 +243,53 @@ Result<PredictionComparison> comparePredictions(const Predictions& a, const Pred
   return compareByKey(first, second);
 }
 
-json comparisonJson(const PredictionComparison& comparison) {
+json comparisonJson(const PredictionComparison& comparison, std::optional<double> margin) {
   json rows = json::array();
   for (const PredictionRow& row : comparison.rows) {
-    rows.push_back({{"task", row.task},
-                    {"n", row.questions},
-                    {"a", sideJson(row.a)},
-                    {"b", sideJson(row.b)},
-                    {"b_over_a", differenceView(row.difference)},
-                    {"same_answer", row.same_answer ? json(*row.same_answer) : json()}});
+    rows.push_back(
+        {{"task", row.task},
+         {"n", row.questions},
+         {"a", sideJson(row.a)},
+         {"b", sideJson(row.b)},
+         {"b_over_a", differenceView(row.difference)},
+         {"verdict", margin ? json(wordOf(marginVerdict(row.difference, *margin))) : json()},
+         {"same_answer", row.same_answer ? json(*row.same_answer) : json()}});
   }
-  return {{"rows", rows}, {"only_a", comparison.only_a}, {"only_b", comparison.only_b}};
+  return {{"rows", rows},
+          {"margin", margin ? json(*margin) : json()},
+          {"only_a", comparison.only_a},
+          {"only_b", comparison.only_b}};
 }
 
 std::string comparisonText(const PredictionComparison& comparison, const std::string& name_a,
-                           const std::string& name_b) {
+                           const std::string& name_b, std::optional<double> margin) {
   std::string text = "A: " + printable(name_a) + "\nB: " + printable(name_b) + "\n\n";
-  size_t width = 4;
+  const std::string head = comparison.of_runs ? "cell" : "task";
+  size_t width = head.size();
   for (const PredictionRow& row : comparison.rows) {
-    width = std::max(width, std::min<size_t>(row.task.size(), 40));
+    width = std::max(width, std::min(row.task.size(), kWidest));
   }
-  text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {}\n", "task", width, "n", "A (95 %)",
-                      "B (95 %)", "B - A (95 %)", "B is");
+  text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {:<7}  {}\n", head, width, "n",
+                      "A (95 %)", "B (95 %)", "B - A (95 %)", "p",
+                      margin ? "B, against A, is" : "B is");
   TableNotes notes;
   for (const PredictionRow& row : comparison.rows) {
     for (const PredictionSide* side : {&row.a, &row.b}) notes.addAccuracy(side->interval.name);
     notes.addDifference(differenceView(row.difference), "rows");
-    text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {}\n", printable(row.task, 40),
-                        width, row.questions, numbers(row.a.accuracy, row.a.interval, false),
+    text += fmt::format("{:<{}}  {:>6}  {:<23}  {:<23}  {:<26}  {:<7.2g}  {}\n",
+                        printable(row.task, kWidest), width, row.questions,
+                        numbers(row.a.accuracy, row.a.interval, false),
                         numbers(row.b.accuracy, row.b.interval, false),
                         numbers(row.difference.mean, row.difference.interval, true),
-                        verdictOf(row.difference));
+                        row.difference.p, verdictOf(row.difference, margin));
   }
   text += "\n" + notes.text();
+  text += testsText(comparison);
+  if (margin) {
+    text += "as good to within " + pointsText(*margin) +
+            ": the one-sided 95 % lower bound of B - A is above minus the margin\n";
+  }
+  if (comparison.of_runs) text += "each row: a cell of the same name, paired by question\n";
   if (const auto same = comparison.rows[0].same_answer) {
     text += fmt::format("\nthe same answer to {:.1f} % of the questions\n", 100 * *same);
   }

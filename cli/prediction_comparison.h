@@ -48,15 +48,16 @@ struct PredictionSide {
 };
 // The questions of a task, or of all tasks, that both files answer.
 struct PredictionRow {
-  std::string task;  // "all"
+  std::string task;  // "all"; of runs the cell: method, schedule and budget
   uint64_t questions = 0;
   PredictionSide a, b;
   PairedDifference difference;        // b - a; of several rows all are one family
   std::optional<double> same_answer;  // share of the questions with answers in both files
 };
 struct PredictionComparison {
+  bool of_runs = false;             // of allot's own runs (cli/run_comparison.h)
   uint64_t only_a = 0, only_b = 0;  // questions that the other file lacks; not compared
-  std::vector<PredictionRow> rows;  // all, then each task if there are at least two
+  std::vector<PredictionRow> rows;  // all, then each task if there are at least two; of runs cells
 };
 
 // Compares the files. Intervals are those of allot's tables (core/evaluation/score_statistics.h)
@@ -65,8 +66,10 @@ struct PredictionComparison {
 // tasks.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
-nlohmann::json comparisonJson(const PredictionComparison& comparison);
+// margin: of "as good to within" (core/evaluation/margin.h); nothing: better, worse or neither.
+nlohmann::json comparisonJson(const PredictionComparison& comparison,
+                              std::optional<double> margin = {});
 std::string comparisonText(const PredictionComparison& comparison, const std::string& name_a,
-                           const std::string& name_b);
+                           const std::string& name_b, std::optional<double> margin = {});
 
 }  // namespace allot

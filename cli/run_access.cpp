@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <thread>
 
 #include "cli/terminal.h"
@@ -111,6 +112,18 @@ Result<uint64_t> readAllEvaluations(RunSource* source, const RunHead& head, RunS
 }
 
 }  // namespace
+
+Result<RunAtVersion> runAtVersion(const std::string& place, const std::string& text) {
+  const size_t at = text.rfind('@');
+  std::error_code ignored;
+  if (at == std::string::npos || std::filesystem::is_directory(text, ignored)) return {{text, {}}};
+  const std::string digits = text.substr(at + 1);
+  if (digits.empty() || digits.size() > 18 ||
+      digits.find_first_not_of("0123456789") != std::string::npos) {
+    return badInput(place + ": write RUN@VERSION, with a number for VERSION, or RUN");
+  }
+  return {{text.substr(0, at), std::stoull(digits)}};
+}
 
 Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log) {
   const auto end = std::chrono::steady_clock::now() + seconds(60);

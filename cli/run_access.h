@@ -34,6 +34,14 @@ struct RunChoice {
   std::string redis_server = "redis-server";
 };
 
+// "runs/x@120": a folder or run id, and a version.
+struct RunAtVersion {
+  std::string run;
+  std::optional<uint64_t> version;
+};
+// Parses such a text. A folder of that very name has no version. kUsage names `place`.
+Result<RunAtVersion> runAtVersion(const std::string& place, const std::string& text);
+
 // A redis-server on a folder's data.
 class LocalRedis {
  public:

@@ -77,31 +77,13 @@ void addRunOptions(CLI::App* command, RunOptions* options) {
       ->check(CLI::Range(1, 4096));
 }
 
-// "runs/x@120": a folder or run id, and a version.
-struct RunAtVersion {
-  std::string run;
-  std::optional<uint64_t> version;
-};
-
-Result<RunAtVersion> parseFrom(const std::string& from) {
-  const size_t at = from.rfind('@');
-  std::error_code ignored;
-  if (at == std::string::npos || std::filesystem::is_directory(from, ignored)) return {{from, {}}};
-  const std::string digits = from.substr(at + 1);
-  if (digits.empty() || digits.size() > 18 ||
-      digits.find_first_not_of("0123456789") != std::string::npos) {
-    return badInput("--from " + from + ": write RUN@VERSION, with a number for VERSION, or RUN");
-  }
-  return {{from.substr(0, at), std::stoull(digits)}};
-}
-
 struct Parent {
   v1::Origin origin;
   v1::Spec spec;
 };
 
 Result<Parent> readParent(const ForkOptions& options) {
-  ALLOT_ASSIGN(const RunAtVersion from, parseFrom(options.from));
+  ALLOT_ASSIGN(const RunAtVersion from, runAtVersion("--from " + options.from, options.from));
   RunChoice choice = options.source;
   const bool local = choice.redis.empty() && choice.context.empty();
   (local ? choice.folder : choice.run) = from.run;

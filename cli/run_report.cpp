@@ -9,6 +9,7 @@
 
 #include "cli/table_notes.h"
 #include "cli/terminal.h"
+#include "core/evaluation/margin.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
@@ -470,8 +471,27 @@ std::string exportText(const ExportSummary& summary, const std::string& folder) 
   return text;
 }
 
+namespace {
+
+// Returns the smallest budgets that are as good as dense; "" in the summary of an earlier build.
+std::string asGoodSummary(const json& summary) {
+  std::vector<AsGoodLine> lines;
+  for (const json& row : summary.value("as_good_as_dense", json::array())) {
+    const auto number = [&](const char* key) {
+      return row.at(key).is_null() ? std::nullopt : std::optional(row.at(key).get<uint64_t>());
+    };
+    lines.push_back(
+        {row.at("method"), row.at("schedule"), {number("total_budget"), number("stopped_at")}});
+  }
+  const std::string text = asGoodText(lines, summary.value("margin", kUsualMargin));
+  return text.empty() ? text : "\n" + text;
+}
+
+}  // namespace
+
 std::string reportText(const json& summary) {
-  std::string text = accuracyText(summary.value("evaluations", json::array()));
+  std::string text =
+      accuracyText(summary.value("evaluations", json::array())) + asGoodSummary(summary);
   text += fidelityText(summary) + varianceText(summary);
   return text + learnedText(summary);
 }

@@ -19,6 +19,7 @@ struct ShowOptions {
   OutputFormat format = OutputFormat::kTable;
   bool exit_code = false;           // status
   uint64_t budget = 0;              // top, show question; 0: all
+  std::optional<double> margin;     // top
   uint32_t question = 0;            // show question
   std::optional<uint64_t> version;  // show question
 };
@@ -44,7 +45,8 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
   ALLOT_TRY(eachEvaluation(&access->source(), head, [&](const auto& one) { table.add(one); }));
   const Leaderboard board = makeLeaderboard(
       table.cells(), options.budget,
-      [&](const EvaluationCell& a, const EvaluationCell& b) { return table.difference(a, b); });
+      [&](const EvaluationCell& a, const EvaluationCell& b) { return table.difference(a, b); },
+      options.margin);
   if (board.blocks.empty() && board.dense.empty()) {
     return badInput("no schedule has been measured yet");
   }
@@ -150,15 +152,22 @@ void addShowCommands(CLI::App* app, Action* action) {
   addRunChoice(top, &options->choice);
   top->add_option("--budget", options->budget, "Only this total budget")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
+  addMargin(top, &options->margin, "dense");
   addOutput(top, &options->format);
   top->footer(
       "The last lines name the kinds of the 95 % intervals. Of each schedule the newest complete "
       "measurement is shown. Over dense and over uniform are differences on the same questions, "
       "and ~ marks what these cannot tell from rank 1. With many differences some exclude 0 by "
       "luck: * marks those that stand by Holm's rule among all of the run's.\n\n"
+      "With --margin each row says whether it is as good as dense to within the margin: the "
+      "one-sided 95 % lower bound of the difference is above minus the margin. Else it is worse, "
+      "by at most what is said, or not told apart. The smallest budget that is as good is looked "
+      "for from the largest down, and no further than the first that is not as good: a "
+      "fixed-sequence test, which needs no correction within a method and schedule.\n\n"
       "Examples:\n"
       "  allot top\n"
-      "  allot top runs/a --budget 8");
+      "  allot top runs/a --budget 8\n"
+      "  allot top runs/a --margin 0.02");
   top->callback([=] { *action = [options] { return onRun(*options, showTop); }; });
   addShow(app, action);
 }

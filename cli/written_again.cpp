@@ -18,16 +18,17 @@ using nlohmann::json;
 
 constexpr uint64_t kLargestReportFile = uint64_t{64} << 20;
 
-// Returns summary.json without what depends on the time of writing.
-json timeless(const std::string& summary) {
-  json fields = json::parse(summary, nullptr, false);
+// Returns a document of the report without what depends on the time of writing and on the build.
+json timeless(const std::string& document) {
+  json fields = json::parse(document, nullptr, false);
   if (!fields.is_object()) return nullptr;
-  for (const char* key : {"state", "wall_seconds"}) fields.erase(key);
+  for (const char* key : {"state", "wall_seconds", "build"}) fields.erase(key);
   return fields;
 }
 
 bool isEqual(const std::string& name, const std::string& there, const std::string& again) {
-  return there == again || (name == "summary.json" && timeless(there) == timeless(again));
+  const bool document = name == "summary.json" || name == "policy.json";
+  return there == again || (document && timeless(there) == timeless(again));
 }
 
 }  // namespace
@@ -86,7 +87,13 @@ Result<std::vector<std::string>> WrittenAgain::end(const RunHead& head) {
   }
   ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder_));
   ALLOT_ASSIGN(const ReadRun read, readRun(files.get()));
-  const RunView view = runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id);
+  RunView view = runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id);
+  if (const auto summary = readWholeFile(folder_ + "/summary.json", kLargestReportFile)) {
+    const json fields = json::parse(*summary, nullptr, false);
+    if (fields.is_object() && fields.contains("margin") && fields["margin"].is_number()) {
+      view.margin = fields["margin"].get<double>();
+    }
+  }
   for (const auto& [name, again] : reportFiles(view)) {
     const std::string path = folder_ + "/" + name;
     if (!std::ifstream(path)) continue;

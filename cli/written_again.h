@@ -24,7 +24,7 @@ class WrittenAgain {
 
   // Compares what is left of the tables, and the report's files except report.html. Returns the
   // names of the files that are there and equal. kData names those that differ. summary.json
-  // counts as equal if only the time of writing differs.
+  // and policy.json count as equal if only the time of writing or the build differs.
   // Requires: all records of the export at `head` were added.
   Result<std::vector<std::string>> end(const RunHead& head);
 

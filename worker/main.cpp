@@ -61,6 +61,7 @@ struct Options {
   std::optional<uint64_t> host_mib;
   uint32_t rows_at_once = 0;
   bool stored = false;
+  bool any_model = false;
   bool stay = false;
   bool allow_code_execution = false;
   uint64_t grace_s = 15;
@@ -226,7 +227,7 @@ Status answer(const Options& options) {
   ALLOT_ASSIGN(auto experiment, parseExperiment(*text, options.schedules, options.set));
   ALLOT_TRY(embedProfile(&experiment, options.schedules));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.schedules));
-  return answerSchedules(experiment, engine.get(), &std::cin, &std::cout);
+  return answerSchedules(experiment, engine.get(), &std::cin, &std::cout, options.any_model);
 }
 
 // --measure: answers recorded results again, and writes the scores to FILE.answers.
@@ -446,6 +447,8 @@ int main(int argc, char** argv) {
       "--schedules", options.schedules,
       "Instead of a run: answer questions of this experiment file under the schedules "
       "that standard input has, one JSON object a line (worker/engine/schedule_answers.h)");
+  app.add_flag("--any-model", options.any_model,
+               "With --schedules: take a policy.json that was made for another model");
   app.add_option("--measure", options.measure,
                  "Instead of a run: answer the recorded results of this file again, for `allot "
                  "verify --measure` (worker/engine/measure_again.h)");

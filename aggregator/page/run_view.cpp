@@ -211,8 +211,22 @@ json differenceView(const std::optional<PairedDifference>& paired) {
           {"ci95", {paired->interval.low, paired->interval.high}},
           {"interval", paired->interval.name},
           {"questions", paired->questions},
+          {"lower95", paired->lower95},
           {"p", paired->p},
+          {"test", paired->test},
           {"holm", holmView(*paired)}};
+}
+
+json asGoodView(const std::vector<AsGoodLine>& lines) {
+  json rows = json::array();
+  for (const AsGoodLine& line : lines) {
+    const auto& [budget, stopped_at] = line.smallest;
+    rows.push_back({{"method", line.method},
+                    {"schedule", line.schedule},
+                    {"total_budget", budget ? json(*budget) : json()},
+                    {"stopped_at", stopped_at ? json(*stopped_at) : json()}});
+  }
+  return rows;
 }
 
 json cellView(const CurvePoint& point) {
@@ -330,6 +344,51 @@ json slopesView(const std::vector<VarianceSlope>& slopes) {
   return rows;
 }
 
+namespace {
+
+// Returns the last part of a path: the name of a model's folder or file.
+std::string lastPart(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  if (end == path.npos) return "";
+  return path.substr(path.find_last_of('/', end) + 1, end - path.find_last_of('/', end));
+}
+
+// Returns what a policy was learned for: {model, method, task}.
+json madeForView(const RunSnapshot& snapshot) {
+  const v1::Spec& spec = snapshot.experiment.spec();
+  json model = {{"name", lastPart(spec.model().path())},
+                {"path", spec.model().path()},
+                {"dtype", spec.model().dtype()},
+                {"kv_dtype", spec.model().kv_dtype()}};
+  const v1::ModelFacts facts = snapshot.model.value_or(v1::ModelFacts());
+  if (snapshot.model) {
+    model.update({{"architecture", facts.architecture()},
+                  {"layers", facts.layers()},
+                  {"heads", facts.heads()},
+                  {"kv_heads", facts.kv_heads()},
+                  {"head_dim", facts.head_dim()},
+                  {"parameters", facts.parameters()},
+                  {"weights_sha256", facts.weights_sha256()},
+                  {"model_sha256", facts.model_sha256()}});
+  }
+  const v1::Task& task = spec.task();
+  return {{"model", std::move(model)},
+          {"method",
+           {{"decode", spec.attention().decode()},
+            {"prefill", spec.attention().prefill()},
+            {"protocol", spec.attention().protocol()},
+            {"zero_reads", wordOf(zeroReadsOf(spec.policy()))}}},
+          {"task",
+           {{"suite", task.suite()},
+            {"tasks", std::vector<std::string>(task.tasks().begin(), task.tasks().end())},
+            {"context_tokens", task.context_tokens()},
+            {"held_out_questions", task.held_out_questions()},
+            {"seed", spec.seed()},
+            {"dataset_sha256", facts.dataset_sha256()}}}};
+}
+
+}  // namespace
+
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
   const v1::Spec& spec = snapshot.experiment.spec();
   uint64_t refused = 0;
@@ -392,7 +451,8 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
           fidelityPoints(snapshot, Measure::kVariance),
           varianceSlopes(snapshot.fidelity),
           spec.policy().total_budget(),
-          methodsName(spec.attention())};
+          methodsName(spec.attention()),
+          madeForView(snapshot)};
 }
 
 json viewJson(const RunView& view) {

@@ -6,6 +6,7 @@
 
 #include "aggregator/page/measurements.h"
 #include "aggregator/snapshot.h"
+#include "core/evaluation/margin.h"
 
 namespace allot {
 
@@ -18,6 +19,8 @@ struct RunView {
   std::vector<VarianceSlope> slopes;
   uint64_t total_budget = 0;  // the policy's; selects the headline
   std::string decode = {};    // the method that the run decodes with; selects the headline
+  nlohmann::json made_for = nlohmann::json::object();  // {model, method, task}: of policy.json
+  double margin = kUsualMargin;  // of the report's list of what is as good as dense
 };
 
 // Builds the view. The history in it is thinned evenly to at most 1000 points and the last one.
@@ -29,10 +32,13 @@ nlohmann::json viewJson(const RunView& view);
 
 // Return parts of that document, which the report's summary uses as well.
 nlohmann::json cellView(const CurvePoint& point);
-// {mean, ci95, interval, questions, p, holm}: an accuracy minus another's on the same questions.
+// {mean, ci95, interval, questions, lower95, p, test, holm}: an accuracy minus another's on the
+// same questions.
 nlohmann::json differenceView(const std::optional<PairedDifference>& paired);
 // {p, family, differs}: the same by Holm's rule; null without a family.
 nlohmann::json holmView(const PairedDifference& paired);
+// [{method, schedule, total_budget, stopped_at}]: the smallest budgets that are as good as dense.
+nlohmann::json asGoodView(const std::vector<AsGoodLine>& lines);
 nlohmann::json fidelityView(const FidelityPoint& point);
 nlohmann::json varianceView(const FidelityPoint& point);
 nlohmann::json slopesView(const std::vector<VarianceSlope>& slopes);

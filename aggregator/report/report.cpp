@@ -15,6 +15,7 @@
 
 #include "aggregator/page/page.h"
 #include "aggregator/report/curve_svg.h"
+#include "aggregator/report/policy_artefact.h"
 #include "aggregator/report/report_tables.h"
 #include "allot/kernels/method.h"
 #include "core/evaluation/evaluation_plan.h"
@@ -84,6 +85,31 @@ std::string tasksFigure(const Data& data) {
   }
   return section("Accuracy by task", "held-out questions of each kind, 95 % intervals",
                  body + "</div>\n", true);
+}
+
+// Returns the smallest budgets that are as good as dense attention.
+std::string asGoodSection(const RunView& view) {
+  const std::vector<AsGoodLine> lines = asGoodLines(view);
+  if (lines.empty()) return "";
+  std::string rows;
+  for (const AsGoodLine& line : lines) {
+    const auto& [budget, stopped_at] = line.smallest;
+    const auto number = [](const std::optional<uint64_t>& value) {
+      return value ? std::to_string(*value) : std::string("none");
+    };
+    rows += "<tr><td>" + escapedXml(line.method) + "</td><td>" + escapedXml(line.schedule) +
+            "</td><td class=\"r\">" + number(budget) + "</td><td class=\"r\">" +
+            number(stopped_at) + "</td></tr>\n";
+  }
+  return section("As good as dense to within " + pointsText(view.margin),
+                 "the smallest total budget whose difference to dense attention, on the same "
+                 "questions, has a one-sided 95 % lower bound above minus the margin; asked from "
+                 "the largest budget down to the first that is not as good, a fixed-sequence test, "
+                 "which needs no correction within a line",
+                 "<div class=\"scroll\"><table>\n<thead><tr><th>method</th><th>schedule</th>"
+                 "<th class=\"r\">smallest budget</th><th class=\"r\">first not found as good</th>"
+                 "</tr></thead>\n<tbody>\n" +
+                     rows + "</tbody></table></div>\n");
 }
 
 std::string shareFigure(const Data& data, CurveShare share, std::string_view heading,
@@ -426,15 +452,6 @@ std::string dump(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-json policyJson(const json& facts) {
-  const auto fact = [&](const char* key) { return facts.value(key, json()); };
-  return {{"experiment", fact("experiment")},   {"run_id", fact("run_id")},
-          {"version", fact("updates")},         {"total_budget", fact("total_budget")},
-          {"layers", fact("layers")},           {"probabilities", fact("policy_probabilities")},
-          {"granularity", fact("granularity")}, {"learned_schedule", fact("learned_schedule")},
-          {"frontier", fact("frontier")}};
-}
-
 // Puts `text` in the place of `mark`, which index.html holds exactly once.
 Status put(std::string& html, std::string_view mark, std::string_view text) {
   const size_t at = html.find(mark);
@@ -470,7 +487,7 @@ std::string figuresHtml(const RunView& view) {
   compared.insert(compared.end(), variance.begin(), variance.end());
   const Data data{points, fidelity, variance, LineStyles(points, compared)};
   std::string html =
-      tasksFigure(data) +
+      asGoodSection(view) + tasksFigure(data) +
       shareFigure(data, CurveShare::kKvBytes, "Accuracy against KV bytes read",
                   "keys, their shadows and values read while decoding, of what dense "
                   "attention reads; 95 % intervals");
@@ -557,7 +574,7 @@ std::map<std::string, std::string> reportFiles(const RunView& view) {
   std::map<std::string, std::string> files = {
       {"curve.csv", curveCsv(curve)},
       {"curve.svg", curveSvg(view.facts.value("experiment", ""), curve)},
-      {"policy.json", dump(policyJson(view.facts), 2) + "\n"},
+      {"policy.json", dump(policyJson(view), 2) + "\n"},
       {"summary.json", dump(summaryJson(view), 2) + "\n"}};
   if (!fidelity.empty()) files["fidelity.csv"] = fidelityCsv(fidelity);
   if (!variance.empty()) files["variance.csv"] = varianceCsv(variance);

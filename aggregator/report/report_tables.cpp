@@ -8,6 +8,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "aggregator/report/curve_svg.h"
+
 namespace allot {
 namespace {
 
@@ -228,6 +230,17 @@ std::string varianceCsv(const std::vector<FidelityPoint>& points) {
          rowsOf(points, varianceRow);
 }
 
+std::vector<AsGoodLine> asGoodLines(const RunView& view) {
+  LineDifferences lines;
+  bool compared = false;
+  for (const CurvePoint& point : newestCompletePerCell(view.points)) {
+    compared = compared || point.over_dense;
+    if (point.total_budget == 0 || isOneHot(point.schedule)) continue;
+    lines[{point.method, point.schedule}][point.total_budget] = point.over_dense;
+  }
+  return compared ? asGoodLines(lines, view.margin) : std::vector<AsGoodLine>();
+}
+
 json summaryJson(const RunView& view) {
   json summary = json::object();
   for (const char* key :
@@ -240,6 +253,8 @@ json summaryJson(const RunView& view) {
   for (const CurvePoint& point : newestCompletePerCell(view.points)) {
     summary["evaluations"].push_back(cellView(point));
   }
+  summary["margin"] = view.margin;
+  summary["as_good_as_dense"] = asGoodView(asGoodLines(view));
   summary["fidelity"] = json::array();
   for (const FidelityPoint& point : newestFidelity(view.fidelity)) {
     summary["fidelity"].push_back(fidelityView(point));

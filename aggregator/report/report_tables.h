@@ -24,6 +24,10 @@ Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std:
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
 std::string varianceCsv(const std::vector<FidelityPoint>& points);
 
+// Returns the smallest budgets that are as good as dense to within the view's margin, of the newest
+// complete points of each method and schedule with a budget.
+std::vector<AsGoodLine> asGoodLines(const RunView& view);
+
 nlohmann::json summaryJson(const RunView& view);
 
 }  // namespace allot

@@ -257,14 +257,23 @@ void EvaluationTable::setIntervals(const Key& key, EvaluationCell* cell) const {
 
 std::optional<PairedDifference> EvaluationTable::difference(const EvaluationCell& a,
                                                             const EvaluationCell& b) const {
-  const auto scoresOf = [&](const EvaluationCell& cell) {
-    return questions_.find({cell.version, cell.method, cell.schedule_name, cell.total_budget});
-  };
-  const auto mine = scoresOf(a), others = scoresOf(b);
-  const bool known = mine != questions_.end() && others != questions_.end();
-  if (!known || !a.complete || !b.complete) return std::nullopt;
-  return pairedDifference(mine->second.scores.less(others->second.scores, a.repeats, b.repeats),
-                          RandomStream(streams_, Purpose::kBootstrap, kDifferences));
+  const auto by_question = differences(a, *this, b);
+  if (!by_question) return std::nullopt;
+  return pairedDifference(*by_question, RandomStream(streams_, Purpose::kBootstrap, kDifferences));
+}
+
+const QuestionScores* EvaluationTable::scoresOf(const EvaluationCell& cell) const {
+  const auto found =
+      questions_.find({cell.version, cell.method, cell.schedule_name, cell.total_budget});
+  return found == questions_.end() ? nullptr : &found->second.scores;
+}
+
+std::optional<std::vector<double>> EvaluationTable::differences(const EvaluationCell& a,
+                                                                const EvaluationTable& other,
+                                                                const EvaluationCell& b) const {
+  const QuestionScores *const mine = scoresOf(a), *const others = other.scoresOf(b);
+  if (mine == nullptr || others == nullptr || !a.complete || !b.complete) return std::nullopt;
+  return mine->less(*others, a.repeats, b.repeats);
 }
 
 // Compares the cell as far as possible. Returns true if no comparison is left to make.

@@ -119,6 +119,12 @@ class EvaluationTable {
   // `b` are complete cells of this table that are not thinned.
   std::optional<PairedDifference> difference(const EvaluationCell& a,
                                              const EvaluationCell& b) const;
+  // Returns by how much each question scores higher in `a` of this table than in `b` of `other`, by
+  // question. Nothing unless both are complete cells that are not thinned.
+  // Requires: both tables are of the same held-out questions.
+  std::optional<std::vector<double>> differences(const EvaluationCell& a,
+                                                 const EvaluationTable& other,
+                                                 const EvaluationCell& b) const;
   // Returns the mean score of this method's newest complete learned cell at this budget; negative
   // if there is none.
   double learnedAccuracy(const std::string& method, uint64_t total_budget) const;
@@ -135,6 +141,7 @@ class EvaluationTable {
   void countMeans(const Key& key, EvaluationCell* cell) const;
   void setIntervals(const Key& key, EvaluationCell* cell) const;
   bool compare(const Key& key, EvaluationCell* cell) const;
+  const QuestionScores* scoresOf(const EvaluationCell& cell) const;  // null: thinned
   void thinOut(const EvaluationCell& completed);
   void thinLine(const std::string& method, uint64_t version);
 

@@ -127,7 +127,9 @@ TEST(Report, RepeatsAreNoMoreQuestions) {
                   {"ci95", {0.125, 0.375}},
                   {"interval", "bootstrap"},
                   {"questions", 480},
+                  {"lower95", -1.0},
                   {"p", 0.001},
+                  {"test", ""},
                   {"holm", {{"p", 0.04}, {"family", 40}, {"differs", true}}}}));
   EXPECT_EQ(row["over_dense"], nullptr);
 }
@@ -371,7 +373,11 @@ TEST(Report, FiguresEscapeNamesAndSurviveOddNumbers) {
     EXPECT_THAT(html, Not(HasSubstr(odd))) << odd;
   }
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
-  EXPECT_EQ(figuresHtml(sampleView()), "");  // an ordinary run has its page, and nothing more
+  // An ordinary run has its page, and what is as good as dense where that was measured.
+  EXPECT_THAT(figuresHtml(sampleView()), HasSubstr("As good as dense to within 2 points"));
+  RunView without = sampleView();
+  for (CurvePoint& point : without.points) point.over_dense.reset();
+  EXPECT_EQ(figuresHtml(without), "");
   EXPECT_EQ(figuresHtml({}), "");
 }
 
@@ -472,15 +478,16 @@ TEST(Report, WritesEveryFile) {
   EXPECT_EQ(readFile(folder.path() + "/new/run/report.html"), *reportHtml(sampleView()));
 
   const json policy = json::parse(readFile(folder.path() + "/new/run/policy.json"));
-  EXPECT_EQ(policy, (json{{"experiment", "recall-layer-budget"},
-                          {"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
-                          {"version", 137},
-                          {"total_budget", 8},
-                          {"layers", 8},
-                          {"granularity", "layer"},
-                          {"probabilities", sampleView().facts["policy_probabilities"]},
-                          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
-                          {"frontier", sampleView().facts["frontier"]}}));
+  const json stated = {{"experiment", "recall-layer-budget"},
+                       {"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
+                       {"version", 137},
+                       {"total_budget", 8},
+                       {"layers", 8},
+                       {"granularity", "layer"},
+                       {"probabilities", sampleView().facts["policy_probabilities"]},
+                       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+                       {"frontier", sampleView().facts["frontier"]}};
+  for (const auto& [key, value] : stated.items()) EXPECT_EQ(policy.at(key), value) << key;
   const json summary = json::parse(readFile(folder.path() + "/new/run/summary.json"));
   for (const char* key : {"run_id", "experiment", "state", "updates", "episodes", "wall_seconds",
                           "episodes_per_second", "learned_schedule"}) {

@@ -88,7 +88,7 @@ json plantedLeaderboard() {
   cell.total_budget = 8;
   EvaluationCell dense;
   dense.method = dense.schedule_name = "dense";
-  return leaderboardJson(makeLeaderboard({cell, dense}, 0));
+  return leaderboardJson(makeLeaderboard({cell, dense}, 0, {}, 0.02));
 }
 
 json plantedQuestion() {
@@ -115,7 +115,7 @@ json explained(const std::string& subject) {
 json plantedComparison() {
   const Predictions one = {
       {"q", {.id = "q", .score_sum = 1, .lines = 1, .answer = "a", .task = "", .filter = ""}}};
-  return comparisonJson(*comparePredictions(one, one));
+  return comparisonJson(*comparePredictions(one, one), 0.02);
 }
 
 std::vector<json> everyDocument() {

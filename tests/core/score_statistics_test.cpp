@@ -176,41 +176,6 @@ TEST(Holm, EachIsMultipliedByThoseThatAreLeft) {
   EXPECT_FALSE(withP(0.001).differsByHolm());
 }
 
-// The probability of so uneven signs by McNemar's exact test.
-double mcnemar(int wins, int losses) {
-  const int n = wins + losses;
-  double tail = 0, term = std::pow(0.5, n);
-  for (int k = 0; k <= std::min(wins, losses); ++k) {
-    tail += term;
-    term *= static_cast<double>(n - k) / (k + 1);
-  }
-  return std::min(1.0, 2 * tail);
-}
-
-TEST(PairedDifferences, TheirProbabilityIsNearMcNemars) {
-  for (const auto& [wins, losses] : {std::pair{1, 0},
-                                     {4, 0},
-                                     {6, 0},
-                                     {10, 0},
-                                     {12, 2},
-                                     {17, 3},
-                                     {20, 5},
-                                     {30, 10},
-                                     {25, 25},
-                                     {60, 30},
-                                     {253, 117}}) {
-    std::vector<double> differences(1000, 0.0);
-    std::fill_n(differences.begin(), wins, 1.0);
-    std::fill_n(differences.begin() + wins, losses, -1.0);
-    const double p = pairedDifference(differences, RandomStream({1}, Purpose::kBootstrap, 0)).p;
-    const double exact = mcnemar(wins, losses);
-    EXPECT_LT(p, 2.1 * exact) << wins << " " << losses;
-    EXPECT_GT(p, 0.5 * exact) << wins << " " << losses;
-  }
-  EXPECT_EQ(pairedDifference({0, 0}, RandomStream({1}, Purpose::kBootstrap, 0)).p, 1);
-  EXPECT_EQ(pairedDifference({}, RandomStream({1}, Purpose::kBootstrap, 0)).p, 1);
-}
-
 // 16 methods that answer as dense does, each with draws of its own, and scores that are partial. By
 // the plain interval some method differs in half of such families or more; by Holm's rule in at
 // most 5 %, of 200 families 10. More than 22 come by chance in one of 3,000 changes of the seeds.

@@ -1,5 +1,7 @@
 // allot's command line as a person and a shell meet it: help, mistakes, completion, and what goes
 // to stdout. Real processes.
+#include <yaml-cpp/yaml.h>
+
 #include <algorithm>
 
 #include "tests/e2e/programs.h"
@@ -92,7 +94,7 @@ TEST_F(CommandLine, MistakesAreOneSentence) {
       {"metods", "allot: no command 'metods' (did you mean methods?)\n"},
       {"help forc", "allot: no command 'forc' (did you mean fork?)\n"},
       {"show", "allot show: say what: question\n"},
-      {"export", "allot: say where to: --out FOLDER\n"},
+      {"export", "allot: say where to: --out FOLDER, or --hub FOLDER\n"},
       {"export runs/a --mlflow b",
        "allot export: the Python package writes MLflow: `python3 -m allot.mlflow_export RUN`, for "
        "the folder of a run or of an export\n"},
@@ -243,6 +245,47 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const std::string id = verified["run_id"];
   EXPECT_TRUE(fs::exists(temp_.path() + "/of/" + id + "/export.json"));
   EXPECT_THAT(refused({"export", folder + "/a", "--out", folder}), HasSubstr("holds runs"));
+
+  // A folder for a model hub, of the run or of its export; and what another model's worker says.
+  const std::string hub = temp_.path() + "/hub";
+  const Output published = allot({"export", folder + "/a", "--hub", hub});
+  ASSERT_EQ(published.status, 0) << published.err;
+  const std::string card = readFile(hub + "/README.md");
+  const YAML::Node front = YAML::Load(card.substr(4, card.find("\n---\n") - 4));
+  EXPECT_EQ(front["library_name"].as<std::string>(), "allot");
+  EXPECT_THAT(card, HasSubstr("| learned |"));
+  json policy = json::parse(readFile(hub + "/policy.json"));
+  EXPECT_EQ(policy["model"]["layers"], 8);
+  EXPECT_EQ(policy["model"]["weights_sha256"].get<std::string>().size(), 64u);
+  const auto answer = [&](const std::string& flag) {
+    return run("sh", {"-c",
+                      "echo '{\"policy\": \"'\"$3\"'\", \"heldOut\": true}' | \"$0\" --schedules "
+                      "\"$1\" --model \"$2\" $4",
+                      kBin + "/allot-worker", file, model, hub, flag});
+  };
+  const Output fits = answer("");
+  EXPECT_EQ(fits.status, 0) << fits.err;
+  EXPECT_THAT(fits.out, HasSubstr("\"reward\":"));
+  policy["model"]["weights_sha256"] = std::string(64, '0');
+  std::ofstream(hub + "/policy.json") << policy;
+  const Output other = answer("");
+  EXPECT_EQ(other.status, 64);
+  EXPECT_THAT(other.err, HasSubstr("was made for another model: the SHA-256 of its weights is"));
+  EXPECT_EQ(answer("--any-model").out, fits.out);
+
+  // The run beside its export, and beside a version that it has not measured.
+  const json same = json::parse(
+      said({"compare", folder + "/a", folder + "/copy", "--margin", "0.5", "-o", "json"}));
+  EXPECT_EQ(same["kind"], "Comparison");
+  for (const json& row : same["rows"]) {
+    EXPECT_EQ(row["b_over_a"]["mean"], 0);
+    EXPECT_EQ(row["b_over_a"]["test"], "mcnemar");
+  }
+  EXPECT_THAT(refused({"compare", folder + "/a", folder + "/copy@99"}),
+              HasSubstr("has no complete evaluation of version 99"));
+  EXPECT_THAT(refused({"compare", folder + "/a", file}), HasSubstr("name two runs, or two files"));
+  EXPECT_THAT(refused({"top", folder + "/a", "--margin", "2"}), HasSubstr("0.02 for 2 points"));
+  EXPECT_THAT(said({"top", folder + "/a", "--margin", "0.02"}), HasSubstr("learned"));
   std::string measures = kSmall;
   measures.erase(measures.find("  update:"),
                  measures.find("  evaluation:") - measures.find("  update:"));

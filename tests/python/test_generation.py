@@ -9,6 +9,7 @@ import tempfile
 import torch
 
 import allot
+from allot.schedules import weights_digest
 from devices import DEVICES
 from outcomes import refusal, skip
 
@@ -151,6 +152,17 @@ def test_a_learned_schedule_is_applied_layer_by_layer():
             for layer, draws in enumerate(row["learned_schedule"]):
                 assert (drawn[layer] > 0) == (draws > 0) and drawn[layer] <= 8 * draws
         assert "8, 16, not for 9" in refusal(lambda: allot.read_schedule(folder, 9))
+        # The policy of another model: by the digest of its weights, and by layers where it has none.
+        for made_for, fits in (({"weights_sha256": "0" * 64, "layers": 8}, False), ({"layers": 9}, False),
+                               ({"layers": 8}, True), ({"weights_sha256": weights_digest(RECALL)}, True)):
+            with open(os.path.join(folder, "policy.json"), "w", encoding="utf-8") as file:
+                json.dump({**policy, "model": made_for}, file)
+            if fits:
+                allot.attention(model, "santa", folder)
+            else:
+                sentence = refusal(lambda: allot.attention(model, "santa", folder))
+                assert "was made for another model" in sentence and "any_model=True" in sentence
+            allot.attention(model, "santa", folder, any_model=True)
     attention = allot.attention(model, "s2anta-sys", policy["learned_schedule"])
     cache = attention.cache(statistics=True)
     answer(model, ids, past_key_values=cache)

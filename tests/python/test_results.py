@@ -1,5 +1,6 @@
 """Results of runs as data frames, from an export and a folder with a report."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -101,6 +102,47 @@ def test_other_folders_are_refused():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             assert "holds no learned schedule" in refusal(lambda: allot.read_schedule(folder))
+
+
+RECALL = os.path.join(os.path.dirname(__file__), "..", "..", "experiments", "models", "recall-7m")
+
+
+def test_policies_of_other_models_are_refused():
+    """By the digest of the weights where both have one, else by layers and heads."""
+    from allot.schedules import refuse_other_model, weights_digest
+
+    own = weights_digest(RECALL)
+    with tempfile.TemporaryDirectory() as folder:
+        assert weights_digest(folder) is None
+
+        def said(made_for, weights=RECALL):
+            with open(os.path.join(folder, "policy.json"), "w", encoding="utf-8") as file:
+                json.dump({"total_budget": 8, "learned_schedule": [1] * 8, **made_for}, file)
+            try:
+                refuse_other_model(folder, weights, 8, 8, 4)
+            except ValueError as error:
+                return str(error)
+            return None
+
+        numbers = {"layers": 8, "heads": 8, "kv_heads": 4}
+        assert said({}) is None and said({"model": None}) is None  # of an earlier build
+        assert said({"model": {**numbers, "weights_sha256": own}}) is None
+        assert said({"model": {"layers": 9, "weights_sha256": own}}) is None  # the weights decide
+        assert f"is {'0' * 12}, this model's {own[:12]}; any_model=True takes it all the same" in said(
+            {"model": {**numbers, "weights_sha256": "0" * 64}}
+        )
+        assert said({"model": {**numbers, "weights_sha256": "0" * 64}}, "some/name") is None
+        assert "was made for another model: it has 2 KV heads, this model 4" in said(
+            {"model": {**numbers, "kv_heads": 2}}
+        )
+        assert "is no policy.json" in said({"model": 5})
+        # A model in several files, by their names.
+        for name, text in (("b.safetensors", b"second"), ("a.safetensors", b"first "),
+                           ("model.safetensors.index.json",
+                            b'{"weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}')):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(text)
+        assert weights_digest(folder) == hashlib.sha256(b"first second").hexdigest()
 
 
 def test_damaged_files_get_a_sentence_with_their_name():

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/temp_folder.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace allot {
@@ -33,10 +34,10 @@ class ScheduleAnswers : public testing::Test {
   }
 
   // The last line's answer; an error's message.
-  static json answered(const std::string& lines) {
+  static json answered(const std::string& lines, bool any_model = false) {
     std::istringstream in(lines);
     std::ostringstream out;
-    const Status done = answerSchedules(*experiment_, engine_, &in, &out);
+    const Status done = answerSchedules(*experiment_, engine_, &in, &out, any_model);
     if (!done) return done.error().message;
     std::string text = out.str(), last;
     std::istringstream all(text);
@@ -52,6 +53,52 @@ TEST_F(ScheduleAnswers, AnswersThatCannotBeWrittenEndIt) {
   std::istringstream in(R"({"spell": [5], "method": "dense"})");
   std::ostream nowhere(nullptr);
   EXPECT_EQ(codeOf(answerSchedules(*experiment_, engine_, &in, &nowhere)), ErrorCode::kIo);
+}
+
+// A policy that names this model answers as its schedule does; another's is refused, unless told.
+TEST_F(ScheduleAnswers, PoliciesOfOtherModelsAreRefused) {
+  const TempFolder folder;
+  const json policy = {{"total_budget", 8},
+                       {"learned_schedule", {1, 1, 1, 1, 1, 1, 1, 1}},
+                       {"frontier",
+                        {{{"total_budget", 8}, {"learned_schedule", {1, 1, 1, 1, 1, 1, 1, 1}}},
+                         {{"total_budget", 16}, {"learned_schedule", {2, 2, 2, 2, 2, 2, 2, 2}}}}}};
+  const auto under = [&](const json& model, const char* more = "", bool any_model = false) {
+    json made_for = policy;
+    made_for["model"] = model;
+    folder.write("policy.json", made_for.dump());
+    return answered(R"({"policy": ")" + folder.path() + R"(", "heldOut": true)" + more + "}",
+                    any_model);
+  };
+  const json own = {{"weights_sha256", engine_->facts().weights_sha256()},
+                    {"model_sha256", engine_->facts().model_sha256()}};
+  const json eight = answered(R"({"schedule": [1, 1, 1, 1, 1, 1, 1, 1], "heldOut": true})");
+  const json sixteen = answered(R"({"schedule": [2, 2, 2, 2, 2, 2, 2, 2], "heldOut": true})");
+  EXPECT_EQ(under(own), eight);
+  EXPECT_EQ(under(own, R"(, "totalBudget": 16)"), sixteen);
+  EXPECT_EQ(under(json()), eight);           // of an earlier build
+  EXPECT_EQ(under({{"layers", 8}}), eight);  // without a digest
+  const std::string path = folder.path() + "/policy.json";
+  json other = own;
+  other["weights_sha256"] = std::string(64, '0');
+  EXPECT_EQ(under(other), "line 1 of the input: " + path +
+                              ": was made for another model: the SHA-256 of its weights is "
+                              "000000000000, this model's " +
+                              engine_->facts().weights_sha256().substr(0, 12) +
+                              "; --any-model takes it all the same");
+  EXPECT_EQ(under(other, "", true), eight);
+  other = own;
+  other["model_sha256"] = std::string(64, '1');
+  EXPECT_THAT(under(other).get<std::string>(), HasSubstr("configuration and tokenizer"));
+  EXPECT_THAT(under({{"layers", 9}}).get<std::string>(),
+              HasSubstr("it has 9 layers, this model 8;"));
+  EXPECT_THAT(under(own, R"(, "totalBudget": 9)").get<std::string>(),
+              HasSubstr("has schedules for the total budgets 8, 16, not for 9"));
+  EXPECT_THAT(under(own, R"(, "schedule": [1])").get<std::string>(),
+              HasSubstr("leave out schedule"));
+  folder.write("policy.json", "{}");
+  EXPECT_THAT(answered(R"({"policy": ")" + path + R"("})").get<std::string>(),
+              HasSubstr("is no policy.json"));
 }
 
 // Each token is what a prompt that ends before it is followed by.

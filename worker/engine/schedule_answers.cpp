@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec_rules.h"
+#include "worker/engine/policy_file.h"
 #include "worker/model/decoder.h"
 
 namespace allot {
@@ -48,7 +50,32 @@ Status readSpelling(const json& value, AskedAnswer* asked) {
   return {};
 }
 
-Result<AskedAnswer> readLine(const std::string& line, const ModelConfig& model) {
+// The schedule of a line: written in it, or of a policy.
+Result<SampleSchedule> readScheduleOf(const json& value, const Engine& engine, bool any_model) {
+  if (value.contains("policy")) {
+    if (value.contains("schedule")) return badInput("policy has the schedule: leave out schedule");
+    if (!value["policy"].is_string()) return badInput("policy is no path of a policy.json");
+    std::optional<uint64_t> budget;
+    if (value.contains("totalBudget")) budget = value["totalBudget"].get<uint64_t>();
+    return readPolicySchedule(value["policy"], budget, engine.facts(), any_model);
+  }
+  if (value.contains("totalBudget")) return badInput("totalBudget chooses a schedule of policy");
+  if (!value.contains("schedule") || !value["schedule"].is_array()) {
+    return badInput("schedule, a list of the draws of each layer, is missing");
+  }
+  SampleSchedule schedule;
+  for (const json& samples : value["schedule"]) {
+    if (!samples.is_number_unsigned() || samples > kMaxBudget) {
+      return badInput("schedule: " + samples.dump().substr(0, 40) + " is not in 0.." +
+                      std::to_string(kMaxBudget));
+    }
+    schedule.push_back(samples);
+  }
+  return schedule;
+}
+
+Result<AskedAnswer> readLine(const std::string& line, const Engine& engine, bool any_model) {
+  const ModelConfig& model = engine.decoder().config();
   if (line.size() > kMostOfLine) return badInput("it is longer than a MiB");
   const json value = json::parse(line, nullptr, false);
   if (!value.is_object()) {
@@ -56,10 +83,12 @@ Result<AskedAnswer> readLine(const std::string& line, const ModelConfig& model) 
   }
   AskedAnswer asked;
   for (const auto& [key, of] : value.items()) {
-    const bool known =
-        key == "schedule" || key == "set" || key == "heldOut" || key == "spell" || key == "method";
+    const bool known = key == "schedule" || key == "set" || key == "heldOut" || key == "spell" ||
+                       key == "method" || key == "policy" || key == "totalBudget";
     if (!known) return badInput("unknown key " + json(key).dump());
-    if (key == "set" && !of.is_number_unsigned()) return badInput("set is no number from 0 on");
+    if ((key == "set" || key == "totalBudget") && !of.is_number_unsigned()) {
+      return badInput(key + " is no number from 0 on");
+    }
     if (key == "heldOut" && !of.is_boolean()) return badInput("heldOut is neither true nor false");
   }
   if (value.contains("spell")) {
@@ -67,17 +96,9 @@ Result<AskedAnswer> readLine(const std::string& line, const ModelConfig& model) 
   } else if (value.contains("method")) {
     return badInput("method is for the questions of spell");
   }
-  if (!asked.spell.empty() && !value.contains("schedule")) return asked;
-  if (!value.contains("schedule") || !value["schedule"].is_array()) {
-    return badInput("schedule, a list of the draws of each layer, is missing");
-  }
-  for (const json& samples : value["schedule"]) {
-    if (!samples.is_number_unsigned() || samples > kMaxBudget) {
-      return badInput("schedule: " + samples.dump().substr(0, 40) + " is not in 0.." +
-                      std::to_string(kMaxBudget));
-    }
-    asked.schedule.push_back(samples);
-  }
+  const bool has_schedule = value.contains("schedule") || value.contains("policy");
+  if (!asked.spell.empty() && !has_schedule) return asked;
+  ALLOT_ASSIGN(asked.schedule, readScheduleOf(value, engine, any_model));
   if (entriesPerLayer(asked.schedule.size(), model) == 0) {
     return badInput("schedule has " + std::to_string(asked.schedule.size()) +
                     " entries, the model " + std::to_string(model.layers) + " layers of " +
@@ -131,12 +152,12 @@ Result<json> answerOne(const v1::Spec& spec, const AskedAnswer& asked, uint64_t 
 }  // namespace
 
 Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::istream* in,
-                       std::ostream* out) {
+                       std::ostream* out, bool any_model) {
   const v1::Spec& spec = experiment.spec();
   std::string line;
   for (uint64_t number = 0; std::getline(*in, line); ++number) {
     const std::string where = "line " + std::to_string(number + 1) + " of the input: ";
-    const auto asked = readLine(line, engine->decoder().config());
+    const auto asked = readLine(line, *engine, any_model);
     if (!asked) return badInput(where + asked.error().message);
     ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
     *out << answer.dump() << std::endl;  // flushed: the caller waits for it

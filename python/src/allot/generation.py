@@ -21,7 +21,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from allot.operators import method_needs, words
 from allot.paged_cache import Observer, PagedCache, PagedLayer
-from allot.schedules import EVERYTHING, layer_budgets, read_schedule
+from allot.schedules import EVERYTHING, layer_budgets, read_schedule, refuse_other_model
 
 __all__ = ["Attention", "attention"]
 
@@ -32,6 +32,7 @@ def attention(
     schedule: Union[None, str, "os.PathLike[str]", Sequence[int]] = None,
     *,
     total_budget: Optional[int] = None,
+    any_model: bool = False,
     prefill: str = "dense",
     prefill_schedule: Optional[Sequence[int]] = None,
     zero_reads: str = "off",
@@ -44,8 +45,8 @@ def attention(
 
     method: of decode, as an experiment file says it ("s2anta-sys", "vattention epsilon=0.1").
     schedule: draws per head and step, an entry a layer, a KV head or a head of each layer; or a run's
-    policy.json or folder, of which ``total_budget`` says which schedule. Methods that need no budget
-    go without. prefill: how a prompt is read, by "dense" or a method of prompts; under "dense" the
+    policy.json or folder, of which ``total_budget`` says which schedule; one that was made for another
+    model is refused unless ``any_model`` is true. Methods that need no budget go without. prefill: how a prompt is read, by "dense" or a method of prompts; under "dense" the
     first chunk is PyTorch's scaled_dot_product_attention. prefill_schedule: draws per head and position,
     of such a method that draws; none: as many as there are keys. zero_reads: what a layer or head without
     draws gives: "off" zeros, "mean-value" the mean of the values so far, "window" attention to the
@@ -59,6 +60,7 @@ def attention(
         method,
         schedule,
         total_budget,
+        any_model,
         prefill,
         prefill_schedule,
         zero_reads,
@@ -78,6 +80,7 @@ class Attention:
         method: str,
         schedule: Union[None, str, "os.PathLike[str]", Sequence[int]],
         total_budget: Optional[int],
+        any_model: bool,
         prefill: str,
         prefill_schedule: Optional[Sequence[int]],
         zero_reads: str,
@@ -106,6 +109,10 @@ class Attention:
         self.shadow_bits, self.bounds, value_sums = method_needs(method)
         self.value_sums: bool = value_sums or zero_reads == "mean-value"
         if isinstance(schedule, (str, os.PathLike)):
+            if not any_model:
+                refuse_other_model(
+                    schedule, model.name_or_path, self.layers, self.heads, self.kv_heads
+                )
             schedule = read_schedule(schedule, total_budget)
         elif total_budget is not None:
             raise ValueError("allot: total_budget chooses among the schedules of a policy.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from operator import index
@@ -13,7 +14,9 @@ __all__ = [
     "layer_budgets",
     "learned_schedules",
     "read_schedule",
+    "refuse_other_model",
     "rollout_sequence",
+    "weights_digest",
 ]
 
 EVERYTHING = (1 << 32) - 1
@@ -31,9 +34,7 @@ def read_schedule(
 
     Source: ``allot run`` and ``allot export`` write the file. ValueError says what it has instead.
     """
-    path = os.fspath(path)
-    if os.path.isdir(path):
-        path = os.path.join(path, "policy.json")
+    path = _file(path)
     learned, own = learned_schedules(path)
     if not learned:
         raise ValueError(
@@ -47,6 +48,65 @@ def read_schedule(
             f"{', '.join(map(str, sorted(learned)))}, not for {total_budget}"
         )
     return learned[total_budget]
+
+
+def _file(path: Union[str, "os.PathLike[str]"]) -> str:
+    path = os.fspath(path)
+    return os.path.join(path, "policy.json") if os.path.isdir(path) else path
+
+
+def refuse_other_model(
+    path: Union[str, "os.PathLike[str]"], folder: str, layers: int, heads: int, kv_heads: int
+) -> None:
+    """ValueError where a policy.json was made for another model than the one with these numbers, whose
+    weights are in ``folder`` if that is a folder.
+
+    A model is known by the SHA-256 of its weights as allot's worker takes it (of the safetensors, by name,
+    one after the other); where policy or folder has none, by its layers and heads. A policy of an earlier
+    build, which names no model, is taken.
+    """
+    path = _file(path)
+    with open(path, encoding="utf-8") as file:
+        try:
+            made_for = (json.load(file) or {}).get("model") or {}
+            numbers = [made_for.get(name) for name in ("layers", "heads", "kv_heads")]
+            digest = made_for.get("weights_sha256")
+        except (AttributeError, ValueError) as error:
+            raise ValueError(
+                f"allot: {path} is no policy.json as allot run or allot export writes it: {error!r}"
+            ) from error
+    own = weights_digest(folder) if digest else None
+    differs = None
+    if digest and own:
+        if digest != own:
+            differs = f"the SHA-256 of its weights is {digest[:12]}, this model's {own[:12]}"
+    else:
+        for what, number, here in zip(
+            ("layers", "heads", "KV heads"), numbers, (layers, heads, kv_heads)
+        ):
+            if number is not None and number != here and differs is None:
+                differs = f"it has {number} {what}, this model {here}"
+    if differs:
+        raise ValueError(
+            f"allot: {path} was made for another model: {differs}; any_model=True takes it all the same"
+        )
+
+
+def weights_digest(folder: str) -> Optional[str]:
+    """The SHA-256 of a folder's safetensors; None where it has none."""
+    names = ["model.safetensors"]
+    index_file = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.exists(os.path.join(folder, names[0])):
+        if not os.path.exists(index_file):
+            return None
+        with open(index_file, encoding="utf-8") as file:
+            names = sorted(set(json.load(file)["weight_map"].values()))
+    digest = hashlib.sha256()
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as weights:
+            while block := weights.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def learned_schedules(path: str) -> tuple[dict[int, list[int]], Optional[int]]:
