@@ -158,6 +158,10 @@ class GroupCount {
     if (choosesByScores(by) || by == ChosenBy::kPages)
       return step_.space.chosen[row_ * step_.in.heads + head];
     const uint32_t budget = budgetOf<kByHead>(step_, row_, head);
+    if (step_.how.shares_draws) {  // a budget beyond the plan must not read beyond the list
+      const uint64_t most = step_.space.draw_stride;
+      return {0, static_cast<uint32_t>(min(drawsFor<kByHead>(step_, row_, head), most)), 0, 0};
+    }
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
     return {0, drawsOfSplit(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
@@ -232,6 +236,7 @@ class GroupCount {
     HeadStatistics stats{};
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
+    if (step_.how.shares_draws) stats.draws = budgetOf<kByHead>(step_, row_, head);
     stats.unique_rows = static_cast<uint32_t>(unique);
     stats.key_bytes = stage + (rescores ? list.keys * kEntryBytes : 0);
     stats.value_bytes = unique * kEntryBytes;
@@ -274,9 +279,11 @@ class GroupCount {
                           << step_.cache.page_shift) +
                          (key & ((1 << step_.cache.page_shift) - 1));
       const T* value = static_cast<const T*>(step_.cache.values) + at * kDim;
+      // Weights that are not divided by their sum have the centre 0, others the output.
+      const bool centred = !(step_.how.shares_draws && step_.how.exact_weights);
       float distance = 0;
       for (int d = lane; d < kDim; d += 32) {
-        const float gap = ElementOf<T>::toFloat(value[d]) - out[d];
+        const float gap = ElementOf<T>::toFloat(value[d]) - (centred ? out[d] : 0.0f);
         distance += gap * gap;
       }
       const double weight = step_.space.draw_weights[list + m];
@@ -285,8 +292,10 @@ class GroupCount {
     for (int d = tid_; d < kDim; d += kStatisticsThreads) {
       norm += static_cast<double>(out[d]) * out[d];
     }
-    variance = sum(variance) * share * made / (made - 1);
+    variance = sum(variance);
     norm = sum(norm);
+    if (step_.how.shares_draws && step_.how.exact_weights) variance -= norm / made;
+    variance *= share * made / (made - 1);
     if (!(variance > 0)) return 0;
     return norm > 0 ? static_cast<float>(sqrt(variance / norm)) : 1.0f;
   }
