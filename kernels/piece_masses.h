@@ -13,7 +13,7 @@ namespace allot::kernels {
 constexpr int kPieceKeys = 256;
 constexpr double kPieceUnits = 0x1p30;  // of all pieces together
 constexpr double kKeyUnits = 0x1p24;    // of the keys of one piece
-constexpr int kPieceShift = 31;  // binary digits of a piece's unit: the total is below 2^62
+constexpr int kPieceShift = 31;         // binary digits of a piece's unit: the total is below 2^62
 
 // Returns b_h / B for one unit of the head's integer weights, whose sum is `total`.
 ALLOT_HOST_DEVICE inline double mixtureUnit(double budget_share, uint64_t total) {

@@ -11,8 +11,8 @@ GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int g
     const bool wide = group > 8;
     GroupKernels kernels{.heads = groupHeadKernel<S::kDim, T>};
     if (mode == SplitMode::kShadow) {
-      kernels.draws = wide ? groupDrawKernel<S::kDim, T, true, true>
-                           : groupDrawKernel<S::kDim, T, true, false>;
+      kernels.draws =
+          wide ? groupDrawKernel<S::kDim, T, true, true> : groupDrawKernel<S::kDim, T, true, false>;
     } else {
       kernels.draws = wide ? groupDrawKernel<S::kDim, T, false, true>
                            : groupDrawKernel<S::kDim, T, false, false>;

@@ -10,8 +10,8 @@
 //                  kernel draws or chooses from these
 //   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
-// With draws=group there are two kernels in its place (group_combine.cuh): one draws for a KV head and
-// gathers rows for all of its heads, in parts; the other adds up the parts of a head.
+// With draws=group there are two kernels in its place (group_combine.cuh): one draws for a KV head
+// and gathers rows for all of its heads, in parts; the other adds up the parts of a head.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
@@ -36,8 +36,8 @@
 // - slot: a stage of shared memory. pipe: the ring of cp.async copies that fills slots.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 //
-// Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
-// tiles.cuh and quest.cuh.
+// Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run),
+// group_mixture.cuh, choice.cuh, tiles.cuh and quest.cuh.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
@@ -122,8 +122,8 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
-// A group's draws are cut into parts, each of one block, by their number alone: parts of kPartDraws,
-// or kMostParts larger ones.
+// A group's draws are cut into parts, each of one block, by their number alone: parts of
+// kPartDraws, or kMostParts larger ones.
 constexpr int kPartDraws = 128;
 constexpr int kMostParts = 64;
 constexpr uint32_t drawsOfPart(uint64_t draws) {

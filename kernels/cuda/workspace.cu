@@ -70,8 +70,8 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
       const bool draws = kernel == kernels.draws;
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
       if (error == cudaSuccess) {
-        error = allow(kernel, draws ? groupDrawBytes(splits)
-                                    : combineBytes(method, of.max_length, splits));
+        error = allow(kernel,
+                      draws ? groupDrawBytes(splits) : combineBytes(method, of.max_length, splits));
       }
       if (error == cudaSuccess) waits(kernel);
     }
@@ -158,8 +158,8 @@ cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const Pa
     const GroupKernels kernels =
         groupKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
     const auto blocks = static_cast<unsigned>(in.rows * kv.kv_heads * part_stride);
-    const cudaError_t error = launchEarly(kernels.draws, blocks, kPartDraws,
-                                          groupDrawBytes(max_splits), stream, step);
+    const cudaError_t error =
+        launchEarly(kernels.draws, blocks, kPartDraws, groupDrawBytes(max_splits), stream, step);
     if (error != cudaSuccess) return error;
     return launchEarly(kernels.heads, heads, kPartDraws, bytes, stream, step);
   }

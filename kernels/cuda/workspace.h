@@ -37,9 +37,10 @@ struct Workspace::Impl {
   ~Impl() { cudaFreeHost(host_wrong); }
 
   std::array<const Buffer*, 17> buffers() const {
-    return {&splits,       &split_bytes, &subtile_weights, &scores,      &draw_keys, &draw_weights,
-            &chosen,       &pilot_bits,  &sets,            &page_scores, &tiles,     &parts,
-            &part_values,  &queries,     &features,        &group_features, &wrong};
+    return {&splits,         &split_bytes, &subtile_weights, &scores,  &draw_keys,
+            &draw_weights,   &chosen,      &pilot_bits,      &sets,    &page_scores,
+            &tiles,          &parts,       &part_values,     &queries, &features,
+            &group_features, &wrong};
   }
 
   Refusal prepare();
