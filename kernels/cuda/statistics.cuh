@@ -265,6 +265,7 @@ class GroupCount {
       made = sum(made);
     }
     if (made == 1) return -1;
+    const bool divided = !(step_.how.shares_draws && step_.how.exact_weights);
     const int lane = tid_ % 32, warp = tid_ / 32;
     const float* out = step_.out.out + (static_cast<int64_t>(row_) * step_.in.heads + head) * kDim;
     double variance = 0, norm = 0;
@@ -279,23 +280,21 @@ class GroupCount {
                           << step_.cache.page_shift) +
                          (key & ((1 << step_.cache.page_shift) - 1));
       const T* value = static_cast<const T*>(step_.cache.values) + at * kDim;
-      // Weights that are not divided by their sum have the centre 0, others the output.
-      const bool centred = !(step_.how.shares_draws && step_.how.exact_weights);
+      const double weight = step_.space.draw_weights[list + m];
       float distance = 0;
       for (int d = lane; d < kDim; d += 32) {
-        const float gap = ElementOf<T>::toFloat(value[d]) - (centred ? out[d] : 0.0f);
+        const float x = ElementOf<T>::toFloat(value[d]);
+        // Weights that are not divided by their sum: |w v - out / R|^2 in place of |w (v - out)|^2.
+        const float gap = divided ? x - out[d] : static_cast<float>(weight * x - out[d] / made);
         distance += gap * gap;
       }
-      const double weight = step_.space.draw_weights[list + m];
-      variance += weight * weight * distance;
+      variance += (divided ? weight * weight : 1.0) * distance;
     }
     for (int d = tid_; d < kDim; d += kStatisticsThreads) {
       norm += static_cast<double>(out[d]) * out[d];
     }
-    variance = sum(variance);
+    variance = sum(variance) * share * made / (made - 1);
     norm = sum(norm);
-    if (step_.how.shares_draws && step_.how.exact_weights) variance -= norm / made;
-    variance *= share * made / (made - 1);
     if (!(variance > 0)) return 0;
     return norm > 0 ? static_cast<float>(sqrt(variance / norm)) : 1.0f;
   }
