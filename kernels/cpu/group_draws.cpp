@@ -14,11 +14,6 @@
 namespace allot::kernels {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
-
-constexpr double kPieceUnits = 0x1p30;  // of all pieces together
-constexpr double kKeyUnits = 0x1p24;    // of the keys of one piece
-constexpr int kShift = 31;              // binary digits of a piece's unit: the total is below 2^62
 constexpr double kNormShare = 0.75;
 
 // The keys of one row that the group reads, and their pieces.
@@ -47,9 +42,10 @@ void addHead(const Head& head, double budget_share, const uint32_t* weights,
              const uint64_t* block_weights, uint64_t total, float* proposal, float* squares,
              double* piece_shares) {
   const Keys keys = keysOf(head);
-  const auto unit = static_cast<float>(budget_share / static_cast<double>(total));
+  const double unit = mixtureUnit(budget_share, total);
+  const auto key_unit = static_cast<float>(unit);
   for (int j = keys.first; j < keys.n; ++j) {
-    proposal[j] = std::fma(unit, static_cast<float>(weights[j]), proposal[j]);
+    proposal[j] = addToKey(key_unit, static_cast<float>(weights[j]), proposal[j]);
   }
   if (squares) {
     const auto share = static_cast<float>(budget_share);
@@ -64,8 +60,7 @@ void addHead(const Head& head, double budget_share, const uint32_t* weights,
     // Weights before the first key and behind the last are 0.
     const int from = keys.begin(t) / kBlock, to = (keys.end(t) + kBlock - 1) / kBlock;
     for (int block = from; block < to; ++block) sum += block_weights[block];
-    piece_shares[t] = std::fma(budget_share / static_cast<double>(total), static_cast<double>(sum),
-                               piece_shares[t]);
+    piece_shares[t] = addToPiece(unit, sum, piece_shares[t]);
   }
 }
 
@@ -90,12 +85,6 @@ void mixNorms(const Head& any, const float* squares, float* proposal, double* pi
   }
 }
 
-uint64_t pieceMass(double share) { return static_cast<uint64_t>(std::ceil(kPieceUnits * share)); }
-
-uint64_t keyMass(float proposal, float units) {
-  return static_cast<uint64_t>(std::ceil(proposal * units));
-}
-
 void makeThresholds(const Head& any, uint64_t total, uint32_t samples, uint64_t* thresholds) {
   switch (chosenBy(*any.options)) {
     case ChosenBy::kIndependent:
@@ -111,17 +100,16 @@ void makeThresholds(const Head& any, uint64_t total, uint32_t samples, uint64_t*
 // `before` is C_t, `mass` is M_t.
 void drawInPiece(const Keys& keys, int t, uint64_t before, uint64_t mass, uint64_t total,
                  double piece_share, GroupDraw* draw, size_t* next) {
-  const auto units = static_cast<float>(kKeyUnits / piece_share);
+  const float units = keyUnits(piece_share);
   uint64_t piece_total = 0;
   for (int j = keys.begin(t); j < keys.end(t); ++j)
     piece_total += keyMass(draw->proposal[j], units);
-  const uint64_t begin = before << kShift, end = (before + mass) << kShift;
+  const uint64_t begin = before << kPieceShift, end = (before + mass) << kPieceShift;
   const auto& thresholds = draw->thresholds;
   uint64_t prefix = 0, reached = begin;
   for (int j = keys.begin(t); *next < thresholds.size() && thresholds[*next] < end; ++j) {
     prefix += keyMass(draw->proposal[j], units);
-    const uint64_t until =
-        begin + static_cast<uint64_t>(static_cast<Wide>(mass << kShift) * prefix / piece_total);
+    const uint64_t until = begin + integersUpTo(mass, prefix, piece_total);
     uint32_t count = 0;
     while (*next < thresholds.size() && thresholds[*next] < until) ++*next, ++count;
     if (count > 0) {
@@ -259,14 +247,14 @@ void drawRows(const Head& any, GroupDraw* draw) {
   draw->probabilities.clear();
   uint64_t total = 0;
   for (int t = keys.firstPiece(); t < keys.pieces(); ++t) total += pieceMass(draw->piece_shares[t]);
-  total <<= kShift;
+  total <<= kPieceShift;
   draw->thresholds.resize(draw->draws);
   makeThresholds(any, total, static_cast<uint32_t>(draw->draws), draw->thresholds.data());
   uint64_t before = 0;
   size_t next = 0;
   for (int t = keys.firstPiece(); next < draw->thresholds.size(); ++t) {
     const uint64_t mass = pieceMass(draw->piece_shares[t]);
-    if (draw->thresholds[next] < (before + mass) << kShift) {
+    if (draw->thresholds[next] < (before + mass) << kPieceShift) {
       drawInPiece(keys, t, before, mass, total, draw->piece_shares[t], draw, &next);
     }
     before += mass;

@@ -18,8 +18,9 @@
 // ceil(2^24 p_j / P_t), so that no key is lost whose p_j is not 0. Let C_t be the sum of the masses
 // of earlier pieces, and F_j that of the piece's keys up to j. Key j then has the integers from
 //   C_t 2^31 + floor(M_t 2^31 F_{j-1} / F_t)  to  C_t 2^31 + floor(M_t 2^31 F_j / F_t),
-// at least 127, and weights divide by their number. A GPU can compute the pieces' masses before it
-// reads any key's, and then only those of the pieces that draws fall into.
+// at least 127, and weights divide by their number. A GPU computes the pieces' masses before it
+// reads any key's, and then only those of the pieces that draws fall into. kernels/piece_masses.h
+// has the arithmetic of both.
 //
 // With choose=group nothing is drawn from the mixture:
 //   top-k   takes the R keys of the largest p_j;
@@ -36,10 +37,9 @@
 #include <vector>
 
 #include "kernels/cpu/methods.h"
+#include "kernels/piece_masses.h"
 
 namespace allot::kernels {
-
-constexpr int kPieceKeys = 256;
 
 // Returns true if the method draws or chooses rows once for a group of this many heads. A group of
 // one does as a head does, unless norms of values or the mean value are asked for.

@@ -44,7 +44,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   __device__ CombineHead(const Step& step, CombineShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory), shared_(shared) {
     if constexpr (kSamples) {
-      if (this->kind_ == HeadKind::kSampled) offset_ = this->words(0)[0] >> 8;
+      if (this->kind_ == HeadKind::kSampled) offset_ = offsetOf(this->words(0)[0]);
     }
   }
 
@@ -90,43 +90,6 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     }
     *exponentials = this->sum(sums);  // and a barrier after the prefix
     return passed;
-  }
-
-  // A head's thresholds: total = budget * step + step_rest; systematic ones start at first + rest /
-  // budget. They equal the CPU's 128-bit ones (draws.cpp, method_s2anta_strat.cpp,
-  // method_santa.cpp), since floor(floor(x / 2^24) / S) is floor(x / (2^24 S)).
-  struct Thresholds {
-    uint64_t first, rest, step, step_rest;
-    double inverse;  // of the budget
-  };
-  __device__ Thresholds thresholdsOf(uint64_t total) const {
-    const double inverse = 1.0 / static_cast<double>(budget_);
-    const uint64_t step = quotient(total, budget_, inverse);
-    Thresholds all{0, 0, step, total - step * budget_, inverse};
-    if (step_.how.chosen_by != ChosenBy::kSystematic) return all;
-    // (2^24 - offset) total - 1, in units of 2^24.
-    const uint64_t before = (uint64_t{1} << 24) - offset_;
-    const uint64_t low = before * total;
-    const uint64_t high = __umul64hi(before, total) - (low == 0);
-    const uint64_t start = high << 40 | (low - 1) >> 24;
-    all.first = quotient(start, budget_, inverse);
-    all.rest = start - all.first * budget_;
-    return all;
-  }
-
-  __device__ uint64_t threshold(uint32_t m, uint64_t total, const Thresholds& all) const {
-    if (step_.how.chosen_by == ChosenBy::kStratified) {
-      const uint64_t place = this->words(m / 4)[m % 4];
-      // floor((m 2^32 + place) total / (S 2^32))
-      const uint64_t low = (place * (total >> 32)) + (place * (total & 0xffffffffu) >> 32);
-      return m * all.step + (m * all.step_rest + low) / budget_;
-    }
-    if (step_.how.chosen_by == ChosenBy::kIndependent) {
-      const auto four = this->words(m / 2);
-      const uint64_t random = static_cast<uint64_t>(four[m % 2 * 2]) << 32 | four[m % 2 * 2 + 1];
-      return __umul64hi(random, total);
-    }
-    return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
   // The key that a threshold falls on, and its entry.
@@ -220,7 +183,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     constexpr int kGroup = kEntries * kAhead;
     const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
-    const Thresholds all = thresholdsOf(total);
+    const ChosenBy by = step_.how.chosen_by;
+    const DrawThresholds thresholds(by, total, budget_, offset_);
+    const auto words = [this](uint32_t block) { return this->words(block); };
     // A warp that does the work of two warps finds the draws of both at once if they are few.
     const bool pairs = kShare == 2 && each <= 16;
     typename Base::Sums sums[kShare];
@@ -238,7 +203,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
           Drawn drawn{};
           known = minusInfinity();
           if (own) {
-            drawn = find(threshold(m, total, all), prefix, max_score);
+            drawn = find(thresholds.at(by, m, words), prefix, max_score);
             known = -drawn.log_weight;
             if (step_.space.draw_keys) step_.space.draw_keys[list + m] = drawn.key;
             if (kRescores && step_.in.bias) {

@@ -73,7 +73,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                     .statistics = out.statistics,
                     .head_statistics = out.head_statistics,
                     .group_statistics = out.group_statistics},
-            .how = stepParams(method),
+            .how = stepParams(method, in.heads / kv.kv_heads),
             .space = impl.space(method),
             .by_head = {.has_head_budgets = in.head_budgets,
                         .zero_budget_values = in.zero_budget_values}};
@@ -84,17 +84,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   cudaError_t error = impl.launchEarly(launch.kernel, static_cast<unsigned>(launch.blocks),
                                        static_cast<unsigned>(launch.threads),
                                        static_cast<size_t>(launch.shared_bytes), stream, step);
-  const auto heads = static_cast<unsigned>(in.rows * in.heads);
-  // The combine kernel alone reads zero_budget_values.
-  const CombineKernel combine =
-      combineKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.zero_budget_values,
-                      impl.longSets(method, impl.bounds.max_length),
-                      (in.rows * in.heads - 1) / impl.device.multiprocessors + 1);
-  if (error == cudaSuccess) {
-    error = impl.launchEarly(combine.kernel, heads, static_cast<unsigned>(combine.threads),
-                             impl.combineBytes(method, impl.bounds.max_length, impl.max_splits),
-                             stream, step);
-  }
+  if (error == cudaSuccess) error = impl.launchCombine(method, kv, in, step, stream);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element, in.head_budgets);
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);

@@ -25,17 +25,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Returns the entry of a key; the pool has fewer than 2^32. Page 0 replaces a page outside of the
-  // pool, which an earlier kernel has reported.
-  __device__ uint32_t entryOf(int key) const {
-    const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
-                                         (key >> step_.cache.page_shift)];
-    const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
-    const uint32_t first =
-        static_cast<uint32_t>((good ? page : 0) * step_.cache.kv_heads + kv_head_)
-        << step_.cache.page_shift;
-    return first + (key & ((1 << step_.cache.page_shift) - 1));
-  }
+  __device__ uint32_t entryOf(int key) const { return cuda::entryOf(step_, row_, kv_head_, key); }
 
   __device__ uint4 loadEntry(const void* pool, uint32_t entry) const {
     return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +

@@ -31,12 +31,18 @@ SplitMode splitModeOf(const MethodOptions& method) {
   return shadowBits(method) > 0 ? SplitMode::kShadow : SplitMode::kWeights;
 }
 
-Step::How stepParams(const MethodOptions& method) {
+bool sharesDraws(const MethodOptions& method, int group) {
+  return drawsForGroup(method) && group > 1;
+}
+
+Step::How stepParams(const MethodOptions& method, int group) {
   const bool adaptive = hasErrorTarget(method);
   return {.uses_budget = usesBudget(method),
           .exact_from_all = exactFromAllKeys(method),
           .chosen_by = chosenBy(method),
           .mode = splitModeOf(method),
+          .shares_draws = sharesDraws(method, group),
+          .exact_weights = method.weights == Weights::kExact,
           .sink = method.sink,
           .local = method.local,
           .sink_share = method.sink_share,
@@ -122,17 +128,28 @@ bool fitsPlan(const MethodOptions& method, const MethodOptions& planned) {
   // The list of chosen keys has room for two additional pages of the planned size.
   if (readsBounds(method) && method.page_size > planned.page_size) return false;
   if (by != other && (choosesByScores(by) || choosesByScores(other))) return false;
+  if (drawsForGroup(method) != drawsForGroup(planned)) return false;
   if (drawsByTiles(method) || drawsByTiles(planned) || method.never_exact) return method == planned;
   return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);
 }
 
-// Draws are fewer than keys, except with exactAbove=never. A tile makes at least one draw, and
-// quest reads up to two pages more.
-uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds) {
+namespace {
+
+// Returns the most draws of a head, or of a KV head's heads together: fewer than keys, except with
+// exactAbove=never.
+uint64_t mostDraws(const MethodOptions& method, const StepBounds& bounds, int group) {
+  const uint64_t most = uint64_t{bounds.max_budget} * (sharesDraws(method, group) ? group : 1);
+  const auto keys = static_cast<uint64_t>(bounds.max_length);
+  return exactFromAllKeys(method) ? std::min(most, keys) : most;
+}
+
+}  // namespace
+
+// A tile makes at least one draw, and quest reads up to two pages more.
+uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds, int group) {
   const auto keys = static_cast<uint32_t>(bounds.max_length);
   const ChosenBy by = chosenBy(method);
-  uint32_t stride =
-      exactFromAllKeys(method) ? std::min(bounds.max_budget, keys) : bounds.max_budget;
+  auto stride = static_cast<uint32_t>(mostDraws(method, bounds, group));
   if (by == ChosenBy::kTiles) {
     const int tile = method.tiles_by_length ? 0 : static_cast<int>(method.tile_size);
     stride = std::max(stride, static_cast<uint32_t>(mostTiles(tile, bounds.max_length)));
@@ -184,7 +201,13 @@ int pageStride(const MethodOptions& method, int max_length) {
 }
 
 int tileStride(const MethodOptions& method, int max_length) {
-  return method.largest_remainder ? mostTiles(stepParams(method).tile_keys, max_length) : 0;
+  return method.largest_remainder ? mostTiles(stepParams(method, 1).tile_keys, max_length) : 0;
+}
+
+int partStride(const MethodOptions& method, const StepBounds& bounds, int group) {
+  if (!sharesDraws(method, group)) return 0;
+  const uint64_t most = mostDraws(method, bounds, group);
+  return std::max(std::min(kMostParts, static_cast<int>((most + kPartDraws - 1) / kPartDraws)), 1);
 }
 
 }  // namespace allot::kernels::cuda

@@ -11,7 +11,9 @@ ChosenBy chosenBy(const MethodOptions& method);
 // Returns true if a combine kernel makes the draws tile by tile (tiles.cuh).
 bool drawsByTiles(const MethodOptions& method);
 SplitMode splitModeOf(const MethodOptions& method);
-Step::How stepParams(const MethodOptions& method);
+// Returns true if the heads of a KV head share draws. A group of one draws as a head does.
+bool sharesDraws(const MethodOptions& method, int group);
+Step::How stepParams(const MethodOptions& method, int group);
 
 // Returns the split kernel for few or for many splits. With `many` a warp may take several exact
 // splits, or 8 instead of 4 heads of the shadow. No bit of the results depends on `many`.
@@ -27,10 +29,12 @@ CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element
 // Returns true if a plan for `planned` has room for a step of `method`.
 bool fitsPlan(const MethodOptions& method, const MethodOptions& planned);
 // Return how many entries one head has in the list of draws, in quest's page scores (0 for other
-// methods), and in the tiles' shares of draws (0 without largest_remainder).
-uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds);
+// methods), in the tiles' shares of draws (0 without largest_remainder), and in the parts of shared
+// draws (0 without these). group: query heads of a KV head.
+uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds, int group);
 int pageStride(const MethodOptions& method, int max_length);
 int tileStride(const MethodOptions& method, int max_length);
+int partStride(const MethodOptions& method, const StepBounds& bounds, int group);
 
 // Refuses a method, or a shape of caches and heads, without a kernel.
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads);

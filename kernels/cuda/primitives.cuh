@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/step.h"
+#include "kernels/draw_thresholds.h"
 
 namespace allot::kernels::cuda {
 
@@ -239,10 +240,35 @@ __device__ inline RowKeys exactKeysOf(const Step& step, int n) {
   return keys;
 }
 
+// Returns the entry of a row's key; the pool has fewer than 2^32. Page 0 replaces a page outside of
+// the pool, which an earlier kernel has reported.
+__device__ inline uint32_t entryOf(const Step& step, int row, int kv_head, int key) {
+  const int page = step.in.page_table[static_cast<int64_t>(row) * step.in.max_pages +
+                                      (key >> step.cache.page_shift)];
+  const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step.cache.pages);
+  const uint32_t first = static_cast<uint32_t>((good ? page : 0) * step.cache.kv_heads + kv_head)
+                         << step.cache.page_shift;
+  return first + (key & ((1 << step.cache.page_shift) - 1));
+}
+
 template <bool kByHead>
 __device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   const bool own = kByHead && step.by_head.has_head_budgets;
   return step.in.budgets[own ? row * step.in.heads + head : row];
+}
+
+// Returns the draws that a head has the use of: its budget, or with shared draws the group's.
+template <bool kByHead>
+__device__ inline uint64_t drawsFor(const Step& step, int row, int head) {
+  if (!step.how.shares_draws) return budgetOf<kByHead>(step, row, head);
+  const int group = step.in.group;
+  if (!kByHead || !step.by_head.has_head_budgets) {
+    return static_cast<uint64_t>(step.in.budgets[row]) * group;
+  }
+  uint64_t draws = 0;
+  const uint32_t* budgets = step.in.budgets + row * step.in.heads + head / group * group;
+  for (int h = 0; h < group; ++h) draws += budgets[h];
+  return draws;
 }
 
 // Returns the kind of a head. With budget 0 it is silent, or exact if log-sums are wanted.
@@ -256,7 +282,7 @@ __device__ inline HeadKind kindOf(const Step& step, int row, int head) {
   const ChosenBy by = step.how.chosen_by;
   if (by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold) return HeadKind::kSampled;
   const auto keys = static_cast<uint32_t>(keysOf(step, n).count());
-  const bool enough = step.how.exact_from_all && budget >= keys;
+  const bool enough = step.how.exact_from_all && drawsFor<kByHead>(step, row, head) >= keys;
   if (!step.how.uses_budget || enough) return HeadKind::kExact;
   if (budget > step.space.max_budget) return HeadKind::kBad;
   return by == ChosenBy::kPages ? HeadKind::kPages : HeadKind::kSampled;
@@ -287,22 +313,6 @@ __device__ inline int tilesOf(const RowKeys& keys, int tile_keys) {
 __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
   const uint32_t share = budget / static_cast<uint32_t>(splits);
   return share > 0 ? share : 1;
-}
-
-// Returns floor(dividend / divisor): a double's quotient, corrected. inverse = 1 / divisor.
-// Requires: dividend and divisor are below 2^63.
-__device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
-  uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
-  int64_t rest = static_cast<int64_t>(dividend - q * divisor);
-  while (rest < 0) {
-    --q;
-    rest += static_cast<int64_t>(divisor);
-  }
-  while (rest >= static_cast<int64_t>(divisor)) {
-    ++q;
-    rest -= static_cast<int64_t>(divisor);
-  }
-  return q;
 }
 
 }  // namespace allot::kernels::cuda

@@ -158,6 +158,10 @@ class GroupCount {
     if (choosesByScores(by) || by == ChosenBy::kPages)
       return step_.space.chosen[row_ * step_.in.heads + head];
     const uint32_t budget = budgetOf<kByHead>(step_, row_, head);
+    if (step_.how.shares_draws) {  // a budget beyond the plan must not read beyond the list
+      const uint64_t most = step_.space.draw_stride;
+      return {0, static_cast<uint32_t>(min(drawsFor<kByHead>(step_, row_, head), most)), 0, 0};
+    }
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
     return {0, drawsOfSplit(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
@@ -232,6 +236,7 @@ class GroupCount {
     HeadStatistics stats{};
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
+    if (step_.how.shares_draws) stats.draws = budgetOf<kByHead>(step_, row_, head);
     stats.unique_rows = static_cast<uint32_t>(unique);
     stats.key_bytes = stage + (rescores ? list.keys * kEntryBytes : 0);
     stats.value_bytes = unique * kEntryBytes;
@@ -260,6 +265,7 @@ class GroupCount {
       made = sum(made);
     }
     if (made == 1) return -1;
+    const bool divided = !(step_.how.shares_draws && step_.how.exact_weights);
     const int lane = tid_ % 32, warp = tid_ / 32;
     const float* out = step_.out.out + (static_cast<int64_t>(row_) * step_.in.heads + head) * kDim;
     double variance = 0, norm = 0;
@@ -274,13 +280,15 @@ class GroupCount {
                           << step_.cache.page_shift) +
                          (key & ((1 << step_.cache.page_shift) - 1));
       const T* value = static_cast<const T*>(step_.cache.values) + at * kDim;
+      const double weight = step_.space.draw_weights[list + m];
       float distance = 0;
       for (int d = lane; d < kDim; d += 32) {
-        const float gap = ElementOf<T>::toFloat(value[d]) - out[d];
+        const float x = ElementOf<T>::toFloat(value[d]);
+        // Weights that are not divided by their sum: |w v - out / R|^2 in place of |w (v - out)|^2.
+        const float gap = divided ? x - out[d] : static_cast<float>(weight * x - out[d] / made);
         distance += gap * gap;
       }
-      const double weight = step_.space.draw_weights[list + m];
-      variance += weight * weight * distance;
+      variance += (divided ? weight * weight : 1.0) * distance;
     }
     for (int d = tid_; d < kDim; d += kStatisticsThreads) {
       norm += static_cast<double>(out[d]) * out[d];

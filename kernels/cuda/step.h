@@ -10,6 +10,8 @@
 //                  kernel draws or chooses from these
 //   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
+// With draws=group there are two kernels in its place (group_combine.cuh): one draws for a KV head
+// and gathers rows for all of its heads, in parts; the other adds up the parts of a head.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
@@ -34,8 +36,8 @@
 // - slot: a stage of shared memory. pipe: the ring of cp.async copies that fills slots.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 //
-// Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
-// tiles.cuh and quest.cuh.
+// Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run),
+// group_mixture.cuh, choice.cuh, tiles.cuh and quest.cuh.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
@@ -120,6 +122,27 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
+// A group's draws are cut into parts, each of one block, by their number alone: parts of
+// kPartDraws, or kMostParts larger ones.
+constexpr int kPartDraws = 128;
+constexpr int kMostParts = 64;
+constexpr uint32_t drawsOfPart(uint64_t draws) {
+  const uint64_t rounds = (draws + kPartDraws - 1) / kPartDraws;
+  return static_cast<uint32_t>((rounds + kMostParts - 1) / kMostParts * kPartDraws);
+}
+constexpr int partsOf(uint64_t draws) {
+  const uint32_t each = drawsOfPart(draws);
+  return draws == 0 ? 0 : static_cast<int>((draws + each - 1) / each);
+}
+
+// One part of a group's draws for one query head. Weights are in powers of two, relative to `top`.
+struct alignas(16) GroupPart {
+  float top;
+  float sum;       // of weights
+  uint32_t draws;  // R, of all parts together
+  uint32_t parts;
+};
+
 // The result of one split for one query head.
 struct alignas(16) Split {
   // What exponents are relative to. Sampled heads: the largest s', rounded up to a whole number.
@@ -190,6 +213,8 @@ struct Step {
     bool exact_from_all;  // a budget of all keys or more is exact attention
     ChosenBy chosen_by;
     SplitMode mode;
+    bool shares_draws;   // draws once for all heads of a KV head
+    bool exact_weights;  // if it does: weights are not divided by their sum
     // ChosenBy::kAdaptive.
     uint32_t sink;
     uint32_t local;
@@ -235,6 +260,9 @@ struct Step {
     int page_stride;       // a multiple of 8
     TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
+    GroupPart* parts;    // [rows * heads, part_stride], if a KV head's heads share draws
+    float* part_values;  // [rows * heads, part_stride, head_dim], relative to GroupPart::top
+    int part_stride;
     float* queries;            // [rows, heads, head_dim], bernoulli's
     uint32_t* features;        // [rows, heads] features that a head reads
     uint32_t* group_features;  // [rows, kv_heads] features that its heads read together

@@ -63,6 +63,19 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
                     statisticsBytes(of.max_length));
     }
   }
+  const int group = of.heads / kv.kv_heads;
+  if (error == cudaSuccess && sharesDraws(method, group)) {
+    const GroupKernels kernels = groupKernelsOf(mode, kv.head_dim, kv.element, group);
+    for (const StepKernel kernel : {kernels.draws, kernels.heads}) {
+      const bool draws = kernel == kernels.draws;
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+      if (error == cudaSuccess) {
+        error = allow(kernel,
+                      draws ? groupDrawBytes(splits) : combineBytes(method, of.max_length, splits));
+      }
+      if (error == cudaSuccess) waits(kernel);
+    }
+  }
   return failed("the GPU did not load the kernels", error);
 }
 
@@ -110,6 +123,9 @@ Step::Space Workspace::Impl::space(const MethodOptions& method) const {
           .page_stride = pageStride(method, bounds.max_length),
           .tiles = tiles.as<TileShare>(),
           .tile_stride = tileStride(method, bounds.max_length),
+          .parts = parts.as<GroupPart>(),
+          .part_values = part_values.as<float>(),
+          .part_stride = part_stride,
           .queries = queries.as<float>(),
           .features = features.as<uint32_t>(),
           .group_features = group_features.as<uint32_t>(),
@@ -133,6 +149,28 @@ Refusal Workspace::Impl::launchBefore(const MethodOptions& method, const PagedKv
   return failed("the GPU did not take the step", error);
 }
 
+cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const PagedKv& kv,
+                                           const DecodeInputs& in, const Step& step,
+                                           cudaStream_t stream) {
+  const auto heads = static_cast<unsigned>(in.rows * in.heads);
+  const size_t bytes = combineBytes(method, bounds.max_length, max_splits);
+  if (step.how.shares_draws) {
+    const GroupKernels kernels =
+        groupKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
+    const auto blocks = static_cast<unsigned>(in.rows * kv.kv_heads * part_stride);
+    const cudaError_t error =
+        launchEarly(kernels.draws, blocks, kPartDraws, groupDrawBytes(max_splits), stream, step);
+    if (error != cudaSuccess) return error;
+    return launchEarly(kernels.heads, heads, kPartDraws, bytes, stream, step);
+  }
+  // The combine kernel alone reads zero_budget_values.
+  const CombineKernel combine = combineKernelOf(
+      method, kv.head_dim, kv.element, in.head_budgets || in.zero_budget_values,
+      longSets(method, bounds.max_length), (in.rows * in.heads - 1) / device.multiprocessors + 1);
+  return launchEarly(combine.kernel, heads, static_cast<unsigned>(combine.threads), bytes, stream,
+                     step);
+}
+
 Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv,
                                   const StepBounds& of) {
   const auto heads = static_cast<size_t>(of.rows) * of.heads;
@@ -148,6 +186,9 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
   if (auto why = page_scores.grow(heads * pages * sizeof(float))) return why;
   const auto shares = static_cast<size_t>(tileStride(method, of.max_length));
   if (auto why = tiles.grow(heads * shares * sizeof(TileShare))) return why;
+  const auto room = static_cast<size_t>(partStride(method, of, of.heads / kv.kv_heads));
+  if (auto why = parts.grow(heads * room * sizeof(GroupPart))) return why;
+  if (auto why = part_values.grow(heads * room * kv.head_dim * sizeof(float))) return why;
   if (method.method != Method::kBernoulli) return std::nullopt;
   if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
   if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
@@ -218,7 +259,10 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = missingShadow(method, kv)) return why;
   if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
   const int max_splits = mostSplits(bounds.max_length);
-  const auto room = static_cast<size_t>(impl.device.shared_bytes);
+  const int group = bounds.heads / kv.kv_heads;
+  // A block of the combine kernel has a number for each split in shared memory.
+  const size_t room = static_cast<size_t>(impl.device.shared_bytes) -
+                      (sharesDraws(method, group) ? groupDrawBytes(0) : 0);
   const size_t most = std::min<size_t>(kMostSplits, room / sizeof(uint64_t) - 1);
   if (static_cast<size_t>(max_splits) > most) {
     return "the GPU takes rows of up to " + std::to_string(most * kSplitKeys) + " keys";
@@ -234,7 +278,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   } else if (mode == SplitMode::kWeights || mode == SplitMode::kShadow) {
     if (auto why = impl.subtile_weights.grow(entries * kSubtiles * sizeof(uint32_t))) return why;
   }
-  const uint32_t stride = drawStride(method, bounds);
+  const uint32_t stride = drawStride(method, bounds, group);
   if (bounds.statistics || choosesByScores(chosen_by)) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
@@ -246,6 +290,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   impl.method = method;
   impl.max_splits = max_splits;
   impl.draw_stride = stride;
+  impl.part_stride = partStride(method, bounds, group);
   return std::nullopt;
 }
 

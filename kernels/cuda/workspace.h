@@ -18,8 +18,9 @@ struct Workspace::Impl {
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
+  int part_stride = 0;
   Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
-      sets, page_scores, tiles, queries, features, group_features, wrong;
+      sets, page_scores, tiles, parts, part_values, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // A configured split kernel and its largest grid.
@@ -35,10 +36,11 @@ struct Workspace::Impl {
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
-  std::array<const Buffer*, 15> buffers() const {
-    return {&splits,       &split_bytes, &subtile_weights, &scores,         &draw_keys,
-            &draw_weights, &chosen,      &pilot_bits,      &sets,           &page_scores,
-            &tiles,        &queries,     &features,        &group_features, &wrong};
+  std::array<const Buffer*, 17> buffers() const {
+    return {&splits,         &split_bytes, &subtile_weights, &scores,  &draw_keys,
+            &draw_weights,   &chosen,      &pilot_bits,      &sets,    &page_scores,
+            &tiles,          &parts,       &part_values,     &queries, &features,
+            &group_features, &wrong};
   }
 
   Refusal prepare();
@@ -101,8 +103,12 @@ struct Workspace::Impl {
   Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
                        cudaStream_t stream) const;
 
+  // Launches the kernel or kernels that combine the splits.
+  cudaError_t launchCombine(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
+                            const Step& step, cudaStream_t stream);
+
   // Makes room for the key sets and counts of methods that choose by scores or bounds, page scores,
-  // tile shares and bernoulli's estimates. plan() does the rest.
+  // tile shares, parts of shared draws and bernoulli's estimates. plan() does the rest.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
   // Chooses the split kernel of a step and its grid.

@@ -107,7 +107,7 @@ void expectNearlySameDraws(const Cache& cache, const GpuResult& run, const Metho
     const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];
     const Selection chosen = cpuSelection(method, cache, r, h);
     const auto cpu = countsOf(chosen, cache.lengths[r]), gpu = countsOf(drawn, cache.lengths[r]);
-    ASSERT_EQ(drawn.keys.size(), chosen.draws);
+    ASSERT_EQ(drawn.keys.size(), drawsIn(chosen));
     EXPECT_LE(movedDraws(gpu, cpu), mayMove(expectedMoves(method, cache, r, h)));
     for (size_t j = 0; systematic(method) && j < cpu.size(); ++j) {
       ASSERT_LE(std::abs(static_cast<int>(gpu[j]) - static_cast<int>(cpu[j])), 1) << j;
@@ -158,6 +158,8 @@ TEST_P(Draws, WeightsAreTheMethods) {
     GTEST_SKIP() << "needs a method that draws by exact scores: tests named Q4 have 4-bit ones";
   if (method.method == Method::kBernoulli)
     GTEST_SKIP() << "needs a method that draws by exact scores";
+  if (method.group_draws)
+    GTEST_SKIP() << "needs draws=head: rows that a group draws weigh differently for each head";
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000}, 25);

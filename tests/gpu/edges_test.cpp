@@ -69,7 +69,8 @@ TEST_P(Edges, BudgetsAndLengths) {
           const int at = r * cache.shape.heads + h;
           if (budget == 0 || n == 0) {
             expectRow(cache, run, r, h, nullptr, 0);
-          } else if (!draws(method, n, budget) && method.method != Method::kBernoulli) {
+          } else if (!draws(method, cache.shape, n, budget) &&
+                     method.method != Method::kBernoulli) {
             expectRow(cache, run, r, h, &dense.out[at * dim], 0);
             ASSERT_EQ(run.lse[at], dense.lse[at]);
           }
@@ -112,13 +113,13 @@ TEST_P(Edges, EqualScores) {
       // The largest by a shadow, or those of pages, are all that it knows exactly.
       const bool kept =
           readsBounds(method) || (method.method == Method::kTopK && shadowBits(method) > 0);
-      if (kept && draws(method, cache.lengths[r], cache.budgets[r])) {
+      if (kept && draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) {
         expected += std::log(static_cast<double>(run.draws[i].keys.size()) / cache.lengths[r]);
       }
       EXPECT_NEAR(run.lse[i], expected, 1e-3);
     }
     forEachHead(cache, [&](int r, int h) {
-      if (!draws(method, cache.lengths[r], cache.budgets[r])) return;
+      if (!draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) return;
       Selection chosen = cpuSelection(method, cache, r, h);
       if (hasErrorTarget(method)) chosen.counts.assign(chosen.rows.size(), 1);
       ASSERT_EQ(countsOf(run.draws[r * cache.shape.heads + h], cache.lengths[r]),

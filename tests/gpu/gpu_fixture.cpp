@@ -31,6 +31,19 @@ std::vector<std::string> gpuTexts(bool uses_budget) {
   return list;
 }
 
+// Sorts draws by key; equal keys have equal weights.
+void sortDraws(HeadDraws* draws) {
+  std::multimap<int32_t, float> weights;
+  for (size_t i = 0; i < draws->keys.size(); ++i) {
+    weights.emplace(draws->keys[i], draws->weights[i]);
+  }
+  *draws = {};
+  for (const auto& [key, weight] : weights) {
+    draws->keys.push_back(key);
+    draws->weights.push_back(weight);
+  }
+}
+
 // What is always read comes first, then the sample; a key is there once.
 void sortByKey(HeadDraws* draws) {
   std::map<int32_t, float> weights;
@@ -267,17 +280,22 @@ DecodeInputs Gpu::inputs() const {
   return in;
 }
 
-bool draws(const MethodOptions& method, int64_t length, uint32_t budget) {
+bool drawsTogether(const MethodOptions& method, const CacheShape& shape) {
+  return drawsForGroup(method) && shape.heads > shape.kv_heads;
+}
+
+bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget) {
   const bool needs = hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
   if (needs || (usesBudget(method) && !exactFromAllKeys(method))) return budget > 0 && length > 0;
-  return usesBudget(method) && budget > 0 && static_cast<int64_t>(budget) < length;
+  const auto made = static_cast<int64_t>(sharedDraws(method, shape, budget));
+  return usesBudget(method) && budget > 0 && made < length;
 }
 
 cuda::StepBounds Gpu::bounds(const MethodOptions& method) const {
   cuda::StepBounds bounds{.rows = cache_.rows(), .heads = cache_.shape.heads, .statistics = true};
   for (int r = 0; r < cache_.rows(); ++r) {
     bounds.max_length = std::max(bounds.max_length, cache_.lengths[r]);
-    if (!draws(method, cache_.lengths[r], cache_.budgets[r])) continue;
+    if (!draws(method, cache_.shape, cache_.lengths[r], cache_.budgets[r])) continue;
     bounds.max_budget = std::max(bounds.max_budget, cache_.budgets[r]);
   }
   return bounds;
@@ -310,9 +328,24 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   const auto lengths_read = copied(in.lengths, in.rows);
   const auto budgets_read =
       copied(in.budgets, static_cast<size_t>(in.rows) * (in.head_budgets ? in.heads : 1));
+  const bool together = drawsTogether(method, cache_.shape);
+  const auto budgetOf = [&](size_t i) {
+    return uint64_t{budgets_read[in.head_budgets ? i : i / in.heads]};
+  };
+  // Draws whose rows head i has the use of.
+  const auto drawsFor = [&](size_t i) {
+    const auto group = static_cast<size_t>(in.heads / cache_.shape.kv_heads);
+    uint64_t sum = together ? 0 : budgetOf(i);
+    for (size_t h = i / group * group; together && h < (i / group + 1) * group; ++h) {
+      sum += budgetOf(h);
+    }
+    return sum;
+  };
   const auto drawing = [&](size_t i) {
-    const int n = lengths_read[i / in.heads];
-    return draws(method, n - in.first(n), budgets_read[in.head_budgets ? i : i / in.heads]);
+    const int n = lengths_read[i / in.heads], keys = n - in.first(n);
+    if (!together) return draws(method, cache_.shape, keys, budgetOf(i));
+    const bool enough = exactFromAllKeys(method) && drawsFor(i) >= static_cast<uint64_t>(keys);
+    return keys > 0 && budgetOf(i) > 0 && !enough;
   };
   bool any = false;
   for (size_t i = 0; i < heads.size(); ++i) any = any || drawing(i);
@@ -327,14 +360,19 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
     const size_t row = i / in.heads;
     if (!drawing(i)) continue;
     EXPECT_LE(heads[i].draws, list.stride);
-    const uint32_t count = std::min(heads[i].draws, list.stride);
+    // A list that heads share may have masked heads' draws at its end.
+    const auto listed = static_cast<uint32_t>(
+        std::min<uint64_t>(together ? drawsFor(i) : list.stride, list.stride));
+    const uint32_t count = together ? listed : std::min(heads[i].draws, list.stride);
     const auto first = static_cast<std::ptrdiff_t>(i * list.stride);
-    for (uint32_t m = 0; m < list.stride && lists[i].keys.size() < count; ++m) {
+    for (uint32_t m = 0; m < listed && lists[i].keys.size() < count; ++m) {
       if (keys[first + m] == -1) continue;  // of a split whose keys are all masked
       lists[i].keys.push_back(keys[first + m]);
       lists[i].weights.push_back(weights[first + m]);
     }
-    if (chooserOf(method) == Method::kSanta) {  // in the order drawn
+    if (chooserOf(method) == Method::kSanta && together) {
+      sortDraws(&lists[i]);
+    } else if (chooserOf(method) == Method::kSanta) {  // in the order drawn
       std::vector<int32_t>& drawn = lists[i].keys;
       std::sort(drawn.begin(), drawn.end());  // weights are all the same
     }

@@ -14,11 +14,16 @@
 
 namespace allot::kernels {
 
-// Skips where there is no GPU, and fails where one cannot be used.
+// Skips where there is no GPU, and fails where one cannot be used. Tests run draws=group before it
+// is released (kGroupDrawsOnGpu).
 template <typename Base>
 class OnGpu : public Base {
  protected:
-  void SetUp() override { requireGpu(cuda::unavailable()); }
+  void SetUp() override {
+    groupDrawsOnGpu() = true;
+    requireGpu(cuda::unavailable());
+  }
+  void TearDown() override { groupDrawsOnGpu() = kGroupDrawsOnGpu; }
 };
 using GpuTest = OnGpu<testing::Test>;
 
@@ -191,8 +196,10 @@ class Gpu {
   const Cache& cache_;
 };
 
-// Rows of the method that draw: neither silent nor exact, though vattention and skip-softmax may
-// read all.
-bool draws(const MethodOptions& method, int64_t length, uint32_t budget);
+// Returns true if heads with this budget, each of its group, draw: they are neither silent nor
+// exact, though vattention and skip-softmax may read all.
+bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget);
+// Returns true if the heads of a KV head of this shape draw together.
+bool drawsTogether(const MethodOptions& method, const CacheShape& shape);
 
 }  // namespace allot::kernels

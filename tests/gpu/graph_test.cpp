@@ -98,7 +98,7 @@ TEST_P(Graph, ReplaysAreDirectCalls) {
           const auto n = static_cast<uint32_t>(cache.lengths[r]);
           if (cache.budgets[r] == 0) {
             EXPECT_EQ(head.draws, 0u);
-          } else if (!draws(method, n, cache.budgets[r])) {
+          } else if (!draws(method, cache.shape, n, cache.budgets[r])) {
             EXPECT_EQ(head.draws, n);
           } else if (!usesBudget(method) || chooserOf(method) == Method::kQuest) {
             EXPECT_GT(head.draws, 0u);

@@ -20,7 +20,7 @@ const char* const kMethods[] = {"quest", "quest pageSize=32", "quest pageSize=64
 
 void expectChoice(const MethodOptions& method, const Cache& cache, const GpuResult& run) {
   forEachHead(cache, [&](int r, int h) {
-    if (!draws(method, cache.lengths[r], cache.budgets[r])) return;
+    if (!draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) return;
     ASSERT_EQ(run.draws[r * cache.shape.heads + h].keys, cpuSelection(method, cache, r, h).rows);
   });
 }

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 
 #include "kernels/cpu/bernoulli.h"
+#include "kernels/cpu/group_draws.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/softmax.h"
 
@@ -96,6 +98,11 @@ bool knowsItsError(const MethodOptions& method) {
   }
 }
 
+// The weights of draws=group weights=exact are not divided by their sum.
+bool dividesBySum(const MethodOptions& method, const Cache& cache) {
+  return !drawsTogether(method, cache.shape) || method.weights == Weights::kSelf;
+}
+
 // Statistics of one head from its draws, as kernels/cpu/statistics.cpp has them of a selection.
 HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int row, int head,
                             const HeadDraws& draws, const Fixed& fixed, const float* output,
@@ -115,6 +122,8 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
   for (const int32_t j : draws.keys) read.insert(j), scored.insert(j);
   HeadStatistics s{.draws = static_cast<uint32_t>(draws.keys.size()),
                    .unique_rows = static_cast<uint32_t>(read.size())};
+  if (drawsTogether(method, cache.shape)) s.draws = cache.budgets[row];
+  const double centre = dividesBySum(method, cache) ? 1 : 0;
   s.key_bytes = stage_bytes + (rescores(method) ? scored.size() * row_bytes : 0);
   s.value_bytes = read.size() * row_bytes;
   double sum = 0, squares = 0, variance = 0, norm = 0, sampled = 0;
@@ -126,7 +135,8 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
     const float* v = cache.value(row, cache.kvHead(head), j);
     double distance = 0;
     for (int i = 0; i < cache.shape.head_dim; ++i) {
-      distance += (v[i] - output[i]) * static_cast<double>(v[i] - output[i]);
+      const double gap = v[i] - centre * output[i];
+      distance += gap * gap;
     }
     variance += d.weight * d.weight / d.count * distance;
   }
@@ -141,6 +151,7 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
     s.relative_error = -1;
   } else {
     if (hasErrorTarget(method)) variance *= 1 - sampled / fixed.tail;
+    variance = std::max(variance - (1 - centre) * norm / sampled, 0.0);
     variance *= sampled / (sampled - 1.0);
     s.relative_error = norm > 0 ? static_cast<float>(std::sqrt(variance / norm)) : 1.0f;
   }
@@ -174,15 +185,18 @@ std::vector<float> cpuScores(const MethodOptions& method, const Cache& cache, in
   return scores;
 }
 
-Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row, int head) {
-  ScoredHead scored(cpuScores(method, cache, row, head));
-  scored.options = method;
-  Head& at = scored.head;
+namespace {
+
+// Completes a head whose scores are there. stream_of: the head whose random stream it has.
+void completeHead(const MethodOptions& method, const Cache& cache, int row, int head, int stream_of,
+                  ScoredHead* scored) {
+  scored->options = method;
+  Head& at = scored->head;
   at.budget = cache.budgets[row];
   at.seed = cache.seed;
   at.sequence = cache.sequences[row];
   at.step = cache.steps[row];
-  at.stream = attentionStream(cache.layer, static_cast<uint32_t>(head));
+  at.stream = attentionStream(cache.layer, static_cast<uint32_t>(stream_of));
   const KeyRange keys = keysOf(cache, row, head);
   at.kv = keys.kv;
   at.pages = keys.pages;
@@ -190,6 +204,48 @@ Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row,
   at.query = queryOf(cache, row, head);
   at.bias = cache.bias.empty() ? nullptr : &cache.bias[row * cache.bias_stride];
   at.scale = cache.scale;
+  at.options = &scored->options;
+}
+
+// What the head's group draws, weighed for the head.
+Selection groupSelection(const MethodOptions& method, const Cache& cache, int row, int head) {
+  const int group = cache.shape.heads / cache.shape.kv_heads, first = head / group * group;
+  std::vector<std::unique_ptr<ScoredHead>> scored;
+  GroupDraw draw;
+  const auto keys = static_cast<size_t>(paddedLength(cache.lengths[row]));
+  draw.plan(static_cast<int>(keys), group);
+  int place = -1;  // of the head among those that draw
+  for (int h = first; h < first + group; ++h) {
+    scored.push_back(std::make_unique<ScoredHead>(cpuScores(method, cache, row, h)));
+    completeHead(method, cache, row, h, first, scored.back().get());
+    if (scored.back()->head.exp_weight_total == 0) continue;
+    if (h == head) place = static_cast<int>(draw.heads.size());
+    draw.heads.push_back(scored.back()->head);
+  }
+  Selection selection;
+  selection.clear();
+  if (place < 0) return selection;
+  std::vector<uint32_t> weights(keys);
+  std::vector<uint64_t> blocks(keys / kBlock);
+  drawForGroup(&draw, weights.data(), blocks.data(), &selection);
+  selection.clear();
+  weighForHead(draw, draw.heads[static_cast<size_t>(place)], &selection);
+  return selection;
+}
+
+}  // namespace
+
+uint64_t drawsIn(const Selection& chosen) {
+  uint64_t sum = 0;
+  for (const uint32_t count : chosen.counts) sum += count;
+  return sum;
+}
+
+Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row, int head) {
+  if (drawsTogether(method, cache.shape)) return groupSelection(method, cache, row, head);
+  ScoredHead scored(cpuScores(method, cache, row, head));
+  completeHead(method, cache, row, head, head, &scored);
+  const Head& at = scored.head;
   Selection selection;
   selection.clear();
   if (at.weight_total > 0 || readsBounds(method)) {
@@ -244,16 +300,35 @@ double movesWithin(const std::vector<double>& coarse, const std::vector<double>&
   return samples * moves;
 }
 
+// The same of the mixture that the head's group draws from.
+double movesOfGroup(const MethodOptions& method, const Cache& cache, int row, int head) {
+  const int group = cache.shape.heads / cache.shape.kv_heads, n = cache.lengths[row];
+  std::vector<double> coarse(static_cast<size_t>(n)), exact(static_cast<size_t>(n));
+  const auto mix = [&](const std::vector<double>& own, std::vector<double>* all) {
+    double total = 0;
+    for (const double x : own) total += x;
+    for (size_t j = 0; total > 0 && j < own.size(); ++j) (*all)[j] += own[j] / total;
+  };
+  for (int h = head / group * group; h < (head / group + 1) * group; ++h) {
+    std::vector<double> own_coarse, own_exact;
+    massesOf(cpuScores(method, cache, row, h), &own_coarse, &own_exact);
+    mix(own_coarse, &coarse);
+    mix(own_exact, &exact);
+  }
+  return movesWithin(coarse, exact, 0, n, static_cast<double>(cache.budgets[row]) * group);
+}
+
 }  // namespace
 
 double expectedMoves(const MethodOptions& method, const Cache& cache, int row, int head) {
   const Method chooser = chooserOf(method);
   if (chooser == Method::kTopK || chooser == Method::kQuest) return 0;
+  const int n = cache.lengths[row];
+  const uint32_t samples = cache.budgets[row];
+  if (drawsTogether(method, cache.shape)) return movesOfGroup(method, cache, row, head);
   const std::vector<float> scores = cpuScores(method, cache, row, head);
   std::vector<double> coarse, exact;
   massesOf(scores, &coarse, &exact);
-  const int n = cache.lengths[row];
-  const uint32_t samples = cache.budgets[row];
   if (chooser != Method::kS2antaFlash) return movesWithin(coarse, exact, 0, n, samples);
   const int tile = tileKeys(method, n), tiles = (n + tile - 1) / tile;
   const double each = std::max<uint32_t>(1, samples / static_cast<uint32_t>(tiles));
@@ -309,7 +384,7 @@ void expectOutputsFollowDraws(const Cache& cache, const GpuResult& run, const Me
                               double tolerance) {
   const int heads = cache.shape.heads, dim = cache.shape.head_dim;
   forEachHead(cache, [&](int r, int h) {
-    if (!draws(method, cache.lengths[r], cache.budgets[r])) return;
+    if (!draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) return;
     const HeadDraws& drawn = run.draws[r * heads + h];
     std::vector<double> o(dim);
     for (size_t i = 0; i < drawn.keys.size(); ++i) {
@@ -335,7 +410,7 @@ void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
   Cache::Result expected;
   for (int r = 0; r < cache.rows(); ++r) {
     const auto n = static_cast<uint64_t>(cache.lengths[r]);
-    const bool drawing = draws(method, cache.lengths[r], cache.budgets[r]);
+    const bool drawing = draws(method, cache.shape, cache.lengths[r], cache.budgets[r]);
     const bool exact = !drawing && cache.budgets[r] > 0 && n > 0;
     const auto stage = [&](int head, bool together) {
       if (n == 0) return uint64_t{0};
@@ -416,7 +491,7 @@ void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions
   const bool estimates =
       rescores(method) || hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
   forEachHead(cache, [&](int r, int h) {
-    if (estimates && draws(method, cache.lengths[r], cache.budgets[r])) return;
+    if (estimates && draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) return;
     const double exact = cache.exactLse(r, h);
     const float lse = run.lse[r * cache.shape.heads + h];
     if (std::isinf(exact)) {

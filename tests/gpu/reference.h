@@ -10,10 +10,12 @@ namespace allot::kernels {
 // One head's scores as the CPU has them for this method (a shadow's, where it reads one, or those
 // of bernoulli's query), bias included.
 std::vector<float> cpuScores(const MethodOptions& method, const Cache& cache, int row, int head);
-// What the CPU chooses for a head of a row that draws; nothing if every key is masked.
+// What the CPU chooses for a head of a row that draws, of a group if the method draws for groups;
+// nothing if every key is masked.
 Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row, int head);
 
 std::vector<uint32_t> countsOf(const HeadDraws& draws, int n);
+uint64_t drawsIn(const Selection& chosen);  // the sum of its counts
 // Draws that fall on other keys: half the sum of the counts' differences.
 int movedDraws(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
 

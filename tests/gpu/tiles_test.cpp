@@ -43,7 +43,7 @@ TEST_F(Tiles, SharesOfDrawsAreTheCpus) {
         const GpuResult run = gpu.run(method);
         expectFollowsDraws(cache, run, method, layout.element);
         for (int r = 0; r < cache.rows(); ++r) {
-          if (!draws(method, cache.lengths[r], budget)) continue;
+          if (!draws(method, cache.shape, cache.lengths[r], budget)) continue;
           const int n = cache.lengths[r], tile = tileKeys(method, n);
           for (int h = 0; h < cache.shape.heads; ++h) {
             const HeadDraws& drawn = run.draws[r * cache.shape.heads + h];

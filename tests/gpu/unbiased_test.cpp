@@ -13,7 +13,9 @@ constexpr double kZ = 6.4;
 constexpr int kReplicates = 4000;
 
 bool unbiased(const MethodOptions& method) {
-  return traitsOf(method.method).promise == Promise::kUnbiased && !method.largest_remainder;
+  const bool divided = method.group_draws && method.weights == Weights::kSelf;
+  return traitsOf(method.method).promise == Promise::kUnbiased && !method.largest_remainder &&
+         !divided;
 }
 
 // The largest |z| of the mean over rows, each a replicate, of head `head` against `expected`, whose

@@ -72,7 +72,8 @@ TEST_P(Window, IsTheCpusWindow) {
 // The same in groups of more than four, which the split kernel takes in larger head groups: 5 and
 // 12 leave head groups half empty, and rows of 150 keys are exact beside sampled ones.
 TEST_F(GpuTest, WindowsOfLargeGroupsAreTheCpus) {
-  for (const char* text : {"dense", "s2anta-prop", "s2anta-q4", "top-k scores=q4"}) {
+  for (const char* text : {"dense", "s2anta-prop", "s2anta-q4", "top-k scores=q4",
+                           "s2anta-q4 draws=group", "s2anta-sys draws=group weights=exact"}) {
     const MethodOptions large = methodOf(text);
     for (const int group : {5, 7, 12, 16}) {
       const Layout layout{Element::kBFloat16, group % 2 ? 128 : 64, 16, group, 2};

@@ -35,8 +35,12 @@
 //                 to a multiple of 2^(E - 40). If all weights of a head are 0 or powers of two
 //                 (equal scores, masked keys), draws are the CPU's.
 //   head budgets  a head's draws and output have the bits that they have if all heads have its
-//                 budget. Exception: s2anta-flash with tiles of 256 sums the drawn values of four
-//                 heads together, and rounds by the draws of all four.
+//                 budget. Exceptions: s2anta-flash with tiles of 256 sums the drawn values of four
+//                 heads together, and rounds by the draws of all four; with draws=group heads
+//                 depend on their group.
+//   draws=group   the mixture is of the float16 weights, the CPU's of its own. Draws from equal
+//                 mixtures are equal. A head's weight of a drawn row is within 2^-9 of the CPU's,
+//                 or 2^-20. Refused until it has run on a device (kGroupDrawsOnGpu).
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
 //                 if deciding scores differ by more than their rounding. Adaptive samples are the
@@ -75,8 +79,10 @@ struct StepBounds {
 
 // The draws of the last step's heads that draw, in device memory, [rows * heads, stride]. Keys
 // ascend. Exceptions: santa's are in the order drawn; a list of vattention or adaptive-denominator
-// begins with the keys that are always read. -1 stands for a draw from a head or split whose keys
-// are all masked. HeadStatistics::draws counts a head's other entries.
+// begins with the keys that are always read. With draws=group a head's list has the group's draws
+// and the head's weight of each; santa's ascend by parts of 128 draws. -1 stands for a draw from a
+// head or split whose keys are all masked. HeadStatistics::draws counts a head's other entries,
+// except with draws=group.
 struct DrawList {
   const int32_t* keys = nullptr;
   const float* weights = nullptr;  // of each entry in the output

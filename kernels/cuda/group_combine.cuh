@@ -1,0 +1,433 @@
+#pragma once
+// The kernels in the combine kernel's place if the query heads of a KV head share their draws
+// (draws=group). cpu/group_draws.h has the definition, kernels/piece_masses.h its arithmetic, and
+// docs/shared-draws.md the bounds. Device code.
+//
+// groupDrawKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). A
+// piece of the mixture is a split. A block computes the pieces' masses from the splits' weights, so
+// that it needs no other block, and then goes round by round of kPartDraws draws:
+//   1. thresholds, and the pieces that they fall into;
+//   2. for each piece the mixture of its 256 keys, and the keys that are drawn, a warp a piece;
+//   3. distinct rows, and their weights for all heads: from the split kernel's weights, or from
+//      exact scores (tensor cores, 16 rows at a time) if a shadow proposes;
+//   4. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
+// A gathered key or value is read once for the group and goes from memory to the product's
+// registers. groupHeadKernel has a block a query head, which adds up its parts in order.
+#include "kernels/cuda/group_mixture.cuh"
+
+namespace allot::kernels::cuda {
+
+template <int kDim, typename T, bool kRescores, bool kWide>
+class GroupDrawBlock : GroupMixture<kDim, kWide> {
+  using Base = GroupMixture<kDim, kWide>;
+  using Base::group_, Base::row_, Base::kv_head_, Base::part_, Base::keys_;
+  using Base::kHeads, Base::step_, Base::shared_, Base::tid_, Base::lane_, Base::warp_;
+  using Base::planned_, Base::begin_, Base::end_, Base::draws_, Base::total_;
+  using Base::splitAt, Base::headIndex, Base::scaled;
+  using Elements = ElementOf<T>;
+  static constexpr int kSteps = Base::Shared::kSteps;
+  static constexpr int kScoreTiles = kHeads / 8;  // products of eight heads
+  static constexpr int kValueChunks = kDim / 64;
+
+ public:
+  // Reads inputs of the step alone, while the split kernel still runs.
+  __device__ GroupDrawBlock(const Step& step, uint8_t* memory) : Base(step, memory) {
+    if constexpr (kRescores) {
+      if (begin_ < planned_) takeQueries();
+    }
+  }
+
+  __device__ void run() {
+    if (begin_ >= planned_) return;
+    this->mix();
+    listNothing();
+    if (begin_ < draws_) {
+      const auto words = [this](uint32_t block) { return this->words(block); };
+      const DrawThresholds thresholds(step_.how.chosen_by, total_, static_cast<uint32_t>(draws_),
+                                      offsetOf(words(0)[0]));
+      const auto end = static_cast<uint32_t>(min(end_, draws_));
+      for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
+        const int count = static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws)));
+        this->draw(thresholds, words, first, count);
+        addRows(first, count);
+      }
+    }
+    if (__any_sync(kAll, poison_ != 0) && lane_ == 0) {
+      report(step_, Wrong::kScore, row_, kv_head_);
+    }
+    storePart();
+  }
+
+ private:
+  // Returns eight channels of an entry.
+  __device__ uint4 load(const void* pool, uint32_t entry, int channel) const {
+    return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +
+                                                static_cast<int64_t>(entry) * kDim + channel));
+  }
+
+  // ---- Weights. They are in powers of two until exponentials().
+
+  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row.
+  __device__ void weighRows(int rows) {
+    const int place = tid_ < rows ? shared_.keys[shared_.first[tid_]] - keys_.base : 0;
+    const int piece = place / kPieceKeys, key = place % kPieceKeys;
+    const float ratio = shared_.ratios[tid_];
+#pragma unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      float weight = 0;
+      if (tid_ < rows && shared_.units[h] > 0) {
+        const int64_t at = splitAt(h, piece);
+        const float gap = shared_.max_score[h] - step_.space.splits[at].max_score;
+        const auto* weights =
+            reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes);
+        weight = ratio * (scaled(shared_.inverses[h], gap) * __half2float(weights[key]));
+      }
+      shared_.weights[h][tid_] = log2f(weight);
+    }
+  }
+
+  // Rounds queries to two terms, the B of products of 16 channels. In step 2 c + half a lane has
+  // channels 32 c + 8 t + 4 half .. + 3, so that it can load keys in vectors of eight channels.
+  __device__ void takeQueries() {
+    for (int h = warp_; h < kHeads; h += kPartWarps) {
+      int exponent = 0;
+      if (Elements::kScalesQueries && h < group_) {
+        const float* query = step_.in.queries + headIndex(h) * kDim;
+        float largest = 0;
+        for (int d = lane_; d < kDim; d += 32) largest = fmaxf(largest, fabsf(query[d]));
+        for (int i = 16; i > 0; i /= 2) {
+          largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, i));
+        }
+        exponent = largest > 0 && isNumber(largest) ? ilogbf(largest) : 0;
+      }
+      if (lane_ == 0) {
+        shared_.exponents[h] = exponent;
+        shared_.score_scales[h] = scalbnf(step_.in.scale * kLog2E, exponent);
+      }
+    }
+    __syncthreads();
+    for (int i = warp_; i < kScoreTiles * kSteps; i += kPartWarps) {
+      const int h = i / kSteps * 8 + lane_ / 4, step = i % kSteps;
+      uint4 terms{0, 0, 0, 0};
+      if (h < group_) {
+        const int channel = step / 2 * 32 + lane_ % 4 * 8 + step % 2 * 4;
+        const float4 four =
+            *reinterpret_cast<const float4*>(step_.in.queries + headIndex(h) * kDim + channel);
+        const int exponent = shared_.exponents[h];
+        const uint32_t x = twoTerms<T>(scalbnf(four.x, -exponent));
+        const uint32_t y = twoTerms<T>(scalbnf(four.y, -exponent));
+        const uint32_t z = twoTerms<T>(scalbnf(four.z, -exponent));
+        const uint32_t w = twoTerms<T>(scalbnf(four.w, -exponent));
+        terms = {lowHalves(x, y), lowHalves(z, w), highHalves(x, y), highHalves(z, w)};
+      }
+      shared_.queries[i * 32 + lane_] = terms;
+    }
+    __syncthreads();
+  }
+  __device__ static uint32_t lowHalves(uint32_t x, uint32_t y) { return (x & 0xffff) | y << 16; }
+  __device__ static uint32_t highHalves(uint32_t x, uint32_t y) {
+    return x >> 16 | (y & 0xffff0000u);
+  }
+
+  // Computes c_j exp(s_hj) / p_j of 16 rows from their exact keys. A warp calls it together.
+  __device__ void scoreTile(int tile, int rows) {
+    const int g = lane_ / 4, t = lane_ % 4, row = tile * 16 + g;
+    uint4 keys[2][kDim / 32];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t entry = shared_.entries[row + 8 * half];
+#pragma unroll
+      for (int c = 0; c < kDim / 32; ++c) {
+        keys[half][c] = load(step_.cache.keys, entry, 32 * c + 8 * t);
+      }
+    }
+    float sums[kScoreTiles][2][4] = {};
+#pragma unroll
+    for (int c = 0; c < kDim / 32; ++c) {
+      const uint4 &x = keys[0][c], &y = keys[1][c];
+      const uint32_t a[2][4] = {{x.x, y.x, x.y, y.y}, {x.z, y.z, x.w, y.w}};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int n = 0; n < kScoreTiles; ++n) {
+          const uint4 b = shared_.queries[(n * kSteps + 2 * c + half) * 32 + lane_];
+          Elements::multiply(sums[n][0], a[half], b.x, b.y);
+          Elements::multiply(sums[n][1], a[half], b.z, b.w);
+        }
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = row + 8 * half;
+      float known = log2f(shared_.ratios[i]);
+      if (step_.in.bias && i < rows) {
+        const int key = shared_.keys[shared_.first[i]];
+        known += step_.in.bias[row_ * step_.in.bias_stride + key] * kLog2E;
+      }
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          const int h = n * 8 + 2 * t + column;
+          const float dot = sums[n][0][2 * half + column] + sums[n][1][2 * half + column];
+          const float score = shared_.score_scales[h] * dot;
+          if (shared_.budgets[h] > 0) poison_ = fmaf(score, 0.0f, poison_);
+          shared_.weights[h][i] = score + known;
+        }
+      }
+    }
+  }
+
+  // Replaces weights by their exponentials relative to the head's largest so far, and adds them to
+  // the head's sum. padded: rows, up to whole tiles.
+  __device__ void exponentials(int padded) {
+    for (int h = warp_; h < kHeads; h += kPartWarps) {
+      float* weights = shared_.weights[h];
+      const float before = shared_.tops[h];
+      float top = before;
+      for (int i = lane_; i < padded; i += 32) top = fmaxf(top, weights[i]);
+      for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, i));
+      float sum = 0;
+      for (int i = lane_; i < padded; i += 32) sum += weights[i] = power2(weights[i] - top);
+      for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(kAll, sum, i);
+      __syncwarp();  // all lanes have read the head's top
+      if (lane_ != 0) continue;
+      const float factor = power2(before - top);
+      shared_.tops[h] = top;
+      shared_.factors[h] = factor;
+      shared_.sums[h] = fmaf(shared_.sums[h], factor, sum);
+    }
+  }
+
+  // ---- Values
+
+  // Adds weighted values of 16 rows for all heads: A has the weights, a head a row, and B the
+  // values, a row of the cache a row. Column n of product 8 c + i is channel 64 c + 8 n + i, so
+  // that a lane loads values in vectors of eight channels.
+  __device__ void addTile(int tile) {
+    const int g = lane_ / 4, t = lane_ % 4, row = tile * 16 + 2 * t;
+    uint4 values[4][kValueChunks];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t entry = shared_.entries[row + i % 2 + i / 2 * 8];
+#pragma unroll
+      for (int c = 0; c < kValueChunks; ++c) {
+        values[i][c] = load(step_.cache.values, entry, 64 * c + 8 * g);
+      }
+    }
+    // Up to eight heads: rows g + 8 of A have the second terms. More: a product a term.
+    uint32_t a[kWide ? 2 : 1][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* low = &shared_.weights[g][row + 8 * half];
+      const uint32_t x = twoTerms<T>(low[0]), y = twoTerms<T>(low[1]);
+      a[0][2 * half] = lowHalves(x, y);
+      if constexpr (kWide) {
+        const float* high = &shared_.weights[g + 8][row + 8 * half];
+        const uint32_t z = twoTerms<T>(high[0]), w = twoTerms<T>(high[1]);
+        a[0][2 * half + 1] = lowHalves(z, w);
+        a[1][2 * half] = highHalves(x, y);
+        a[1][2 * half + 1] = highHalves(z, w);
+      } else {
+        a[0][2 * half + 1] = highHalves(x, y);
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kValueChunks; ++c) {
+      const uint32_t of[4][4] = {{values[0][c].x, values[0][c].y, values[0][c].z, values[0][c].w},
+                                 {values[1][c].x, values[1][c].y, values[1][c].z, values[1][c].w},
+                                 {values[2][c].x, values[2][c].y, values[2][c].z, values[2][c].w},
+                                 {values[3][c].x, values[3][c].y, values[3][c].z, values[3][c].w}};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int word = i / 2;
+        const uint32_t b0 =
+            i % 2 ? highHalves(of[0][word], of[1][word]) : lowHalves(of[0][word], of[1][word]);
+        const uint32_t b1 =
+            i % 2 ? highHalves(of[2][word], of[3][word]) : lowHalves(of[2][word], of[3][word]);
+#pragma unroll
+        for (int term = 0; term < (kWide ? 2 : 1); ++term) {
+          Elements::multiply(out_[8 * c + i], a[term], b0, b1);
+        }
+      }
+    }
+  }
+
+  __device__ void scaleOut() {
+    const int g = lane_ / 4;
+    const float low = shared_.factors[g], high = kWide ? shared_.factors[kHeads - 8 + g] : low;
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+      out_[i][0] *= low, out_[i][1] *= low;
+      out_[i][2] *= high, out_[i][3] *= high;
+    }
+  }
+
+  // ---- A round, and the end
+
+  // Adds the rows of draws first .. first + count - 1 to the heads' sums.
+  __device__ void addRows(uint32_t first, int count) {
+    int own;
+    const int key = tid_ < count ? shared_.keys[tid_] : -1;
+    const bool new_row = tid_ < count && (tid_ == 0 || shared_.keys[tid_ - 1] != key);
+    const int rows = this->listFirsts(new_row, count, &own);
+    const int tiles = (rows + 15) / 16;
+    const int draw = tid_ < rows ? shared_.first[tid_] : 0;
+    shared_.entries[tid_] =
+        entryOf(step_, row_, kv_head_, shared_.keys[draw]);  // of any row beyond `rows`
+    float ratio = 0;
+    if (tid_ < rows) {
+      const double share =
+          static_cast<double>(shared_.integers[draw]) / static_cast<double>(total_);
+      ratio = static_cast<float>(static_cast<double>(shared_.first[tid_ + 1] - draw) / share);
+    }
+    shared_.ratios[tid_] = ratio;
+    __syncthreads();
+    if constexpr (kRescores) {
+      for (int tile = warp_; tile < tiles; tile += kPartWarps) scoreTile(tile, rows);
+    } else {
+      weighRows(rows);
+    }
+    __syncthreads();
+    if (step_.space.draw_keys && tid_ < count) listDraw(first + tid_, key, own);
+    __syncthreads();
+    exponentials(16 * tiles);
+    __syncthreads();
+    scaleOut();
+    for (int tile = warp_; tile < tiles; tile += kPartWarps) addTile(tile);
+  }
+
+  // Lists a draw for the heads that have it, with log2 of its weight.
+  __device__ void listDraw(uint32_t m, int key, int row) const {
+    const auto times = static_cast<float>(shared_.first[row + 1] - shared_.first[row]);
+    for (int h = 0; h < group_; ++h) {
+      if (shared_.units[h] == 0) continue;
+      const int64_t at = headIndex(h) * step_.space.draw_stride + m;
+      step_.space.draw_keys[at] = key;
+      step_.space.draw_weights[at] = shared_.weights[h][row] - log2f(times);
+    }
+  }
+
+  // Lists -1 for the draws that masked heads would have made, and for those of masked heads.
+  __device__ void listNothing() const {
+    if (!step_.space.draw_keys) return;
+    for (uint64_t m = begin_ + tid_; m < end_; m += kPartDraws) {
+      for (int h = 0; h < group_; ++h) {
+        if (shared_.budgets[h] == 0 || (m < draws_ && shared_.units[h] > 0)) continue;
+        step_.space.draw_keys[headIndex(h) * step_.space.draw_stride + static_cast<int64_t>(m)] =
+            -1;
+      }
+    }
+  }
+
+  // Stores the part's sums, those of warps added in order.
+  __device__ void storePart() {
+    const int g = lane_ / 4, t = lane_ % 4;
+    const auto put = [&](int h, int channel, float x) {
+      float& to = shared_.out[h][channel];
+      to = warp_ == 0 ? x : to + x;
+    };
+    for (int w = 0; w < kPartWarps; ++w) {
+      __syncthreads();
+      if (w != warp_) continue;
+#pragma unroll
+      for (int i = 0; i < kDim / 8; ++i) {
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          const int channel = i / 8 * 64 + (2 * t + column) * 8 + i % 8;
+          const float low = out_[i][column], high = out_[i][2 + column];
+          put(g, channel, kWide ? low : low + high);
+          if (kWide) put(kHeads - 8 + g, channel, high);
+        }
+      }
+    }
+    __syncthreads();
+    const int parts = partsOf(planned_);
+    for (int i = tid_; i < group_ * kDim; i += kPartDraws) {
+      const int h = i / kDim;
+      if (shared_.budgets[h] == 0) continue;
+      const int64_t at = headIndex(h) * step_.space.part_stride + part_;
+      step_.space.part_values[at * kDim + i % kDim] = shared_.out[h][i % kDim];
+    }
+    if (tid_ < group_ && shared_.budgets[tid_] > 0) {
+      const int64_t at = headIndex(tid_) * step_.space.part_stride + part_;
+      step_.space.parts[at] = {shared_.tops[tid_], shared_.sums[tid_],
+                               static_cast<uint32_t>(draws_), static_cast<uint32_t>(parts)};
+    }
+  }
+
+  float poison_ = 0;             // NaN once a score was not finite
+  float out_[kDim / 8][4] = {};  // products of weights and values
+};
+
+template <int kDim, typename T, bool kRescores, bool kWide>
+__global__ void __launch_bounds__(kPartDraws) groupDrawKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // GroupShared, masses
+  GroupDrawBlock<kDim, T, kRescores, kWide> block(step, memory);
+  waitForKernelBefore();
+  block.run();
+}
+
+// A query head: the sum of its parts, or what heads that do not draw give.
+template <int kDim, typename T>
+class GroupHead : HeadSplits<kDim, T, true, kPartDraws> {
+  using Base = HeadSplits<kDim, T, true, kPartDraws>;
+  using Base::kShare, Base::at_, Base::splits_, Base::step_, Base::tid_;
+
+ public:
+  __device__ GroupHead(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
+      : Base(step, shared, memory) {}
+
+  __device__ void run() {
+    if (this->plain()) return;
+    const float max_score = this->largestMaxScore();
+    float own[kShare] = {};
+    for (int s = 0; s < kShare; ++s) {
+      for (int p = tid_ + s * kPartDraws; p < splits_; p += kCombineThreads) {
+        const Split split = step_.space.splits[at_ + p];
+        own[s] += power2(split.max_score - max_score) * split.sum;
+      }
+    }
+    const float exponentials = this->sum(own);
+    const int64_t first = this->headIndex() * step_.space.part_stride;
+    const GroupPart* parts = step_.space.parts + first;
+    const auto count = static_cast<int>(parts[0].parts);
+    const auto draws = static_cast<float>(parts[0].draws);
+    float top = kNoKeys;
+    for (int i = 0; i < count; ++i) top = fmaxf(top, parts[i].top);
+    float sum = 0, value = 0;
+    for (int i = 0; i < count; ++i) {
+      const float factor = power2(parts[i].top - top);
+      sum = fmaf(factor, parts[i].sum, sum);
+      if (tid_ >= kDim) continue;
+      value = fmaf(factor, step_.space.part_values[(first + i) * kDim + tid_], value);
+    }
+    // The sum is 0 if the head is masked, or attends to no drawn row.
+    const bool any = sum > 0;
+    float factor = 0;
+    if (any) factor = step_.how.exact_weights ? power2(top) / draws : 1.0f / sum;
+    for (uint32_t m = tid_; step_.space.draw_keys && m < parts[0].draws; m += kPartDraws) {
+      float& weight = step_.space.draw_weights[this->listAt() + m];
+      weight = power2(weight - top) * factor;
+    }
+    if (step_.how.mode == SplitMode::kShadow) {
+      this->setLse(any ? (top + log2f(sum / draws)) * kLn2 : minusInfinity());
+    } else {
+      this->setLse(exponentials > 0 ? (max_score + log2f(exponentials)) * kLn2 : minusInfinity());
+    }
+    // NaN scores were reported, and their row must not look like a number.
+    const float out = exponentials == exponentials ? value * factor : notANumber();
+    if (tid_ < kDim) this->put(tid_, out);
+  }
+};
+
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kPartDraws) groupHeadKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // (max_splits + 1) * 8 bytes
+  __shared__ HeadShared<kDim> shared;
+  GroupHead<kDim, T> head(step, shared, memory);
+  waitForKernelBefore();
+  head.run();
+}
+
+}  // namespace allot::kernels::cuda
