@@ -75,7 +75,7 @@ TEST(PolicyArtefact, APolicySaysWhatItWasMadeForAndHowWellItDid) {
   EXPECT_EQ(policy["rivals"], (json{"dense", "uniform"}));
   ASSERT_EQ(policy["cells"].size(), 4u);
   for (const json& cell : policy["cells"]) {
-    EXPECT_EQ(cell["n"]);
+    EXPECT_EQ(cell["n"], 480);
     EXPECT_EQ(cell["ci95"].size(), 2u);
     EXPECT_TRUE(cell["interval"].is_string());
   }
