@@ -150,7 +150,7 @@ json policyJson(const RunView& view) {
           {"task", made_for("task")},
           {"cells", std::move(cells)},
           {"rivals", rivals},
-          {"build", buildText()}};
+          {"written_by", buildText()}};
 }
 
 std::string hubCard(const RunView& view, const std::string& base_model) {

@@ -80,7 +80,7 @@ TEST(PolicyArtefact, APolicySaysWhatItWasMadeForAndHowWellItDid) {
     EXPECT_EQ(cell["ci95"].size(), 2u);
     EXPECT_TRUE(cell["interval"].is_string());
   }
-  EXPECT_THAT(policy["build"].get<std::string>(), StartsWith("allot "));
+  EXPECT_THAT(policy["written_by"].get<std::string>(), StartsWith("allot "));
   // What the report and the end of a run say of the margin.
   const json summary = summaryJson(view);
   EXPECT_EQ(summary["margin"], 0.02);
