@@ -136,20 +136,13 @@ json policyJson(const RunView& view) {
     if (point.schedule != kLearnedSchedule) rivals.insert(point.schedule);
   }
   const auto made_for = [&](const char* key) { return view.made_for.value(key, json()); };
-  return {{"experiment", fact("experiment")},
-          {"run_id", fact("run_id")},
-          {"version", fact("updates")},
-          {"total_budget", fact("total_budget")},
-          {"layers", fact("layers")},
-          {"probabilities", fact("policy_probabilities")},
-          {"granularity", fact("granularity")},
-          {"learned_schedule", fact("learned_schedule")},
-          {"frontier", fact("frontier")},
-          {"model", made_for("model")},
-          {"method", made_for("method")},
-          {"task", made_for("task")},
-          {"cells", std::move(cells)},
-          {"rivals", rivals},
+  return {{"experiment", fact("experiment")},   {"run_id", fact("run_id")},
+          {"version", fact("updates")},         {"total_budget", fact("total_budget")},
+          {"layers", fact("layers")},           {"probabilities", fact("policy_probabilities")},
+          {"granularity", fact("granularity")}, {"learned_schedule", fact("learned_schedule")},
+          {"frontier", fact("frontier")},       {"model", made_for("model")},
+          {"method", made_for("method")},       {"task", made_for("task")},
+          {"cells", std::move(cells)},          {"rivals", rivals},
           {"written_by", buildText()}};
 }
 
