@@ -22,7 +22,7 @@ constexpr uint64_t kLargestReportFile = uint64_t{64} << 20;
 json timeless(const std::string& document) {
   json fields = json::parse(document, nullptr, false);
   if (!fields.is_object()) return nullptr;
-  for (const char* key : {"state", "wall_seconds", "build"}) fields.erase(key);
+  for (const char* key : {"state", "wall_seconds", "written_by"}) fields.erase(key);
   return fields;
 }
 

@@ -346,28 +346,41 @@ json slopesView(const std::vector<VarianceSlope>& slopes) {
 
 namespace {
 
-// Returns the last part of a path: the name of a model's folder or file.
-std::string lastPart(const std::string& path) {
+// Returns the name of the model at a path: "organisation/name" in a cache of Hugging Face's hub
+// (.../models--organisation--name/snapshots/...), else the name of its folder or file. The path
+// itself is nobody's who reads a published policy.
+std::string modelName(const std::string& path) {
+  constexpr std::string_view kMark = "models--";
+  if (const size_t at = path.find(kMark); at != path.npos) {
+    const size_t begin = at + kMark.size();
+    std::string name = path.substr(begin, path.find('/', begin) - begin);
+    if (const size_t between = name.find("--"); between != name.npos) {
+      return name.replace(between, 2, "/");
+    }
+  }
   const size_t end = path.find_last_not_of('/');
   if (end == path.npos) return "";
-  return path.substr(path.find_last_of('/', end) + 1, end - path.find_last_of('/', end));
+  const size_t slash = path.find_last_of('/', end);
+  const size_t begin = slash == path.npos ? 0 : slash + 1;
+  return path.substr(begin, end + 1 - begin);
 }
 
 // Returns what a policy was learned for: {model, method, task}.
 json madeForView(const RunSnapshot& snapshot) {
   const v1::Spec& spec = snapshot.experiment.spec();
-  json model = {{"name", lastPart(spec.model().path())},
-                {"path", spec.model().path()},
+  json model = {{"name", modelName(spec.model().path())},
                 {"dtype", spec.model().dtype()},
                 {"kv_dtype", spec.model().kv_dtype()}};
   const v1::ModelFacts facts = snapshot.model.value_or(v1::ModelFacts());
+  // Null in a record of an earlier build, which did not count it.
+  const auto known = [](uint64_t count) { return count > 0 ? json(count) : json(); };
   if (snapshot.model) {
     model.update({{"architecture", facts.architecture()},
-                  {"layers", facts.layers()},
-                  {"heads", facts.heads()},
-                  {"kv_heads", facts.kv_heads()},
-                  {"head_dim", facts.head_dim()},
-                  {"parameters", facts.parameters()},
+                  {"layers", known(facts.layers())},
+                  {"heads", known(facts.heads())},
+                  {"kv_heads", known(facts.kv_heads())},
+                  {"head_dim", known(facts.head_dim())},
+                  {"parameters", known(facts.parameters())},
                   {"weights_sha256", facts.weights_sha256()},
                   {"model_sha256", facts.model_sha256()}});
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "aggregator/report/curve_svg.h"
 #include "core/build.h"
@@ -45,17 +46,6 @@ std::string cellText(const std::string& text) {
   return escaped;
 }
 
-// Returns "organisation/name" of ".../models--organisation--name/snapshots/..."; "" otherwise.
-std::string hubName(const std::string& path) {
-  constexpr std::string_view kMark = "models--";
-  const size_t at = path.find(kMark);
-  if (at == path.npos) return "";
-  const std::string name = path.substr(at + kMark.size(), path.find('/', at) - at - kMark.size());
-  const size_t between = name.find("--");
-  if (between == name.npos) return "";
-  return name.substr(0, between) + "/" + name.substr(between + 2);
-}
-
 // Returns a JSON string, which is also one of YAML and of Python.
 std::string quoted(const std::string& text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
@@ -82,10 +72,12 @@ std::string rowText(const CurvePoint& point, double margin) {
 std::string tableText(const RunView& view) {
   std::string rows;
   std::set<std::string> intervals, differences;
+  bool with_dense = false;
   for (const CurvePoint& point : newestCompletePerCell(view.points)) {
     if (isOneHot(point.schedule)) continue;
     rows += rowText(point, view.margin);
     intervals.insert(point.interval);
+    with_dense = with_dense || point.over_dense;
     for (const auto* paired : {&point.over_dense, &point.over_uniform}) {
       if (*paired) differences.emplace((*paired)->interval.name);
     }
@@ -93,14 +85,14 @@ std::string tableText(const RunView& view) {
   if (rows.empty()) return "Nothing has been measured on held-out questions yet.\n";
   std::string text =
       "| method | schedule | total budget | accuracy, 95 % | questions | over dense, 95 % | "
-      "against "
-      "dense | over uniform, 95 % | KV bytes of dense's |\n"
+      "against dense | over uniform, 95 % | KV bytes of dense's |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
       rows + "\nIntervals of accuracies: " + joined(intervals) + ".\n";
   if (differences.empty()) return text;
-  return text +
-         "Differences are taken on the same questions; their intervals: " + joined(differences) +
-         ".\nAs good to within " + pointsText(view.margin) +
+  text += "Differences are taken on the same questions; their intervals: " + joined(differences) +
+          ".\n";
+  if (!with_dense) return text;
+  return text + "As good to within " + pointsText(view.margin) +
          ": the one-sided 95 % lower bound of the difference is above minus the margin.\n";
 }
 
@@ -113,10 +105,13 @@ std::string madeForText(const RunView& view) {
     return cellText(of.value(key, std::string()));
   };
   std::string lines = "- Model: " + text(model, "name");
-  if (model.contains("layers")) {
-    lines += fmt::format(", {} layers of {} heads over {} KV heads; SHA-256 of its weights {}",
-                         model.at("layers").get<uint64_t>(), model.at("heads").get<uint64_t>(),
-                         model.at("kv_heads").get<uint64_t>(), text(model, "weights_sha256"));
+  for (const auto& [key, what] :
+       {std::pair{"layers", "layers"}, {"heads", "heads"}, {"kv_heads", "KV heads"}}) {
+    const json count = model.value(key, json());
+    if (!count.is_null()) lines += ", " + count.dump() + " " + what;
+  }
+  if (model.contains("weights_sha256")) {
+    lines += "; SHA-256 of its weights " + text(model, "weights_sha256");
   }
   lines += "\n- Method: " + text(method, "decode") + "; prompts are read by " +
            text(method, "prefill") + "; protocol " + text(method, "protocol") +
@@ -141,27 +136,21 @@ json policyJson(const RunView& view) {
     if (point.schedule != kLearnedSchedule) rivals.insert(point.schedule);
   }
   const auto made_for = [&](const char* key) { return view.made_for.value(key, json()); };
-  return {{"experiment", fact("experiment")},
-          {"run_id", fact("run_id")},
-          {"version", fact("updates")},
-          {"total_budget", fact("total_budget")},
-          {"layers", fact("layers")},
-          {"probabilities", fact("policy_probabilities")},
-          {"granularity", fact("granularity")},
-          {"learned_schedule", fact("learned_schedule")},
-          {"frontier", fact("frontier")},
-          {"model", made_for("model")},
-          {"method", made_for("method")},
-          {"task", made_for("task")},
-          {"cells", std::move(cells)},
-          {"rivals", rivals},
-          {"build", buildText()}};
+  return {{"experiment", fact("experiment")},   {"run_id", fact("run_id")},
+          {"version", fact("updates")},         {"total_budget", fact("total_budget")},
+          {"layers", fact("layers")},           {"probabilities", fact("policy_probabilities")},
+          {"granularity", fact("granularity")}, {"learned_schedule", fact("learned_schedule")},
+          {"frontier", fact("frontier")},       {"model", made_for("model")},
+          {"method", made_for("method")},       {"task", made_for("task")},
+          {"cells", std::move(cells)},          {"rivals", rivals},
+          {"written_by", buildText()}};
 }
 
 std::string hubCard(const RunView& view, const std::string& base_model) {
   const json& model = view.made_for.at("model");
-  const std::string base =
-      base_model.empty() ? hubName(model.value("path", std::string())) : base_model;
+  const std::string name_of_model = model.value("name", std::string());
+  const bool is_of_hub = name_of_model.find('/') != std::string::npos;
+  const std::string base = base_model.empty() && is_of_hub ? name_of_model : base_model;
   std::string card = "---\nlibrary_name: allot\ntags:\n- allot\n- sparse-attention\n- kv-cache\n";
   if (!base.empty()) card += "base_model: " + quoted(base) + "\n";
   const std::string name = cellText(view.facts.value("experiment", ""));

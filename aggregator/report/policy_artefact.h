@@ -15,8 +15,8 @@ namespace allot {
 nlohmann::json policyJson(const RunView& view);
 
 // Returns README.md of the policy: YAML that a model hub reads, then what the policy is for and a
-// table of the measurements. base_model: "organisation/name"; "": that of a path in a cache of
-// Hugging Face's hub, or none.
+// table of the measurements. base_model: "organisation/name"; "": the model's name if it has that
+// form, or none.
 std::string hubCard(const RunView& view, const std::string& base_model);
 
 // Writes both files into `folder`, which is made if need be. kUsage: the run has no learned

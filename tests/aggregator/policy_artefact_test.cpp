@@ -61,7 +61,8 @@ RunSnapshot artefactSnapshot() {
 TEST(PolicyArtefact, APolicySaysWhatItWasMadeForAndHowWellItDid) {
   const RunView view = runView(artefactSnapshot(), 0, "01JGFJJZ005QXH2M4N6P7R8S9T");
   const json policy = policyJson(view);
-  EXPECT_EQ(policy["model"]["name"], "0a1b");
+  EXPECT_EQ(policy["model"]["name"], "Some/Model-1B");
+  EXPECT_EQ(policyJson(view).dump().find("/cache/"), std::string::npos);  // nobody else's
   EXPECT_EQ(policy["model"]["weights_sha256"], "abc123");
   EXPECT_EQ(policy["model"]["layers"], 8);
   EXPECT_EQ(policy["model"]["kv_heads"], 4);
@@ -75,11 +76,11 @@ TEST(PolicyArtefact, APolicySaysWhatItWasMadeForAndHowWellItDid) {
   EXPECT_EQ(policy["rivals"], (json{"dense", "uniform"}));
   ASSERT_EQ(policy["cells"].size(), 4u);
   for (const json& cell : policy["cells"]) {
-    EXPECT_EQ(cell["n"]);
+    EXPECT_EQ(cell["n"], 480);
     EXPECT_EQ(cell["ci95"].size(), 2u);
     EXPECT_TRUE(cell["interval"].is_string());
   }
-  EXPECT_THAT(policy["build"].get<std::string>(), StartsWith("allot "));
+  EXPECT_THAT(policy["written_by"].get<std::string>(), StartsWith("allot "));
   // What the report and the end of a run say of the margin.
   const json summary = summaryJson(view);
   EXPECT_EQ(summary["margin"], 0.02);
@@ -110,7 +111,7 @@ TEST(PolicyArtefact, AModelHubReadsTheFolderOfAPolicy) {
   EXPECT_THAT(front(card)["tags"].as<std::vector<std::string>>(), Contains("kv-cache"));
   EXPECT_FALSE(front(card)["license"]);
   EXPECT_EQ(front(hubCard(view, ""))["base_model"].as<std::string>(), "Some/Model-1B");
-  view.made_for["model"]["path"] = "models/local";
+  view.made_for["model"]["name"] = "local";
   EXPECT_FALSE(front(hubCard(view, ""))["base_model"]);
   // One row a cell, each with as many columns as the head has.
   EXPECT_THAT(card, HasSubstr("| s2anta\\|sys | learned | 8 | "));

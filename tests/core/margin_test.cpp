@@ -45,6 +45,19 @@ TEST(Margin, WordsSayWhatIsKnownAndNoMore) {
   EXPECT_EQ(wordOf(marginVerdict(known(-0.06, -0.01, -0.05), 0.02)), "worse");
 }
 
+// One loss of 200 and the added one are drawn as by Poisson's law of mean 2: 5 % of the means have
+// five losses or more, 14 % four or more. Without the added one three would be the bound.
+TEST(Margin, TheBoundCountsOneLossMore) {
+  const double bound = paired(differencesOf(0, 1, 200)).lower95;
+  EXPECT_LE(bound, -4.0 / 201);
+  EXPECT_GE(bound, -5.0 / 201);
+  const PairedDifference none = paired(differencesOf(0, 0, 200));
+  EXPECT_EQ(none.lower95, none.interval.low);
+  // Beyond 10,000 questions it is 1.645 standard errors below the mean.
+  const PairedDifference many = paired(differencesOf(400, 600, 20'000));
+  EXPECT_NEAR(many.lower95, -0.01 - 1.644854 * std::sqrt(0.0499 / 20'000), 1e-4);
+}
+
 TEST(Margin, TheSmallestBudgetIsFoundFromTheLargestDown) {
   const PairedDifference good = known(-0.01, 0.01, -0.009), bad = known(-0.1, 0.1, -0.09);
   const auto of = [](const BudgetDifferences& differences) {
