@@ -54,7 +54,8 @@ Status Aggregator::tryLoad() {
   }
   ALLOT_TRY(checkLearners(run_.experiment, shapeOf(*model_), *state));
   state_ = *state;
-  layer_losses_.emplace(run_.experiment, model_->layers());
+  // Kept by a process that loads again: it does not read accepted evaluations again.
+  if (!layer_losses_) layer_losses_.emplace(run_.experiment, model_->layers());
   plans_.clear();  // measured cells may be planned since
   policies_.clear();
   history_.clear();

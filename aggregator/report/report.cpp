@@ -290,7 +290,7 @@ std::string fidelityTable(const Data& data) {
                  std::string("S: samples a layer and head; next token: how often it is dense "
                              "attention's with the method in ") +
                      layersNote(data.fidelity.front().agreement) +
-                     ", and KL how far its distribution is from dense attention's, in nats; rows: "
+                     "; KL: how far its distribution is from dense attention's, in nats; rows: "
                      "value rows read by a head, different ones",
                  table(head, rows), true);
 }
