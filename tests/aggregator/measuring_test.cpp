@@ -116,7 +116,7 @@ TEST_F(Measuring, TheFirstUpdateAndMeasuredCellsWaitForIt) {
   EXPECT_THAT(replayed([](auto* record) { record->mutable_measurement()->clear_losses(); }),
               HasSubstr("its measurement of the layers does not fit a model of 4 layers"));
   // A fork keeps it, and measures nothing.
-  const v1::Origin origin = originOf("parent", state());
+  const v1::Origin origin = originOf(run_.experiment, "parent", state());
   EXPECT_TRUE(origin.state().has_measurement());
 }
 
@@ -127,7 +127,7 @@ TEST_F(Measuring, AForkKeepsTheMeasurementOfItsOrigin) {
   LayerLossTable table(run_.experiment, kLayers);
   for (const auto& unit : planLayerLosses(run_.experiment, kLayers)) table.add(truth(unit));
   *parent.mutable_measurement() = valueOf(table.complete());
-  run_.origin = originOf("parent", parent);
+  run_.origin = originOf(run_.experiment, "parent", parent);
   auto aggregator = lead();
   EXPECT_EQ(openUnits(), (Units{{"accuracy uniform", 2}, {"accuracy measured", 2}}));
   evaluateAll();
