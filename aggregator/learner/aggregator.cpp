@@ -414,6 +414,15 @@ Status Aggregator::update() {
   for (const uint64_t place : places) held_.erase(place);
   for (const auto& [entry_id, result_id] : commit.consumed) shown_results_.erase(entry_id);
   progressed();
+  // A run that was loaded with a whole update in its inbox has counted tickets that its count of
+  // tickets does not know of: it would be taken for broken.
+  const uint64_t counted = state_.policy().version() * episodesPerUpdate();
+  if (run_.synchronous && next_ticket_ < counted) {
+    if (const Status reset = leadership_->resetTickets(counted); !reset) {
+      return loadAgain(reset.error());
+    }
+    next_ticket_ = counted;
+  }
   return planIfDue();
 }
 

@@ -472,6 +472,22 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records->front().results(i).ticket(), uint64_t(i));
 }
 
+// An aggregator that ended before it took a whole update takes it when it is back, and nobody is
+// said to have broken the count of tickets.
+TEST_F(AggregatorTest, SynchronousTakesAWholeUpdateThatWaited) {
+  run_.synchronous = true;
+  auto aggregator = lead();
+  evaluateAll();
+  ASSERT_THAT(*worker_->takeTickets({3, 3}), ElementsAre(0, 1, 2));
+  for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
+  aggregator.reset();
+  now_ += 60'000;
+  aggregator = lead();
+  EXPECT_EQ(version(), 1u);
+  EXPECT_EQ(*worker_->nextTicket(), 3u);
+  EXPECT_EQ(aggregator->snapshot().last_error, "");
+}
+
 // A large batch takes longer than a dead worker's tickets are waited for.
 TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
   run_.synchronous = true;
