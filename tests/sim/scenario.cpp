@@ -151,6 +151,16 @@ const char* nameOf(Fault fault) {
   return kNames[static_cast<size_t>(fault)];
 }
 
+uint64_t Scenario::longestClaimMs() const {
+  constexpr uint64_t kClaimMs = 60'000, kLongestMs = 600'000;
+  if (clock_jumps.empty()) return kClaimMs;
+  uint64_t back = 0;
+  for (const ClockJump& jump : clock_jumps) {
+    back += static_cast<uint64_t>(std::max<int64_t>(0, -jump.by_ms));
+  }
+  return std::max(kLongestMs, back + kClaimMs);
+}
+
 Scenario drawScenario(uint64_t seed) {
   Chance chance(seed);
   Scenario scenario;
