@@ -269,7 +269,10 @@ TEST(Documents, WhatHasAnOrderIsAnArray) {
 TEST(Check, SaysWhatWillRun) {
   const std::string text = preflightText(preflightJson(plantedPreflight(), "sums.yaml"), false);
   EXPECT_THAT(text, HasSubstr("model:     LlamaForCausalLM, 4 layers, 6.8 M parameters, m\n"));
-  EXPECT_THAT(text, HasSubstr("recall (niah, freq), 32 to learn from, 40 held out"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "recall (niah, freq), 32 to learn from, 512 to confirm a schedule with, 40 held out"));
   EXPECT_THAT(text, HasSubstr("50 updates of 4 episodes with 16 questions"));
   EXPECT_THAT(text, HasSubstr("workers:   2\n"));
   // At the start dense, uniform and one layer after the other at two budgets; after updates 20, 40

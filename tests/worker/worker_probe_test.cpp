@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/results.h"
@@ -123,8 +124,8 @@ spec:
     EXPECT_EQ(counter("allot_worker_tokens_total", {{"phase", "decode"}}), (again + 1) * steps);
   }
   double tokens = 0;  // of each prompt once
-  for (const Question& question : engine->dataset().train) {
-    tokens += static_cast<double>(question.prompt_ids.size());
+  for (const uint32_t question : questionsOf(experiment.spec(), state.policy(), 0)) {
+    tokens += static_cast<double>(engine->dataset().train[question].prompt_ids.size());
   }
   EXPECT_EQ(counter("allot_worker_tokens_total", {{"phase", "prefill"}}), tokens);
   const KvPool& pool = engine->decoder().pool();
