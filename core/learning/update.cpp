@@ -150,7 +150,6 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
   v1::Origin origin;
   origin.set_run_id(run_id);
   origin.set_version(state.policy().version());
-  origin.set_policy_sha256(policyDigest(state.policy()));
   v1::AggregatorState& first = *origin.mutable_state();
   *first.mutable_policy() = state.policy();
   first.mutable_policy()->set_version(0);
@@ -184,6 +183,10 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
   }
   if (state.has_measurement()) *first.mutable_measurement() = state.measurement();
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
+  // The digest of what is taken over: of the run's policy without its claims.
+  v1::PolicySnapshot taken = first.policy();
+  taken.set_version(state.policy().version());
+  origin.set_policy_sha256(policyDigest(taken));
   return origin;
 }
 
