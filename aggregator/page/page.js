@@ -245,7 +245,8 @@
         look: 'dashed'}])]);
   }
 
-  const isByBudgets = (view) => list(view.frontier).some((row) => record(row).beats_uniform !== null);
+  const isByBudgets = (view) => list(view.frontier).some((row) =>
+    typeof record(row).beats_uniform === 'boolean');
 
   function drawStaleness(view, history) {
     const card = byId('card-lag');

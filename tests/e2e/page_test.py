@@ -149,7 +149,7 @@ class PageTest(unittest.TestCase):
     def check_view(self, view):
         charts = self.driver.execute_script(DATA)
         # Who learns by total budgets has no steps; who weighs no results, no sample size of them.
-        by_budgets = any(row.get("trial") for row in view["frontier"])
+        by_budgets = any(row.get("beats_uniform") is not None for row in view["frontier"])
         hidden = {"kl", "lags"} if by_budgets else set()
         if by_budgets and view["learner"] != "reinforce":
             hidden.add("ess")
@@ -397,8 +397,8 @@ class PageTest(unittest.TestCase):
             "return [...document.querySelectorAll('#frontier tr')].map((row) =>"
             " [...row.cells].map((cell) => cell.textContent))")
         self.assertEqual(rows, [
-            ["8", "learned", "0 3 0 0 2 2 1 0", "+31.4 ± 4.1 points", "12"],
-            ["32", "uniform", "4 4 4 4 4 4 4 4", "−1.2 ± 5.0 points", "7"],
+            ["8", "learned", "0 3 0 0 2 2 1 0", "+31.4 (+12.1 to +48.7), 152 questions", "–"],
+            ["32", "uniform", "4 4 4 4 4 4 4 4", "–", "−1.2 (−20.5 to +18.3), 152 questions"],
             ["128", "uniform", "16 16 16 16 16 16 16 16", "–", "–"]])
         note = self.driver.find_element("id", "accuracy-note").text
         self.assertIn("learned at 8, 32, 128", note)
