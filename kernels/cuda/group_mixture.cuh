@@ -132,7 +132,7 @@ class GroupMixture {
                   attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)), block);
   }
   // Returns x times what a float16 weight of 1 is in the common unit, `gap` below the largest
-  // max_score; 0 where the split's weight is 0 (inUnits()).
+  // max_score.
   __device__ static float scaled(float x, float gap) {
     return gap >= kKept + 32 ? 0.0f : scalbnf(x, 24 + kKept - static_cast<int>(gap));
   }
@@ -179,18 +179,10 @@ class GroupMixture {
     for (int first = 0; first < splits_; first += kPartDraws) {
       const int piece = first + tid_;
       const uint64_t mass = piece < splits_ ? pieceMass(shareOf(piece)) : 0;
-      uint64_t before = mass;
-      for (int i = 1; i < 32; i *= 2) {
-        const uint64_t left = __shfl_up_sync(kAll, before, i);
-        if (lane_ >= i) before += left;
-      }
-      __syncthreads();
-      if (lane_ == 31) shared_.warp_sums[warp_] = before;
-      __syncthreads();
-      uint64_t warps = passed;
-      for (int w = 0; w < warp_; ++w) warps += shared_.warp_sums[w];
-      if (piece < splits_) masses_[piece] = warps + before - mass;
-      for (int w = 0; w < kPartWarps; ++w) passed += shared_.warp_sums[w];
+      uint64_t all;
+      const uint64_t before = sumBefore<kPartWarps>(mass, lane_, warp_, shared_.warp_sums, &all);
+      if (piece < splits_) masses_[piece] = passed + before;
+      passed += all;
     }
     if (tid_ == 0) masses_[splits_] = passed;
     total_ = passed << kPieceShift;
@@ -259,7 +251,10 @@ class GroupMixture {
           reinterpret_cast<const uint4*>(step_.space.split_bytes + at * kSplitBytes);
       const uint4 eight = weights[lane_];
       const float gap = shared_.max_score[h] - split.max_score;
-      share = addToPiece(unit, inUnits(split.weight, gap), share);
+      const uint64_t weight = inUnits(split.weight, gap);
+      // A head without a share of the piece has none of its keys, or their sum would have no bound.
+      if (weight == 0) continue;
+      share = addToPiece(unit, weight, share);
       const float key_unit = scaled(static_cast<float>(unit), gap);
       const uint32_t of[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll

@@ -321,21 +321,7 @@ class KeySets {
  private:
   // Returns the sum over the threads before this one, and the `total` over all.
   __device__ uint32_t before(uint32_t own, uint32_t* total) {
-    uint32_t reached = own;
-    for (int i = 1; i < 32; i *= 2) {
-      const uint32_t left = __shfl_up_sync(kAll, reached, i);
-      if (lane_ >= i) reached += left;
-    }
-    __syncthreads();
-    if (lane_ == 31) shared_.warp_counts[warp_] = reached;
-    __syncthreads();
-    uint32_t passed = 0, all = 0;
-    for (int w = 0; w < kCombineWarps; ++w) {
-      if (w < warp_) passed += shared_.warp_counts[w];
-      all += shared_.warp_counts[w];
-    }
-    *total = all;
-    return passed + reached - own;
+    return sumBefore<kCombineWarps>(own, lane_, warp_, shared_.warp_counts, total);
   }
 
   // The cut of the `wanted` largest numbers: those above `least`, and `ties` of those equal to it.

@@ -189,11 +189,13 @@ Refusal missingShadow(const MethodOptions& method, const PagedKv& kv) {
   return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
 }
 
-Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget) {
-  constexpr uint32_t kMost = 1u << 24;  // as on the CPU
-  if (exactFromAllKeys(method) || max_budget <= kMost) return std::nullopt;
-  return "a budget is beyond " + std::to_string(kMost) +
-         ", the most draws that are made with exactAbove=never";
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget, uint32_t group) {
+  constexpr uint32_t kMost = 1u << 24;  // as on the CPU, divided by the heads that draw together
+  const uint32_t most = method.group_draws ? kMost / group : kMost;
+  if (exactFromAllKeys(method) || max_budget <= most) return std::nullopt;
+  return "a budget is beyond " + std::to_string(most) +
+         ", the most draws that are made with exactAbove=never" +
+         (method.group_draws ? " and draws=group" : "");
 }
 
 int pageStride(const MethodOptions& method, int max_length) {

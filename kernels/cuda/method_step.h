@@ -40,7 +40,7 @@ int partStride(const MethodOptions& method, const StepBounds& bounds, int group)
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads);
 // Refuses a cache without the shadow or bounds that the method reads.
 Refusal missingShadow(const MethodOptions& method, const PagedKv& kv);
-// Refuses more than 2^24 draws with exactAbove=never.
-Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget);
+// Refuses more than 2^24 draws with exactAbove=never, by a group of `group` heads with draws=group.
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget, uint32_t group);
 
 }  // namespace allot::kernels::cuda

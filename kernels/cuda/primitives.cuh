@@ -29,6 +29,28 @@ __device__ inline float joined(float a, float a_factor, float b, float b_factor)
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }
 
+// Returns the sum of `own` over the threads of the block before this one, and over all in `total`.
+// warp_sums: [kWarps] in shared memory. Has two barriers; after it warp_sums is still read.
+// Requires: all threads call it.
+template <int kWarps, typename Sum>
+__device__ Sum sumBefore(Sum own, int lane, int warp, Sum* warp_sums, Sum* total) {
+  Sum reached = own;
+  for (int i = 1; i < 32; i *= 2) {
+    const Sum left = __shfl_up_sync(kAll, reached, i);
+    if (lane >= i) reached += left;
+  }
+  __syncthreads();
+  if (lane == 31) warp_sums[warp] = reached;
+  __syncthreads();
+  Sum passed = 0, all = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) passed += warp_sums[w];
+    all += warp_sums[w];
+  }
+  *total = all;
+  return passed + reached - own;
+}
+
 __device__ inline uint32_t sharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }

@@ -257,9 +257,9 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = impl.prepare()) return why;
   const SplitMode mode = splitModeOf(method);
   if (auto why = missingShadow(method, kv)) return why;
-  if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
-  const int max_splits = mostSplits(bounds.max_length);
   const int group = bounds.heads / kv.kv_heads;
+  if (auto why = tooManyDraws(method, bounds.max_budget, static_cast<uint32_t>(group))) return why;
+  const int max_splits = mostSplits(bounds.max_length);
   // A block of the combine kernel has a number for each split in shared memory.
   const size_t room = static_cast<size_t>(impl.device.shared_bytes) -
                       (sharesDraws(method, group) ? groupDrawBytes(0) : 0);

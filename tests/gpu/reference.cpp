@@ -471,8 +471,9 @@ void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected) {
     ASSERT_EQ(is.key_bytes, should.key_bytes);
     ASSERT_EQ(is.value_bytes, should.value_bytes);
     expectNear(is.effective_sample_size, should.effective_sample_size, 0, "effective sample size");
-    // Draws of one key alone have no spread but that of rounding.
-    expectNear(is.relative_error, should.relative_error, 1e-4, "relative error");
+    // Draws of one key alone have no spread but that of rounding: a difference of two sums, each
+    // good to 2^-23 of itself, has a root of up to 3.5e-4.
+    expectNear(is.relative_error, should.relative_error, 3.5e-4, "relative error");
   }
   for (size_t i = 0; i < expected.groups.size(); ++i) {
     SCOPED_TRACE("KV head " + std::to_string(i) + " of all rows");

@@ -199,7 +199,7 @@ bool choosesBlocks(const MethodOptions& options);
 // adaptive-denominator).
 bool hasErrorTarget(const MethodOptions& options);
 
-// False until tests/gpu/shared_draws_test.cpp has passed on a device: the GPU's kernels for
+// False until all of gpu_kernels_test has passed on a device: the GPU's kernels for
 // draws=group compile, but have not run. Not thread-safe: groupDrawsOnGpu() is set by tests alone.
 constexpr bool kGroupDrawsOnGpu = false;
 bool& groupDrawsOnGpu();
