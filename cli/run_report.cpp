@@ -480,8 +480,9 @@ std::string asGoodSummary(const json& summary) {
     const auto number = [&](const char* key) {
       return row.at(key).is_null() ? std::nullopt : std::optional(row.at(key).get<uint64_t>());
     };
-    lines.push_back(
-        {row.at("method"), row.at("schedule"), {number("total_budget"), number("stopped_at")}});
+    lines.push_back({row.at("method"),
+                     row.at("schedule"),
+                     {number("total_budget"), number("stopped_at"), row.value("compared", true)}});
   }
   const std::string text = asGoodText(lines, summary.value("margin", kUsualMargin));
   return text.empty() ? text : "\n" + text;

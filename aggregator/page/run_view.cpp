@@ -220,11 +220,12 @@ json differenceView(const std::optional<PairedDifference>& paired) {
 json asGoodView(const std::vector<AsGoodLine>& lines) {
   json rows = json::array();
   for (const AsGoodLine& line : lines) {
-    const auto& [budget, stopped_at] = line.smallest;
+    const auto& [budget, stopped_at, compared] = line.smallest;
     rows.push_back({{"method", line.method},
                     {"schedule", line.schedule},
                     {"total_budget", budget ? json(*budget) : json()},
-                    {"stopped_at", stopped_at ? json(*stopped_at) : json()}});
+                    {"stopped_at", stopped_at ? json(*stopped_at) : json()},
+                    {"compared", compared}});
   }
   return rows;
 }

@@ -37,7 +37,8 @@ nlohmann::json cellView(const CurvePoint& point);
 nlohmann::json differenceView(const std::optional<PairedDifference>& paired);
 // {p, family, differs}: the same by Holm's rule; null without a family.
 nlohmann::json holmView(const PairedDifference& paired);
-// [{method, schedule, total_budget, stopped_at}]: the smallest budgets that are as good as dense.
+// [{method, schedule, total_budget, stopped_at, compared}]: the smallest budgets that are as good
+// as dense (SmallestAsGood).
 nlohmann::json asGoodView(const std::vector<AsGoodLine>& lines);
 nlohmann::json fidelityView(const FidelityPoint& point);
 nlohmann::json varianceView(const FidelityPoint& point);

@@ -93,13 +93,13 @@ std::string asGoodSection(const RunView& view) {
   if (lines.empty()) return "";
   std::string rows;
   for (const AsGoodLine& line : lines) {
-    const auto& [budget, stopped_at] = line.smallest;
+    const auto& [budget, stopped_at, compared] = line.smallest;
     const auto number = [](const std::optional<uint64_t>& value) {
       return value ? std::to_string(*value) : std::string("none");
     };
     rows += "<tr><td>" + escapedXml(line.method) + "</td><td>" + escapedXml(line.schedule) +
             "</td><td class=\"r\">" + number(budget) + "</td><td class=\"r\">" +
-            number(stopped_at) + "</td></tr>\n";
+            number(stopped_at) + (compared ? "" : ", not measured yet") + "</td></tr>\n";
   }
   return section("As good as dense to within " + pointsText(view.margin),
                  "the smallest total budget whose difference to dense attention, on the same "

@@ -53,6 +53,7 @@ SmallestAsGood smallestAsGood(const BudgetDifferences& differences, double margi
   for (auto it = differences.rbegin(); it != differences.rend(); ++it) {
     if (!it->second || marginVerdict(*it->second, margin) != MarginVerdict::kAsGood) {
       smallest.stopped_at = it->first;
+      smallest.compared = it->second.has_value();
       break;
     }
     smallest.budget = it->first;
@@ -73,12 +74,12 @@ std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin) {
   std::string text =
       "smallest total budget that is as good as dense to within " + pointsText(margin) + ":\n";
   for (const AsGoodLine& line : lines) {
-    const auto& [budget, stopped_at] = line.smallest;
+    const auto& [budget, stopped_at, compared] = line.smallest;
     text += "  " + printable(line.method, 100) + ", " + printable(line.schedule, 40) + ": " +
             (budget ? std::to_string(*budget) : "none");
     if (stopped_at) {
       text += " (" + std::to_string(*stopped_at) + (budget ? "" : ", the largest,") +
-              " was not found as good)";
+              (compared ? " was not found as good)" : " is not measured yet)");
     }
     text += "\n";
   }

@@ -38,10 +38,12 @@ using BudgetDifferences = std::map<uint64_t, std::optional<PairedDifference>>;
 
 // The smallest budget that is as good, by a fixed-sequence test: from the largest budget down, and
 // no further than the first that is not as good. Each step is made only if all before it held, so
-// that 5 % is the probability of naming a budget too small, without any correction.
+// that the chance of naming a budget too small is at most the error of one test, without any
+// correction (PairedDifference::lower95 says what that is).
 struct SmallestAsGood {
   std::optional<uint64_t> budget;      // nothing: the largest is not as good
   std::optional<uint64_t> stopped_at;  // the first that is not as good; nothing: all are
+  bool compared = true;                // false: that one has not been compared yet
 };
 SmallestAsGood smallestAsGood(const BudgetDifferences& differences, double margin);
 

@@ -87,7 +87,8 @@ TEST(PolicyArtefact, APolicySaysWhatItWasMadeForAndHowWellItDid) {
   EXPECT_THAT(summary["as_good_as_dense"], Contains(json{{"method", "s2anta|sys"},
                                                          {"schedule", "learned"},
                                                          {"total_budget", 16},
-                                                         {"stopped_at", 8}}));
+                                                         {"stopped_at", 8},
+                                                         {"compared", true}}));
   EXPECT_THAT(figuresHtml(view), HasSubstr("As good as dense to within 2 points"));
 }
 

@@ -285,13 +285,15 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
               HasSubstr("has no complete evaluation of version 99"));
   EXPECT_THAT(refused({"compare", folder + "/a", file}), HasSubstr("name two runs, or two files"));
   EXPECT_THAT(refused({"top", folder + "/a", "--margin", "2"}), HasSubstr("0.02 for 2 points"));
-  EXPECT_THAT(said({"top", folder + "/a", "--margin", "0.02"}), HasSubstr("learned"));
   std::string measures = kSmall;
   measures.erase(measures.find("  update:"),
                  measures.find("  evaluation:") - measures.find("  update:"));
   measures.replace(measures.find("[learned]"), 9, "[uniform]");
+  measures.replace(measures.find("[s2anta-sys]"), 12, "[dense, s2anta-sys]");
   const std::string sweep = temp_.write("sweep.yaml", measures);
   said({"run", sweep, "--model", model, "--workers", "1", "--dir", temp_.path() + "/sweep"});
+  EXPECT_THAT(said({"top", temp_.path() + "/sweep", "--margin", "0.02"}),
+              HasSubstr("as good as dense to within 2 points:\n  s2anta-sys, uniform: "));
   EXPECT_THAT(refused({"fork", "--from", temp_.path() + "/sweep", file, "--model", model}),
               HasSubstr("only measures"));
   EXPECT_FALSE(fs::exists(folder + "/export.json"));
