@@ -55,7 +55,8 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
     if (const Status same = checkBudgets(experiment, shape, state); !same) {
       return badInput(options_.path +
                       ": the run that it forks learned otherwise: " + same.error().message +
-                      "; keep spec.update.learner, spec.policy and spec.rollout as they were, or "
+                      "; keep spec.seed, spec.task, spec.update.learner, spec.policy and "
+                      "spec.rollout as they were, or "
                       "begin anew");
     }
   }

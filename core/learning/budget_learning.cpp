@@ -133,8 +133,11 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     judge();
-    if (version_ == 1 && state_.has_measurement()) confirm(measured());
-    nominate(posterior);
+    if (version_ == 1 && state_.has_measurement()) {
+      confirm(measured());
+    } else {
+      nominate(posterior);
+    }
     propose(&posterior);
   } else {
     squares = ascend(spec_, steps_, compared,

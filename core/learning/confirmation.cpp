@@ -81,7 +81,12 @@ Evidence evidenceOf(const v1::Confirmation& confirmation) {
   evidence.mean_error =
       std::sqrt(std::max(0.0, squares / questions - evidence.mean * evidence.mean) / questions);
   evidence.low = lowerBound(counts, evidence.error);
-  evidence.high = std::min(1.0, upperBound(counts, evidence.error) +
+  // For the upper bound lost questions count as won.
+  DifferenceCounts most = counts;
+  const uint64_t lost = std::min(confirmation.lost(), most.front());
+  most.front() -= lost;
+  most.back() += lost;
+  evidence.high = std::min(1.0, upperBound(most, evidence.error) +
                                     (confirmation.rounded() ? 1.0 / kDifferenceSteps : 0));
   return evidence;
 }

@@ -12,8 +12,10 @@
 // has kErrorRate / (k (k + 1)), in sum kErrorRate. So in at most kErrorRate of runs a schedule is
 // ever called better than uniform whose mean is not.
 //
-// A question that was asked and not answered within the reach of late results counts as lost: -1.
-// A worker that answers what it likes can only keep a schedule from being published.
+// A question that was asked and not answered within the reach of late results counts as lost: -1;
+// for the upper bound, as won. So a worker gains nothing by silence. What it answers falsely is for
+// audits to find; a pair whose candidate was answered under an older policy says nothing and is
+// left out.
 //
 // Pure; any thread.
 #include <cstdint>
@@ -39,7 +41,7 @@ struct Evidence {
   double mean_error = 0;   // standard error of the mean, for the search alone
   double error = 0;        // of each of the two bounds, over all looks
   double low = -1;
-  double high = 1;
+  double high = 1;  // with lost questions as won
 };
 // Returns the evidence for the candidate. Costs 8 logarithms for each value that came and each of
 // 44 steps.

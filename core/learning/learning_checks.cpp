@@ -21,6 +21,7 @@ constexpr double kMostLogit = 1e12;
 constexpr double kMostEvidence = 1e15;
 // Limits of a confirmation's counts, and of the numbers of question sets.
 constexpr uint64_t kMostAnswers = uint64_t{1} << 40;
+constexpr uint32_t kMostConfirmations = 1u << 30;
 constexpr uint64_t kMostSets = ~uint64_t{0} >> 16;
 
 bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
@@ -54,18 +55,31 @@ bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::Budge
          policy.beats_uniform() == policy.has_claim();
 }
 
-// Returns true if these can be differences of scores, and the sums of pairs.
-bool isConfirmation(const v1::Confirmation& confirmation, const AdditiveProblem& problem) {
+// Returns true if these can be the sums of differences of scores.
+bool isConfirmation(const v1::Confirmation& confirmation, const AdditiveProblem& problem,
+                    const v1::AggregatorState& state) {
   if (confirmation.candidate().empty()) return confirmation.counts().empty();
+  uint64_t questions = 0;
+  for (const uint64_t count : confirmation.counts()) {
+    if (count > kMostAnswers) return false;
+    questions += count;
+  }
   return isSchedule(confirmation.candidate(), problem) && confirmation.number() > 0 &&
+         confirmation.number() <= state.confirmations() && confirmation.next_pair() <= kMostSets &&
+         confirmation.lost() <= questions &&
          (confirmation.counts().empty() || confirmation.counts_size() == kDifferenceValues) &&
-         std::all_of(confirmation.counts().begin(), confirmation.counts().end(),
-                     [](uint64_t count) { return count <= kMostAnswers; }) &&
-         std::isfinite(confirmation.sum());
+         std::abs(confirmation.sum()) <= static_cast<double>(questions) + 1;
 }
 
-bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
-               const v1::LearnerState& state) {
+bool isClaim(const v1::Claim& claim, const v1::AggregatorState& state) {
+  return claim.confirmation() > 0 && claim.confirmation() <= state.confirmations() &&
+         claim.version() <= state.policy().version() && claim.lost() <= claim.questions() &&
+         std::abs(claim.mean()) <= 1 && claim.low() > 0 && claim.low() <= 1 &&
+         std::abs(claim.high()) <= 1 && claim.error() == errorOf(claim.confirmation());
+}
+
+bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec, const v1::LearnerState& state,
+               const v1::AggregatorState& all) {
   const Learner learner = learnerOf(spec.update());
   const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
   const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
@@ -77,7 +91,7 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          state.second_moment_size() == moments &&
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
          areBetween(state.second_moment(), 0, kMostLogit) &&
-         isConfirmation(state.confirmation(), problem) &&
+         isConfirmation(state.confirmation(), problem, all) &&
          state.lateness() <= (kMostOpenSets << 8) && state.sets_seen() <= kMostSets;
 }
 
@@ -207,11 +221,21 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
 Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                     const v1::AggregatorState& state) {
   ALLOT_TRY(checkLearners(experiment, shape, state));
-  const bool begun =
-      std::any_of(state.learners().begin(), state.learners().end(),
-                  [](const v1::LearnerState& learner) { return !learner.sets().empty(); });
-  if (!begun) return {};
-  return fail(ErrorCode::kData, "its learners have begun on question sets");
+  const auto wrong = [](const char* what) { return fail(ErrorCode::kData, what); };
+  for (const v1::LearnerState& learner : state.learners()) {
+    if (!learner.sets().empty() || learner.sets_seen() > 0 || learner.lateness() > 0) {
+      return wrong("its learners have begun on question sets");
+    }
+    if (!learner.confirmation().candidate().empty()) return wrong("it has begun a confirmation");
+  }
+  const v1::Frontier& frontier = state.policy().frontier();
+  for (const v1::BudgetPolicy& budget : frontier.budgets()) {
+    if (budget.beats_uniform()) return wrong("it claims a schedule before it has asked a question");
+  }
+  if (frontier.asked_of().empty() || frontier.asked_of() == questionsDigest(experiment.spec())) {
+    return {};
+  }
+  return wrong("its learners have seen other questions: keep spec.seed and spec.task");
 }
 
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
@@ -225,13 +249,20 @@ Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
   if (state.has_measurement()) ALLOT_TRY(checkMeasurement(state.measurement(), shape.layers));
   const int budgets = state.policy().frontier().budgets_size();
   if (state.learners_size() != budgets) return wrong("another number of total budgets");
+  if (state.confirmations() > kMostConfirmations)
+    return wrong("a number of confirmations that cannot be");
+  if (state.policy().frontier().asked_before() > kMostSets)
+    return wrong("questions that cannot be");
   // The next count would be 0, by which Adam's correction divides.
   if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
   for (int b = 0; b < budgets; ++b) {
     const uint32_t total = state.policy().frontier().budgets(b).total_budget();
     const auto problem =
         problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
-    if (isStateOf(problem, spec, state.learners(b))) continue;
+    const v1::BudgetPolicy& policy = state.policy().frontier().budgets(b);
+    if (policy.has_claim() && !isClaim(policy.claim(), state))
+      return wrong("a claim that cannot be");
+    if (isStateOf(problem, spec, state.learners(b), state)) continue;
     return wrong("at total budget " + std::to_string(total));
   }
   return {};

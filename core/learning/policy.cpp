@@ -13,6 +13,9 @@
 namespace allot {
 namespace {
 
+// Shuffles of fresh questions are indexed from here on, those of question sets below.
+constexpr uint64_t kFreshGroups = uint64_t{1} << 63;
+
 std::vector<double> softmaxOf(const google::protobuf::RepeatedField<double>& logits) {
   return softmax({logits.begin(), logits.end()});
 }
@@ -28,6 +31,27 @@ const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total
     if (apart(budget) < apart(*best)) best = &budget;
   }
   return *best;
+}
+
+// Returns the questions of a budget's `number`th fresh pair. Fresh questions are dealt out in
+// rounds of all budgets, and shuffled within groups of rounds that have each task equally often.
+std::vector<uint32_t> freshQuestions(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                     uint64_t number, uint32_t budget) {
+  const uint64_t count = spec.rollout().questions_per_episode();
+  const uint64_t budgets = totalBudgets(spec.policy()).size();
+  const uint64_t all = pairsWithQuestions(spec, policy) * budgets * count;
+  const uint64_t of_group =
+      budgets * count * static_cast<uint64_t>(std::max(1, spec.task().tasks_size()));
+  const uint64_t place = (number * budgets + budget) * count;
+  const uint64_t group = place / of_group;
+  const uint64_t first = group * of_group;
+  std::vector<uint32_t> order(std::min(of_group, all - first));
+  std::iota(order.begin(), order.end(),
+            static_cast<uint32_t>(firstFreshQuestion(spec, policy) + first));
+  RandomStream random(runStreams(spec), Purpose::kQuestions, kFreshGroups | group);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  const auto begin = order.begin() + static_cast<std::ptrdiff_t>(place - first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
 }  // namespace
@@ -51,12 +75,25 @@ TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket) {
 
 uint32_t freshPairs(const v1::Spec& spec) { return std::max(1u, episodesOfSet(spec) / 5); }
 
+uint64_t firstFreshQuestion(const v1::Spec& spec, const v1::PolicySnapshot& policy) {
+  return std::max<uint64_t>(spec.task().train_questions(), policy.frontier().asked_before());
+}
+
+std::string questionsDigest(const v1::Spec& spec) {
+  v1::Spec naming;
+  naming.set_seed(spec.seed());
+  *naming.mutable_task() = spec.task();
+  naming.mutable_task()->clear_train_questions();
+  naming.mutable_task()->clear_confirm_questions();
+  naming.mutable_task()->clear_held_out_questions();
+  return sha256Hex(canonicalBytes(naming));
+}
+
 uint64_t pairsWithQuestions(const v1::Spec& spec, const v1::PolicySnapshot& policy) {
   if (!learnsByBudgets(spec)) return 0;
-  const uint64_t questions = spec.task().confirm_questions();
-  const uint64_t asked = std::min(questions, policy.frontier().asked_before());
+  const uint64_t all = trainingQuestions(spec.task()), first = firstFreshQuestion(spec, policy);
   const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
-  return (questions - asked) / of_pair / totalBudgets(spec.policy()).size();
+  return first < all ? (all - first) / of_pair / totalBudgets(spec.policy()).size() : 0;
 }
 
 std::optional<FreshPair> freshPairOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
@@ -80,12 +117,7 @@ std::vector<uint32_t> questionsOf(const v1::Spec& spec, const v1::PolicySnapshot
   if (!pair) {
     return episodeQuestions(runStreams(spec), place.set, count, spec.task().train_questions());
   }
-  const uint64_t before = pair->number * totalBudgets(spec.policy()).size() + place.budget;
-  std::vector<uint32_t> questions(count);
-  std::iota(questions.begin(), questions.end(),
-            static_cast<uint32_t>(spec.task().train_questions() + policy.frontier().asked_before() +
-                                  before * count));
-  return questions;
+  return freshQuestions(spec, policy, pair->number, place.budget);
 }
 
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket) {

@@ -10,8 +10,9 @@
 // The first episodes of a set at a budget are fresh pairs: two tickets with the same questions,
 // which no other ticket of the run asks (core/learning/confirmation.h). The first of them is
 // proposed uniform, the second the candidate. The fresh questions are the training questions from
-// spec.task.trainQuestions on, spec.task.confirmQuestions of them. Once all have been asked, these
-// tickets answer their set's questions.
+// spec.task.trainQuestions on, spec.task.confirmQuestions of them; of a fork, those that its origin
+// has not asked. They are shuffled, so that each budget is asked of all tasks alike. Once all have
+// been asked, these tickets answer their set's questions.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,8 +42,13 @@ TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket);
 // Returns the episodes of one question set at one total budget.
 uint32_t episodesOfSet(const v1::Spec& spec);
 
-// Returns the fresh pairs of one question set at one total budget: two fifths of its episodes.
+// Returns the fresh pairs of one question set at one total budget: a fifth of the number of its
+// episodes, and at least one. A pair is two episodes.
 uint32_t freshPairs(const v1::Spec& spec);
+// Returns the index of the first fresh question. `policy` is any of the run.
+uint64_t firstFreshQuestion(const v1::Spec& spec, const v1::PolicySnapshot& policy);
+// Returns what names the training questions: equal if a question's index names the same question.
+std::string questionsDigest(const v1::Spec& spec);
 // Returns how many fresh pairs a budget has questions for. `policy` is any of the run.
 uint64_t pairsWithQuestions(const v1::Spec& spec, const v1::PolicySnapshot& policy);
 

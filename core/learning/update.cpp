@@ -128,8 +128,8 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
 
 namespace {
 
-// Returns the number of fresh questions that the run and those before it have asked by `state`.
-uint64_t freshQuestionsAsked(const v1::Spec& spec, const v1::AggregatorState& state) {
+// Returns the first training question that neither the run by `state` nor those before have asked.
+uint64_t firstUnasked(const v1::Spec& spec, const v1::AggregatorState& state) {
   uint64_t sets = 0;
   for (const v1::LearnerState& learner : state.learners()) {
     sets = std::max(sets, learner.sets_seen());
@@ -137,7 +137,7 @@ uint64_t freshQuestionsAsked(const v1::Spec& spec, const v1::AggregatorState& st
   const uint64_t with_questions = pairsWithQuestions(spec, state.policy());
   const uint64_t pairs =
       std::min(std::min(sets, with_questions) * freshPairs(spec), with_questions);
-  return state.policy().frontier().asked_before() +
+  return firstFreshQuestion(spec, state.policy()) +
          pairs * static_cast<uint64_t>(state.learners_size()) *
              spec.rollout().questions_per_episode();
 }
@@ -168,8 +168,8 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
   }
   first.set_confirmations(state.confirmations());
   const uint32_t per_layer = entriesPerLayer(state.policy());
-  v1::Frontier& frontier = *first.mutable_policy()->mutable_frontier();
-  for (v1::BudgetPolicy& budget : *frontier.mutable_budgets()) {
+  for (int b = 0; b < state.policy().frontier().budgets_size(); ++b) {
+    v1::BudgetPolicy& budget = *first.mutable_policy()->mutable_frontier()->mutable_budgets(b);
     const SampleSchedule uniform = uniformSchedule(
         budget.total_budget(), static_cast<uint32_t>(state.policy().logits_size()), per_layer);
     *budget.mutable_learned() = {uniform.begin(), uniform.end()};
@@ -177,9 +177,9 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
     budget.clear_claim();
   }
   if (state.policy().has_frontier()) {
-    frontier.set_asked_before(freshQuestionsAsked(experiment.spec(), state));
-  } else {
-    first.mutable_policy()->clear_frontier();
+    v1::Frontier& frontier = *first.mutable_policy()->mutable_frontier();
+    frontier.set_asked_before(firstUnasked(experiment.spec(), state));
+    frontier.set_asked_of(questionsDigest(experiment.spec()));
   }
   if (state.has_measurement()) *first.mutable_measurement() = state.measurement();
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);

@@ -1,16 +1,15 @@
-// Confirmations: which answers count, in which order, and how often a run claims what is not so.
+// Confirmations: which answers count, and in which order; and the tickets that ask for them.
 #include "core/learning/confirmation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <numeric>
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "core/learning/betting.h"
-#include "core/learning/measured.h"
+#include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "tests/core/planted_run.h"
 
@@ -104,6 +103,13 @@ TEST(Confirmation, WhatIsNotAnsweredIsLost) {
   EXPECT_EQ(taken(&state).questions, (reach + 1) * kQuestions);
   EXPECT_EQ(state.confirmation().lost(), kQuestions);
   EXPECT_NEAR(taken(&state).mean, (0.5 * static_cast<double>(reach) - 1) / (reach + 1.0), 1e-12);
+  // For the upper bound it counts as won: had it been, the bound would be the same.
+  v1::Confirmation won = state.confirmation();
+  won.set_lost(0);
+  won.set_counts(0, 0);
+  won.set_counts(kDifferenceValues - 1, won.counts(kDifferenceValues - 1) + kQuestions);
+  EXPECT_EQ(taken(&state).high, evidenceOf(won).high);
+  EXPECT_LT(taken(&state).low, evidenceOf(won).low);
 }
 
 // With many workers results come many sets late; sets stay open for them.
@@ -177,182 +183,54 @@ TEST(FreshPairs, AForkAsksOthers) {
   EXPECT_FALSE(after.empty());
   EXPECT_EQ(before.size() + after.size(), 4096u);
   for (const uint32_t question : after) EXPECT_FALSE(before.contains(question));
+  // A fork with fewer training questions asks none that its origin learned from.
+  v1::Experiment fewer = experiment;
+  fewer.mutable_spec()->mutable_task()->set_train_questions(128);
+  ASSERT_TRUE(checkBudgets(fewer, 8, first));
+  for (uint64_t ticket = 0; ticket < 1000; ++ticket) {
+    if (!freshPairOf(fewer.spec(), first.policy(), ticket)) continue;
+    for (const uint32_t question : questionsOf(fewer.spec(), first.policy(), ticket)) {
+      EXPECT_GE(question, first.policy().frontier().asked_before());
+    }
+  }
+  // Of another task or seed nobody knows which questions are new.
+  v1::Experiment other = experiment;
+  other.mutable_spec()->set_seed(99);
+  EXPECT_THAT(messageOf(checkBudgets(other, 8, first)), HasSubstr("keep spec.seed and spec.task"));
+  // No file may bring a claim along.
+  v1::AggregatorState claiming = first;
+  claiming.mutable_policy()->mutable_frontier()->mutable_budgets(0)->set_beats_uniform(true);
+  claiming.mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_claim();
+  EXPECT_FALSE(checkBudgets(experiment, 8, claiming));
+  v1::AggregatorState trying = first;
+  trying.set_confirmations(1);
+  confirmNext(uniformSchedule(8, 8), 1, 1, trying.mutable_learners(0));
+  EXPECT_THAT(messageOf(checkBudgets(experiment, 8, trying)), HasSubstr("begun a confirmation"));
 }
 
-// ---- How often a run is wrong ----
-
-struct WorldOf {
-  const char* name;
-  World world;
-};
-// Worlds in which no schedule of 32 reads is better than uniform.
-std::vector<WorldOf> worldsWithoutGain() {
-  const auto sum = [](const SampleSchedule& n, const std::function<double(uint32_t)>& loss) {
+// Questions of tasks come in turn; each budget is asked of all of them alike.
+TEST(FreshPairs, EachBudgetAsksAllTasks) {
+  for (const auto& [tasks, count] : {std::pair(2u, 1u), std::pair(6u, 3u), std::pair(4u, 1u)}) {
+    v1::Spec spec = experimentOf("{totalBudgets: [8, 16]}", "{episodesPerUpdate: 20}").spec();
+    spec.mutable_task()->clear_tasks();
+    for (uint32_t t = 0; t < tasks; ++t) spec.mutable_task()->add_tasks(std::to_string(t));
+    spec.mutable_task()->set_confirm_questions(4800);
+    spec.mutable_rollout()->set_questions_per_episode(count);
+    std::map<std::pair<uint32_t, uint32_t>, double> asked;  // by budget and task
     double all = 0;
-    for (const uint32_t reads : n) all += loss(reads);
-    return all;
-  };
-  return {
-      {"null", [](const SampleSchedule&) { return 1.0; }},
-      {"cliff", [](const SampleSchedule& n) { return n == uniformSchedule(32, 8) ? 1.0 : 0.88; }},
-      {"flat",
-       [sum](const SampleSchedule& n) {
-         return 1 - 0.06 * sum(n, [](uint32_t reads) { return reads < 4 ? 4.0 - reads : 0; });
-       }},
-      {"smooth",
-       [sum](const SampleSchedule& n) {
-         return 1 -
-                0.5 * sum(n, [](uint32_t reads) { return reads > 0 ? 1.0 / reads - 0.25 : 1.5; });
-       }},
-      {"worst",
-       [](const SampleSchedule& n) {
-         double worst = 0;
-         for (const uint32_t reads : n) worst = std::max(worst, reads > 0 ? 1.0 / reads : 1.6);
-         return 1.25 - worst;
-       }},
-  };
-}
-
-double meanReward(const World& world, const SampleSchedule& schedule) {
-  double sum = 0;
-  for (int question = 0; question < 256; ++question) {
-    sum += probability(world(schedule), std::sin(question * 12.9898) * 1.5);
-  }
-  return sum / 256;
-}
-
-// Runs that at any time call a schedule better than uniform that is not.
-int falseRuns(const World& world, int runs, int updates, const char* update, const char* rollout) {
-  const double uniform = meanReward(world, uniformSchedule(32, 8));
-  int wrong = 0;
-  for (int r = 0; r < runs; ++r) {
-    v1::Experiment experiment =
-        experimentOf("{totalBudget: 32}", update, rollout, static_cast<uint64_t>(r) + 1);
-    experiment.mutable_spec()->mutable_task()->set_confirm_questions(16384);
-    Learning run(experiment, world, static_cast<uint64_t>(r));
-    bool claims = false;
-    for (int u = 0; u < updates; ++u) {
-      run.update();
-      claims |= run.state().policy().frontier().budgets(0).beats_uniform() &&
-                meanReward(world, run.published(32)) <= uniform + 1e-12;
+    for (uint64_t ticket = 0; ticket < 40'000; ++ticket) {
+      if (!freshPairOf(spec, {}, ticket)) continue;
+      for (const uint32_t question : questionsOf(spec, {}, ticket)) {
+        asked[{placeOf(spec, ticket).budget, (question - 256) % tasks}] += 1;
+        all += 1;
+      }
     }
-    wrong += claims ? 1 : 0;
+    EXPECT_EQ(asked.size(), 2 * tasks);
+    EXPECT_EQ(all, 9600);
+    // Five standard deviations of independent draws: false alarm below 1e-5.
+    const double each = all / (2 * tasks);
+    for (const auto& [of, number] : asked) EXPECT_NEAR(number, each, 5 * std::sqrt(2 * each));
   }
-  return wrong;
-}
-
-// ALLOT_PUBLICATION_RUNS: in place of 40. A twentieth may be wrong by the promise. In 40 runs more
-// than 8 are then wrong in one of 10,000 changes of the seeds; in fact there is none in most
-// worlds.
-int publicationRuns() {
-  const char* given = std::getenv("ALLOT_PUBLICATION_RUNS");
-  return given != nullptr ? std::atoi(given) : 40;
-}
-
-TEST(Publication, IsRarelyWrongInWorldsWithoutGain) {
-  const int runs = publicationRuns();
-  const int most = runs / 20 + 6 * runs / 40;
-  for (const auto& [name, world] : worldsWithoutGain()) {
-    const int wrong = falseRuns(world, runs, 30, "{learner: additive, episodesPerUpdate: 20}",
-                                "{questionsPerEpisode: 8}");
-    const int later =
-        falseRuns(world, runs / 8, 150, "{learner: additive, episodesPerUpdate: 10}", "{}");
-    std::printf("%s: %d of %d runs of 30 updates, %d of %d of 150\n", name, wrong, runs, later,
-                runs / 8);
-    EXPECT_LE(wrong, most) << name;
-    EXPECT_LE(later, 3) << name;
-  }
-}
-
-TEST(Publication, OfAMovingPolicyIsNoOtherRule) {
-  const int wrong =
-      falseRuns(worldsWithoutGain()[0].world, 20, 30,
-                "{learner: reinforce, learningRate: 0.15, episodesPerUpdate: 20, maxUpdates: 300}",
-                "{questionsPerEpisode: 8, episodesPerQuestionSet: 20}");
-  EXPECT_LE(wrong, 6);  // more by chance in 1 of 10,000
-}
-
-// What the layers of the planted world lose, each loss with an error of 30 %.
-v1::Measurement plantedLosses(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> error(0, 0.3);
-  constexpr double kLeast = 1e-4;
-  v1::Measurement measurement;
-  for (const uint32_t reads : kMeasuredReads) {
-    for (uint32_t layer = 0; layer < 8; ++layer) {
-      const auto loss = [&](double most, double missed) {
-        return reads == 0 ? most : missed / reads;
-      };
-      const double exact = layer == 1   ? loss(2.2, 1.6)
-                           : layer == 4 ? loss(2.0, 1.2)
-                           : layer == 5 ? loss(0.4, 1.0)
-                                        : kLeast;
-      v1::LayerLoss& one = *measurement.add_losses();
-      one.set_layer(layer);
-      one.set_reads(reads);
-      one.set_questions(64);
-      one.set_steps(640);
-      const double of_question = 10 * exact * std::exp(error(random));
-      one.set_divergence(64 * of_question);
-      one.set_divergence_squared(64 * of_question * of_question);
-    }
-  }
-  return measurement;
-}
-
-// What the rule costs: the share of the gain that is published after 4,800 answers, with a first
-// candidate that is measured or without one.
-TEST(Publication, FindsMostOfTheGainIn4800Answers) {
-  const struct {
-    uint32_t total;
-    bool measured;
-    double least;
-  } cases[] = {{8, false, 0.92}, {16, false, 0.78}, {8, true, 0.95}, {16, true, 0.8}};
-  for (const auto& [total, measured, least] : cases) {
-    double sum = 0;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      v1::Experiment experiment = experimentOf("{totalBudget: " + std::to_string(total) + "}",
-                                               "{learner: additive}", "{}", seed + 1);
-      experiment.mutable_spec()->mutable_task()->set_confirm_questions(4096);
-      v1::AggregatorState state = initialState(experiment, 8);
-      if (measured) *state.mutable_measurement() = plantedLosses(seed);
-      Learning run(experiment, planted, seed, 8, state);
-      run.updates(30);
-      sum += shareOfGain(run.published(total), total);
-    }
-    std::printf("%u reads%s: %.3f of the gain\n", total, measured ? ", measured" : "", sum / 20);
-    EXPECT_GT(sum / 20, least);
-  }
-}
-
-// A claim says what its evidence was, and its bounds only narrow.
-TEST(Publication, AClaimKeepsItsEvidence) {
-  v1::Experiment experiment = experimentOf("{totalBudget: 8}", "{learner: additive}");
-  experiment.mutable_spec()->mutable_task()->set_confirm_questions(4096);
-  Learning run(experiment, planted, 1);
-  v1::Claim before;
-  int claims = 0;
-  for (int u = 0; u < 40; ++u) {
-    run.update();
-    const v1::BudgetPolicy& budget = run.state().policy().frontier().budgets(0);
-    EXPECT_EQ(budget.beats_uniform(), budget.has_claim());
-    if (!budget.has_claim()) continue;
-    const v1::Claim& claim = budget.claim();
-    EXPECT_GT(claim.low(), 0);
-    EXPECT_LE(claim.low(), claim.mean());
-    EXPECT_GE(claim.high(), claim.mean());
-    EXPECT_EQ(claim.error(), errorOf(claim.confirmation()));
-    if (claim.confirmation() == before.confirmation()) {
-      EXPECT_GE(claim.low(), before.low());
-      EXPECT_LE(claim.high(), before.high());
-      EXPECT_GE(claim.questions(), before.questions());
-      EXPECT_EQ(claim.version(), before.version());
-    } else {
-      ++claims;
-    }
-    before = claim;
-  }
-  EXPECT_GT(claims, 0);
 }
 
 }  // namespace

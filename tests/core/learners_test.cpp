@@ -82,7 +82,7 @@ TEST(Learners, ReinforceFromQuestionSetsFindsItToo) {
 
 TEST(Learners, OneRunLearnsAFrontier) {
   Learning run(experimentOf("{totalBudgets: [8, 16, 64]}", "{episodesPerUpdate: 30}"), planted, 5);
-  run.updates(25);
+  run.updates(40);
   EXPECT_GT(shareOfGain(run.published(8), 8), 0.85);
   EXPECT_GT(probability(planted(run.published(16)), 0),
             probability(planted(uniformSchedule(16, 8)), 0));

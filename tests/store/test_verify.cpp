@@ -407,10 +407,9 @@ TEST_F(Archive, ARunOfAnotherArithmeticIsRefusedWithTheBuildToUse) {
     write(path, *exactJson(exported));
     EXPECT_THAT(
         verify(out_),
-        isError(
-            ErrorCode::kUsage,
-            HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
-                      "\", and this build has exact-2: use the build that made it, allot 0.0")));
+        isError(ErrorCode::kUsage, HasSubstr(std::string("was computed by arithmetic \"") +
+                                             arithmetic + "\", and this build has " + kArithmetic +
+                                             ": use the build that made it, allot 0.0")));
   }
 }
 

@@ -111,7 +111,7 @@ std::unordered_map<std::string, uint64_t> Engine::comingPrompts(const Row& row,
     uint64_t sets = std::max<uint64_t>(1, kShuffledAhead / all);
     const size_t enough = coming.size() + all;
     for (uint64_t t = *ahead_.ticket; coming.size() < enough && sets > 0; t += step, --sets) {
-      // A fresh pair's questions come no more after it.
+      // Questions of fresh pairs come twice and are not announced.
       for (const uint32_t asked : episodeQuestions(runStreams(spec), placeOf(spec, t).set,
                                                    spec.rollout().questions_per_episode(), all)) {
         comes(false, asked);
