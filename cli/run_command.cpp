@@ -25,6 +25,8 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
+#include "core/learning/measured.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
@@ -423,6 +425,16 @@ Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::s
   if (repetition != nullptr) return ForkStreams{{}, "it draws by --set " + *repetition};
   const std::string setting = "spec.repetition=" + std::to_string(fresh);
   return ForkStreams{{setting}, "it draws anew, as " + setting};
+}
+
+std::string droppedMeasurement(const v1::Spec& parent, const v1::Spec& fork) {
+  std::string keys;
+  for (const SpecChange& change : specChanges(measuredSettings(parent), measuredSettings(fork))) {
+    keys += (keys.empty() ? "" : ", ") + change.path;
+  }
+  if (keys.empty()) return "";
+  return "it leaves out that run's measurement of the layers, which is of another " + keys +
+         (measureQuestions(fork) > 0 ? ", and measures them itself" : "");
 }
 
 int runCommand(const RunOptions& options) {

@@ -25,6 +25,10 @@ struct ForkStreams {
 Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::string>& given,
                                 bool same, uint64_t fresh);
 
+// Returns why a fork leaves out the measurement of its origin's layers, with the settings that
+// differ; "" if it keeps it.
+std::string droppedMeasurement(const v1::Spec& parent, const v1::Spec& fork);
+
 struct RunOptions {
   std::string experiment_file;  // "" with resume: that of RunNote
   unsigned workers = 0;         // 0: as sizeWorkers() says

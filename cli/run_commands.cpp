@@ -122,6 +122,11 @@ int fork(ForkOptions options) {
                static_cast<unsigned long long>(origin.version()),
                origin.policy_sha256().substr(0, 12).c_str(), printable(streams->told).c_str());
   options.run.set.insert(options.run.set.end(), streams->set.begin(), streams->set.end());
+  // What is wrong with the file is said below.
+  if (const auto wanted = readExperiment(options.run); wanted && origin.state().has_measurement()) {
+    const std::string dropped = droppedMeasurement(parent->spec, wanted->spec());
+    if (!dropped.empty()) std::fprintf(stderr, "%s\n", printable(dropped, 300).c_str());
+  }
   options.run.origin = std::move(origin);
   options.run.redis_server = options.source.redis_server;
   return runCommand(options.run);

@@ -34,21 +34,16 @@ spec:
 // Returns what a worker makes of a ticket, if reads in layer 1 are what helps.
 inline v1::EpisodeResult episodeOf(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                    uint64_t ticket) {
-  const RunStreams streams = runStreams(spec);
-  const uint32_t least = spec.policy().min_per_layer();
-  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-  const auto schedule =
-      drawSchedule(softmax(logits), spec.policy().total_budget(), least, streams, ticket);
+  const auto [schedule, log_probability] = scheduleOf(spec, policy, ticket);
   v1::EpisodeResult result;
   result.set_result_id("w-" + std::to_string(ticket));
   result.set_ticket(ticket);
   result.set_policy_version(policy.version());
   result.set_policy_sha256(policyDigest(policy));
   *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-  result.set_behaviour_log_prob(logProbability(schedule, logits, least));
+  result.set_behaviour_log_prob(log_probability);
   const uint32_t count = spec.rollout().questions_per_episode();
-  for (const uint32_t question :
-       episodeQuestions(streams, ticket, count, spec.task().train_questions())) {
+  for (const uint32_t question : questionsOf(spec, policy, ticket)) {
     const auto place = static_cast<uint32_t>(result.scores_size());
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(question);

@@ -90,7 +90,7 @@ Result<bool> Aggregator::work() {
   ALLOT_TRY(audit());
   ALLOT_TRY(planIfDue());
   ALLOT_TRY(collect());
-  if (batchReady() && !isMeasuring()) ALLOT_TRY(update());
+  if (batchReady() && !awaitsMeasurement()) ALLOT_TRY(update());
   ALLOT_TRY(readEvaluations());
   ALLOT_TRY(reissueMissing());
   ALLOT_ASSIGN(const bool done, finishIfDone());
@@ -227,7 +227,7 @@ bool Aggregator::learning() const {
 
 // What comes after the last update stays in the inbox, for the case that the run is extended.
 Status Aggregator::collect() {
-  if (batchReady() && !isMeasuring()) return {};
+  if (batchReady() && !awaitsMeasurement()) return {};
   if (!learning() || batchReady()) {
     options_.rest(options_.wait_ms);
     return {};

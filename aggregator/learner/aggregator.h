@@ -126,8 +126,9 @@ class Aggregator {
   Status update();
   std::optional<uint64_t> policyToForget(uint64_t version) const;
   Status planIfDue();
-  // Returns true while the layers are being measured, for which the first update waits.
+  // Returns true while the layers are being measured.
   bool isMeasuring() const;
+  bool awaitsMeasurement() const;
   Measuring measuring() const;
   Status finishMeasuring();
   Status readEvaluations();

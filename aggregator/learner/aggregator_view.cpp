@@ -7,6 +7,7 @@
 #include "aggregator/learner/worker_names.h"
 #include "core/evaluation/evaluation_check.h"
 #include "core/learning/update.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_yaml.h"
 #include "core/worker_beats.h"
 #include "store/store_room.h"
@@ -49,12 +50,16 @@ Status Aggregator::planIfDue() {
 }
 
 bool Aggregator::isMeasuring() const {
-  return measureQuestions(run_.experiment.spec()) > 0 && state_.policy().version() == 0 &&
-         !state_.has_measurement() && !hoursSpent();
+  return measureQuestions(run_.experiment.spec()) > 0 && !state_.has_measurement() && !hoursSpent();
+}
+
+// Returns true if the first update learns from a measurement that is not complete.
+bool Aggregator::awaitsMeasurement() const {
+  return isMeasuring() && learnsFromMeasurement(run_.experiment.spec());
 }
 
 Measuring Aggregator::measuring() const {
-  return measuringOf(state_, run_.origin ? &*run_.origin : nullptr);
+  return measuringOf(run_.experiment, state_, run_.origin ? &*run_.origin : nullptr);
 }
 
 // Writes the measurement into the state once all layers are measured, and plans what waits for it.
@@ -64,9 +69,12 @@ Status Aggregator::finishMeasuring() {
   if (!measurement) return {};
   v1::AggregatorState next = state_;
   *next.mutable_measurement() = std::move(*measurement);
+  // Measured cells are of version 0, whatever updates have been made since.
+  ALLOT_ASSIGN(const auto first, policyAt(0));
+  if (!first) return fail(ErrorCode::kInternal, "the first policy is not known");
   // Units first, as in planIfDue(). Those that are planned already stay as they are.
   ALLOT_TRY(leadership_->planUnits(
-      planEvaluation(control_.experiment, next.policy(), measuringOf(next, nullptr))));
+      planEvaluation(control_.experiment, *first, measuringOf(run_.experiment, next, nullptr))));
   if (const Status written = leadership_->writeState(next); !written) {
     return loadAgain(written.error());
   }
@@ -79,6 +87,8 @@ Status Aggregator::finishMeasuring() {
 
 Status Aggregator::readEvaluations() {
   if (evaluations_settled_) return {};
+  // An earlier process may have planned measured cells, and not written the state that has them.
+  ALLOT_TRY(finishMeasuring());
   ALLOT_TRY(takeRecorded());
   uint64_t read = 1;
   while (read > 0) {

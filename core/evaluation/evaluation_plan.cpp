@@ -164,9 +164,10 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
   return every > 0 && version % every == 0;
 }
 
-Measuring measuringOf(const v1::AggregatorState& state, const v1::Origin* origin) {
+Measuring measuringOf(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                      const v1::Origin* origin) {
   return {state.has_measurement() ? &state.measurement() : nullptr,
-          origin != nullptr && origin->state().has_measurement()};
+          inheritsMeasurement(experiment.spec(), origin)};
 }
 
 std::vector<v1::EvaluationUnit> planLayerLosses(const v1::Experiment& experiment, uint32_t layers) {

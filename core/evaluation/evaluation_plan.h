@@ -35,7 +35,8 @@ struct Measuring {
   const v1::Measurement* result = nullptr;  // null: not measured, or not all layers yet
   bool inherited = false;                   // a fork has it from its origin, and measures nothing
 };
-Measuring measuringOf(const v1::AggregatorState& state, const v1::Origin* origin);
+Measuring measuringOf(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                      const v1::Origin* origin);
 
 // Returns the units of measure layer-loss, of version 0: every layer alone at each of
 // kMeasuredReads, on the first spec.policy.measureQuestions training questions. Their chunks are

@@ -4,7 +4,9 @@
 #include <cassert>
 #include <cmath>
 
+#include "core/digest.h"
 #include "core/learning/exact_math.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {
@@ -173,6 +175,31 @@ SampleSchedule LayerLosses::best(uint32_t total, uint32_t min_per_layer) const {
   if (!measured_) return uniformSchedule(total, layers());
   return bestSchedule(layers(), total, min_per_layer,
                       [&](uint32_t layer, uint32_t draws) { return -loss(layer, draws); });
+}
+
+v1::Experiment measuredSettings(const v1::Spec& spec) {
+  v1::Experiment settings;
+  v1::Spec& of = *settings.mutable_spec();
+  of.set_seed(spec.seed());
+  *of.mutable_model() = spec.model();
+  of.mutable_model()->clear_device();
+  *of.mutable_task() = spec.task();
+  of.mutable_task()->clear_train_questions();
+  of.mutable_task()->clear_confirm_questions();
+  of.mutable_task()->clear_held_out_questions();
+  *of.mutable_attention() = spec.attention();
+  *of.mutable_generation() = spec.generation();
+  of.mutable_policy()->set_zero_reads(spec.policy().zero_reads());
+  return settings;
+}
+
+std::string measurementDigest(const v1::Spec& spec) {
+  return sha256Hex(canonicalBytes(measuredSettings(spec)));
+}
+
+bool inheritsMeasurement(const v1::Spec& spec, const v1::Origin* origin) {
+  return origin != nullptr && origin->state().has_measurement() &&
+         origin->measured_of() == measurementDigest(spec);
 }
 
 SampleSchedule measuredSchedule(const v1::Measurement& measurement, uint32_t total,

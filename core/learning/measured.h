@@ -10,8 +10,10 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "core/learning/schedule.h"
 #include "core/result.h"
@@ -49,6 +51,15 @@ class LayerLosses {
   // [layers] Log of the loss at each of kMeasuredReads except 0.
   std::vector<std::array<double, kMeasuredReads.size() - 1>> logs_;
 };
+
+// Returns the settings that a measurement depends on, alone: model, attention, generation,
+// questions and what zero reads give.
+v1::Experiment measuredSettings(const v1::Spec& spec);
+// Returns what names measuredSettings(): equal if these are.
+std::string measurementDigest(const v1::Spec& spec);
+// Returns true if a fork has the measurement of its origin and measures nothing itself. origin:
+// null if the run is no fork.
+bool inheritsMeasurement(const v1::Spec& spec, const v1::Origin* origin);
 
 // Returns the measured schedule of layers at a total budget, in draws per head; nothing if the run
 // has no measurement. A total that has no room for min_per_layer gets as many as it has room for.

@@ -72,7 +72,9 @@ Status Replay::checkResults(const v1::IterationRecord& record) {
 // whether it is right (store/archive/plan_check.h).
 Status Replay::takeMeasurement(const v1::IterationRecord& record) {
   if (record.version() != 1) return {};
-  const bool is_due = measureQuestions(experiment_.spec()) > 0 || state_.has_measurement();
+  const v1::Spec& spec = experiment_.spec();
+  const bool is_due =
+      learnsFromMeasurement(spec) && (measureQuestions(spec) > 0 || state_.has_measurement());
   if (record.has_measurement() != is_due) {
     return refuse(1, is_due ? "its record has no measurement of the layers, and the experiment "
                               "wants one"

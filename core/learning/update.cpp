@@ -7,6 +7,7 @@
 #include "core/learning/budget_learning.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/gradient.h"
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
@@ -114,7 +115,11 @@ void learn(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult
 
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin) {
-  if (origin != nullptr) return origin->state();
+  if (origin != nullptr) {
+    v1::AggregatorState first = origin->state();
+    if (!inheritsMeasurement(experiment.spec(), origin)) first.clear_measurement();
+    return first;
+  }
   v1::AggregatorState state;
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) state.add_lag_counts(0);
   for (uint32_t l = 0; l < shape.layers; ++l) {
@@ -181,7 +186,10 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
     frontier.set_asked_before(firstUnasked(experiment.spec(), state));
     frontier.set_asked_of(questionsDigest(experiment.spec()));
   }
-  if (state.has_measurement()) *first.mutable_measurement() = state.measurement();
+  if (state.has_measurement()) {
+    *first.mutable_measurement() = state.measurement();
+    origin.set_measured_of(measurementDigest(experiment.spec()));
+  }
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   // The digest of what is taken over: of the run's policy without its claims.
   v1::PolicySnapshot taken = first.policy();
@@ -256,7 +264,8 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
-  if (record.version() == 1 && state.has_measurement()) {
+  if (record.version() == 1 && state.has_measurement() &&
+      learnsFromMeasurement(experiment.spec())) {
     *record.mutable_measurement() = state.measurement();
   }
   *record.mutable_update() = experiment.spec().update();

@@ -19,7 +19,8 @@
 namespace allot {
 
 // Returns the state of version 0: the uniform policy and a fresh optimiser. With `origin` (a fork)
-// it is the state in `origin`, and `shape` is not used.
+// it is the state in `origin`, without a measurement that is of other settings
+// (inheritsMeasurement), and `shape` is not used.
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 

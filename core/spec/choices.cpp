@@ -47,6 +47,10 @@ uint32_t measureQuestions(const v1::Spec& spec) {
   return std::min(spec.policy().measure_questions(), spec.task().train_questions());
 }
 
+bool learnsFromMeasurement(const v1::Spec& spec) {
+  return spec.has_update() && learnerOf(spec.update()) == Learner::kAdditive;
+}
+
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
   if (policy.total_budgets().empty()) return {policy.total_budget()};
   return {policy.total_budgets().begin(), policy.total_budgets().end()};

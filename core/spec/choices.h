@@ -129,6 +129,9 @@ std::string prefillOf(const v1::EvaluationUnit& unit);        // dense, if missi
 uint32_t readsOf(const v1::Schedule& schedule);
 // Returns the training questions on which layers are measured; 0 if they are not.
 uint32_t measureQuestions(const v1::Spec& spec);
+// Returns true if updates learn from what is measured of the layers, and wait for it: learner
+// additive.
+bool learnsFromMeasurement(const v1::Spec& spec);
 // Returns the total budgets that schedules are learned for: totalBudgets, or totalBudget if that
 // list is empty.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);

@@ -5,6 +5,7 @@
 #include "core/learning/history_summary.h"
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"
 #include "store/archive/plan_check.h"
@@ -14,16 +15,18 @@ namespace allot {
 namespace {
 
 // Returns the name of the first field in which the two states differ; "" if there is none.
-std::string firstDifference(const v1::AggregatorState& stored, const v1::AggregatorState& mine) {
+std::string firstDifference(const v1::Spec& spec, const v1::AggregatorState& stored,
+                            const v1::AggregatorState& mine) {
   const auto* descriptor = v1::AggregatorState::descriptor();
   const auto* reflection = v1::AggregatorState::GetReflection();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
-    // No update writes these. The first record has the measurement; before it PlanCheck alone
-    // compares it.
+    // No update writes these. The first record has a measurement that is learned from; before it,
+    // and of another one, PlanCheck alone compares it.
     const std::string& name = field->name();
     if (name == "evaluated_version" || name == "has_evaluation") continue;
-    if (name == "measurement" && stored.policy().version() == 0) continue;
+    const bool in_record = stored.policy().version() > 0 && learnsFromMeasurement(spec);
+    if (name == "measurement" && !in_record && !mine.has_measurement()) continue;
     v1::AggregatorState a = stored, b = mine;
     for (int other = 0; other < descriptor->field_count(); ++other) {
       if (other == i) continue;
@@ -93,7 +96,8 @@ class Verifier {
       return fail(ErrorCode::kData, at + ": the published policy is not the state's");
     }
     const v1::AggregatorState& stored = *head.image.state;
-    const std::string field = firstDifference(stored, replay_.state());
+    const std::string field =
+        firstDifference(head.image.spec.experiment.spec(), stored, replay_.state());
     if (!field.empty()) {
       return fail(ErrorCode::kData,
                   at + ": the stored state is not what its history gives: " + field + " differs");
@@ -207,7 +211,12 @@ Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchivePr
                     ": its newest is " + std::to_string(head.version()));
   }
   ALLOT_TRY(replayRecords(source, &verifier, version, progress, {}));
-  return originOf(head.image.spec.experiment, head.run_id, verifier.state());
+  v1::AggregatorState state = verifier.state();
+  // Records have it only where updates learn from it.
+  if (!state.has_measurement() && head.image.state->has_measurement()) {
+    *state.mutable_measurement() = head.image.state->measurement();
+  }
+  return originOf(head.image.spec.experiment, head.run_id, state);
 }
 
 }  // namespace allot

@@ -4,6 +4,7 @@
 
 #include "core/digest.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/learning/measured.h"
 #include "core/printable.h"
 #include "core/spec/spec_yaml.h"
 #include "core/spec/task_catalogue.h"
@@ -41,7 +42,7 @@ PlanCheck::PlanCheck(const RunHead& head)
   seconds_ = head.image.state->worker_seconds();
   if (head.image.state->has_measurement()) measurement_ = head.image.state->measurement();
   const auto& origin = head.image.spec.origin;
-  inherited_ = origin && origin->state().has_measurement();
+  inherited_ = inheritsMeasurement(experiment_.spec(), origin ? &*origin : nullptr);
   if (head.image.state->has_evaluation()) evaluated_ = head.image.state->evaluated_version();
 }
 

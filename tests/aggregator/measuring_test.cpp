@@ -13,7 +13,8 @@ class Measuring : public AggregatorTest {
  protected:
   void measured(const std::vector<std::string>& more = {}) {
     std::vector<std::string> settings = {
-        "spec.update.episodesPerUpdate=3", "spec.audit.share=0", "spec.policy.measureQuestions=8",
+        "spec.update.learner=additive", "spec.update.episodesPerUpdate=3", "spec.audit.share=0",
+        "spec.policy.measureQuestions=8",
         "spec.evaluation={everyUpdates: 2, budgets: [8], "
         "schedules: [uniform, learned, measured], methods: [s2anta-sys]}"};
     settings.insert(settings.end(), more.begin(), more.end());
@@ -40,6 +41,15 @@ class Measuring : public AggregatorTest {
   std::string verified() {
     StoreSource source(worker_.get(), "a run");
     return messageOf(verifyRun(&source));
+  }
+  // Of a run with the experiment of now, at version 40.
+  v1::Origin measuredOrigin() {
+    v1::AggregatorState parent = initialState(run_.experiment, kLayers);
+    parent.mutable_policy()->set_version(40);
+    LayerLossTable table(run_.experiment, kLayers);
+    for (const auto& unit : planLayerLosses(run_.experiment, kLayers)) table.add(truth(unit));
+    *parent.mutable_measurement() = valueOf(table.complete());
+    return originOf(run_.experiment, "parent", parent);
   }
   // Ends the aggregator's lease and writes another state.
   void overwrite(const v1::AggregatorState& other) {
@@ -120,14 +130,80 @@ TEST_F(Measuring, TheFirstUpdateAndMeasuredCellsWaitForIt) {
   EXPECT_TRUE(origin.state().has_measurement());
 }
 
+// A process may end between planning measured cells and writing the state that has their schedules.
+TEST_F(Measuring, MeasuredCellsCountThoughTheirStateWasNotWritten) {
+  measured();
+  auto aggregator = lead();
+  evaluateAll();
+  EXPECT_TRUE(tick(aggregator.get()));
+  v1::AggregatorState unwritten = state();
+  ASSERT_TRUE(unwritten.has_measurement());
+  unwritten.clear_measurement();
+  overwrite(unwritten);
+  evaluateAll();
+  now_ += 1'000'000;
+  aggregator = start("b");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_TRUE(state().has_measurement());
+  for (const auto& [kind, count] : valueOf(worker_->readRefusalCounts())) EXPECT_EQ(count, 0u);
+  EXPECT_EQ(openUnits(), Units());
+  EXPECT_EQ(verified(), "");
+}
+
+// Gradients have no use for it: updates go on while layers are measured, and so does the run until
+// they are.
+TEST_F(Measuring, OtherLearnersDoNotWaitForIt) {
+  measured({"spec.update.learner=reinforce", "spec.update.maxUpdates=2"});
+  auto aggregator = lead();
+  push(0, 1, 2);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 1u);
+  EXPECT_FALSE(state().has_measurement());
+  EXPECT_FALSE(valueOf(worker_->readHistory(0, 1)).front().has_measurement());
+  EXPECT_EQ(verified(), "");
+  push(3, 4, 5);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(version(), 2u);
+  // All but the layers, by another process.
+  std::vector<v1::EvaluationUnit> layers;
+  for (const auto& unit : claimAll()) {
+    if (unit.measure() == "layer-loss") {
+      layers.push_back(unit);
+    } else {
+      EXPECT_TRUE(worker_->pushEvaluation(truth(unit)));
+    }
+  }
+  EXPECT_EQ(layers.size(), 7u);
+  now_ += 1'000'000;
+  aggregator = start("b");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(verified(), "");
+  for (const auto& unit : layers) EXPECT_TRUE(worker_->pushEvaluation(truth(unit)));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(tick(aggregator.get()));
+  EXPECT_TRUE(state().has_measurement());
+  EXPECT_EQ(openUnits(), (Units{{"accuracy measured", 2}}));
+  EXPECT_EQ(verified(), "");
+  finish(aggregator.get());
+  EXPECT_EQ(verified(), "");
+  std::vector<std::string> cells;
+  for (const auto& cell : aggregator->snapshot().cells) {
+    EXPECT_TRUE(cell.complete);
+    cells.push_back(std::to_string(cell.version) + cell.schedule_name);
+  }
+  EXPECT_THAT(cells, ElementsAre("0measured", "0uniform", "2learned"));
+  // What is stored is held to the units, though no record has it.
+  v1::AggregatorState changed = state();
+  changed.mutable_measurement()->mutable_losses(5)->set_divergence(0.123);
+  overwrite(changed);
+  EXPECT_THAT(verified(),
+              HasSubstr("measurement of the layers is not what the recorded units add up to"));
+  StoreSource source(worker_.get(), "a run");
+  EXPECT_TRUE(valueOf(originAt(&source, 1)).state().has_measurement());
+}
+
 TEST_F(Measuring, AForkKeepsTheMeasurementOfItsOrigin) {
   measured();
-  v1::AggregatorState parent = initialState(run_.experiment, kLayers);
-  parent.mutable_policy()->set_version(40);
-  LayerLossTable table(run_.experiment, kLayers);
-  for (const auto& unit : planLayerLosses(run_.experiment, kLayers)) table.add(truth(unit));
-  *parent.mutable_measurement() = valueOf(table.complete());
-  run_.origin = originOf(run_.experiment, "parent", parent);
+  run_.origin = measuredOrigin();
   auto aggregator = lead();
   EXPECT_EQ(openUnits(), (Units{{"accuracy uniform", 2}, {"accuracy measured", 2}}));
   evaluateAll();
@@ -135,6 +211,34 @@ TEST_F(Measuring, AForkKeepsTheMeasurementOfItsOrigin) {
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
   EXPECT_TRUE(valueOf(worker_->readHistory(0, 1)).front().has_measurement());
+  EXPECT_EQ(verified(), "");
+}
+
+// What another method or model loses says nothing of this one.
+TEST_F(Measuring, AForkOfOtherSettingsMeasuresAnew) {
+  measured();
+  const v1::Origin origin = measuredOrigin();
+  const auto keeps = [&](const std::vector<std::string>& settings) {
+    measured(settings);
+    return initialState(run_.experiment, kLayers, &origin).has_measurement();
+  };
+  EXPECT_TRUE(keeps({}));
+  EXPECT_TRUE(keeps({"spec.model.device=cpu", "spec.task.heldOutQuestions=9", "spec.repetition=3",
+                     "spec.policy.measureQuestions=5"}));
+  for (const char* setting :
+       {"spec.model.path=other", "spec.model.kvDtype=float32", "spec.attention.decode=santa",
+        "spec.policy.zeroReads=mean-value", "spec.task.contextTokens=64", "spec.seed=8"}) {
+    EXPECT_FALSE(keeps({setting})) << setting;
+  }
+  measured({"spec.policy.zeroReads=mean-value"});
+  run_.origin = origin;
+  auto aggregator = lead();
+  EXPECT_EQ(openUnits(), (Units{{"accuracy uniform", 2}, {"layer-loss uniform", 7}}));
+  EXPECT_FALSE(state().has_measurement());
+  EXPECT_EQ(verified(), "");
+  for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
+  finish(aggregator.get());
+  EXPECT_TRUE(state().has_measurement());
   EXPECT_EQ(verified(), "");
 }
 

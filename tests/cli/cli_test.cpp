@@ -51,6 +51,22 @@ TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
   }
 }
 
+TEST(ForkStreams, AForkOfOtherSettingsSaysThatItMeasuresAnew) {
+  v1::Spec parent;
+  parent.mutable_attention()->set_decode("santa");
+  v1::Spec fork = parent;
+  fork.mutable_task()->set_held_out_questions(7);
+  EXPECT_EQ(droppedMeasurement(parent, fork), "");
+  fork.mutable_attention()->set_decode("s2anta-sys");
+  fork.mutable_model()->set_path("other");
+  EXPECT_EQ(droppedMeasurement(parent, fork),
+            "it leaves out that run's measurement of the layers, which is of another "
+            "spec.model.path, spec.attention.decode");
+  fork.mutable_policy()->set_measure_questions(64);
+  fork.mutable_task()->set_train_questions(64);
+  EXPECT_THAT(droppedMeasurement(parent, fork), HasSubstr(", and measures them itself"));
+}
+
 TEST(Printable, LongNamesKeepBothEnds) {
   const std::string end = "-0123456789abcdef";
   EXPECT_EQ(withoutMiddle("a" + end, 60), "a" + end);
