@@ -75,9 +75,10 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
 
 Status readStoreMeans(RunReader* store, RunStatus* status) {
   const uint64_t version = status->head.version();
+  // Updates after the head's version, of a run that goes on meanwhile, are left out.
   const uint64_t shown = std::min<uint64_t>(version, kMeanUpdates);
-  ALLOT_ASSIGN(const auto first, readUpdates(store, 0, shown > 0 ? shown : 1));
-  ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, kMeanUpdates));
+  ALLOT_ASSIGN(const auto first, readUpdates(store, 0, shown));
+  ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, shown));
   status->first = meansOf(first);
   status->last = meansOf(last);
   for (const auto& record : last) {

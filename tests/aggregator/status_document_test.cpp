@@ -3,7 +3,9 @@
 #include "aggregator/page/status_document.h"
 
 #include <fstream>
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "aggregator/page/run_view.h"
 #include "aggregator/page/shared_view.h"
@@ -28,6 +30,28 @@ void collect(const json& node, const std::string& path, std::set<std::string>* p
   }
   if (!path.empty() && !path.ends_with("[]")) paths->insert(path);
 }
+
+// A store's source whose run goes on as soon as the head has been read.
+class MovingSource final : public RunSource {
+ public:
+  MovingSource(RunReader* store, std::function<void()> go_on)
+      : source_(store, kRunId), go_on_(std::move(go_on)) {}
+  Result<RunHead> readHead() override {
+    auto head = source_.readHead();
+    go_on_();
+    return head;
+  }
+  Result<std::vector<v1::IterationRecord>> nextRecords() override { return source_.nextRecords(); }
+  Result<std::vector<v1::EvaluationResult>> nextEvaluations() override {
+    return source_.nextEvaluations();
+  }
+  Status checkEnd() override { return source_.checkEnd(); }
+  std::string name() const override { return source_.name(); }
+
+ private:
+  StoreSource source_;
+  std::function<void()> go_on_;
+};
 
 class StatusDocument : public AggregatorTest {
  protected:
@@ -129,6 +153,25 @@ TEST_F(StatusDocument, SaysHowManyTicketsHaveNoResult) {
   EXPECT_EQ(served()["tickets"]["unanswered"], 153 - 9);
   EXPECT_NE(served()["tickets"]["warning"], "");
   EXPECT_EQ(served()["tickets"], told()["tickets"]);
+}
+
+// Updates that are committed between two reads of `allot status` are left out of all members.
+TEST_F(StatusDocument, IsOfOneVersionWhileUpdatesAreMade) {
+  const auto told_while = [&](uint64_t more) {
+    MovingSource source(worker_.get(), [&] { updates(more); });
+    return valueOf(readRunStatus(&source, worker_.get()));
+  };
+  const RunStatus begun = told_while(1);
+  EXPECT_EQ(begun.head.version(), 0u);
+  EXPECT_EQ(begun.first.updates, 0u);
+  EXPECT_EQ(begun.last.updates, 0u);
+  EXPECT_EQ(begun.tickets_reached, 0u);
+  EXPECT_EQ(begun.last_update_unix_ms, 0u);
+  const RunStatus first = told_while(2);
+  EXPECT_EQ(first.head.version(), 1u);
+  EXPECT_EQ(first.first.updates, 1u);
+  EXPECT_EQ(first.last.updates, 1u);
+  EXPECT_EQ(first.tickets_reached, 3u);
 }
 
 TEST_F(StatusDocument, TheEndOfARunIsRememberedUntilItGoesOn) {

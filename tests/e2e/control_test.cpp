@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "tests/e2e/programs.h"
 #include "tests/store/redis_server.h"
@@ -106,14 +107,23 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   ASSERT_TRUE(waitFor(
       [&] {
         status = statusOf("a");
-        return std::all_of(status["workers"].begin(), status["workers"].end(),
+        return status.is_object() &&
+               std::all_of(status["workers"].begin(), status["workers"].end(),
                            [](const json& worker) { return worker["state"] == "idle"; });
       },
       30));
   EXPECT_EQ(status["state"], "paused");
   EXPECT_EQ(status["not_progressing"],
             "it is paused: allot resume " + fs::canonical(dir("a")).string());
-  const uint64_t paused_at = version("a");
+  // The results that were in hand may still make updates.
+  uint64_t paused_at = 0;
+  ASSERT_TRUE(waitFor(
+      [&] {
+        const uint64_t before = std::exchange(paused_at, version("a"));
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        return before == paused_at;
+      },
+      30));
   EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
               HasSubstr("spec.update.learningRate: 0.05 -> 0.02"));
   EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
