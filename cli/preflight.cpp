@@ -15,6 +15,7 @@
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/learning/measured.h"
+#include "core/learning/policy.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -177,6 +178,17 @@ json cellsJson(const Grid& grid) {
   return cells;
 }
 
+// Returns a sentence if no total budget has fresh questions for a single pair; else "".
+std::string whyNoPair(const v1::Spec& spec) {
+  if (!learnsByBudgets(spec) || pairsWithQuestions(spec, v1::PolicySnapshot()) > 0) return "";
+  const uint64_t budgets = totalBudgets(spec.policy()).size();
+  const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
+  return "spec.task.confirmQuestions: " + counted(spec.task().confirm_questions(), "question") +
+         " confirm no schedule, so that uniform is all that is published: set at least " +
+         std::to_string(of_pair * budgets) + ", spec.rollout.questionsPerEpisode (" +
+         std::to_string(of_pair) + ") for each total budget";
+}
+
 // Returns a sentence for each value that is lawful and yet hardly meant.
 std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, const Grid& grid) {
   std::vector<std::string> all;
@@ -222,6 +234,7 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
                   " rows that the longest prompt with its answer has there: dense attention reads "
                   "less");
   }
+  if (const std::string why = whyNoPair(spec); !why.empty()) all.push_back(why);
   const uint64_t bytes = bytesOfUpdate(0, 0, static_cast<double>(grid.units()), 0);
   if (bytes > kClusterStoreBytes) {
     all.push_back("spec.evaluation: the grid's " + counted(grid.units(), "unit") + " take about " +

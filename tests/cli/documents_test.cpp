@@ -318,6 +318,26 @@ TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
   EXPECT_THAT(listed(rows / 4), IsEmpty());
   EXPECT_THAT(listed(rows / 4 + 1),
               ElementsAre(HasSubstr(std::to_string(rows / 4 + 1) + " reads in layer 1 are more")));
+  // 16 questions for each of the total budgets.
+  const auto confirmed = [&](uint32_t questions, std::vector<uint32_t> budgets) {
+    return warnings([&](v1::Spec* spec) {
+      spec->mutable_task()->set_confirm_questions(questions);
+      for (const uint32_t budget : budgets) spec->mutable_policy()->add_total_budgets(budget);
+    });
+  };
+  EXPECT_THAT(confirmed(16, {}), IsEmpty());
+  EXPECT_THAT(confirmed(15, {}),
+              ElementsAre("spec.task.confirmQuestions: 15 questions confirm no schedule, so that "
+                          "uniform is all that is published: set at least 16, "
+                          "spec.rollout.questionsPerEpisode (16) for each total budget"));
+  EXPECT_THAT(confirmed(32, {8, 16}), IsEmpty());
+  EXPECT_THAT(confirmed(31, {8, 16}), ElementsAre(HasSubstr("set at least 32, ")));
+  EXPECT_THAT(confirmed(0, {}), ElementsAre(HasSubstr(": 0 questions confirm no schedule")));
+  EXPECT_THAT(warnings([](v1::Spec* spec) {
+                spec->mutable_task()->set_confirm_questions(0);
+                spec->mutable_update()->set_learner("santa");
+              }),
+              IsEmpty());
   // Every update is followed by 2 units: 200,000 updates are 391 MiB.
   EXPECT_THAT(warnings([](v1::Spec* spec) {
                 spec->mutable_evaluation()->set_every_updates(1);
