@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kDigestShown = 12;
 
 // Returns why the answers of these runs are not to the same questions by the same model; "" if they
-// are. The path of a dataset does not count where both digests are known: they say what it held.
+// are. Paths and the chat template do not count where both runs have the digests that say what they
+// stand for: that of a dataset is of its prompts as the model reads them.
 std::string difference(const RunHead& a, const RunHead& b) {
   const v1::ModelFacts none;
   const v1::ModelFacts &mine = a.image.model ? *a.image.model : none,
@@ -24,11 +25,22 @@ std::string difference(const RunHead& a, const RunHead& b) {
                          const std::string& other) {
     return what + " is " + printable(one, 60) + " in A and " + printable(other, 60) + " in B";
   };
-  const bool digests = !mine.dataset_sha256().empty() && !others.dataset_sha256().empty();
+  const auto both = [&](const std::string& (v1::ModelFacts::*digest)() const) {
+    return !(mine.*digest)().empty() && !(others.*digest)().empty();
+  };
+  const bool data_known = both(&v1::ModelFacts::dataset_sha256);
+  const bool all_known =
+      data_known && both(&v1::ModelFacts::weights_sha256) && both(&v1::ModelFacts::model_sha256);
   for (const SpecChange& change : specChanges(a.image.spec.experiment, b.image.spec.experiment)) {
-    const bool path = change.path == "spec.task.path" || change.path == "spec.task.heldOutPath";
-    const bool data = change.path.starts_with("spec.task.") && !(path && digests);
-    if (data || change.path == "spec.seed") return differ(change.path, change.from, change.to);
+    const std::string& key = change.path;
+    const std::string differs = differ(key, change.from, change.to);
+    if (key == "spec.task.path" || key == "spec.task.heldOutPath") {
+      if (!data_known) return differs + ", and a digest of the questions is missing";
+    } else if (key == "spec.model.path" || key == "spec.model.chatTemplate") {
+      if (!all_known) return differs + ", and a digest of the model or of the questions is missing";
+    } else if (key.starts_with("spec.task.") || key == "spec.seed") {
+      return differs;
+    }
   }
   for (const auto& [what, digest] :
        {std::pair{"the dataset's digest", &v1::ModelFacts::dataset_sha256},

@@ -32,7 +32,8 @@ Result<MeasuredRun> readMeasuredRun(RunChoice choice, const std::string& text);
 
 // Compares the cells of the same method, schedule and budget, in one family of Holm's rule. kUsage,
 // in one sentence: data (spec.task, the number of questions, the dataset's digest), seed or model
-// differ, or the runs share no cell. Runs of another spec.repetition have the same questions.
+// differ or may differ, or the runs share no cell. Runs of another spec.repetition have the same
+// questions.
 Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun& b);
 
 }  // namespace allot

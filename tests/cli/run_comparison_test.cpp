@@ -2,6 +2,7 @@
 #include "cli/run_comparison.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/results.h"
 
@@ -20,6 +21,7 @@ RunHead headOf(uint64_t seed = 1) {
   facts.set_layers(8);
   facts.set_weights_sha256("aaaabbbbccccdddd");
   facts.set_dataset_sha256("1111222233334444");
+  facts.set_model_sha256("5555666677778888");
   head.image.model = facts;
   return head;
 }
@@ -113,6 +115,26 @@ TEST(RunComparison, RefusesOtherDataModelsAndSeeds) {
                 head->image.model->clear_dataset_sha256();
               }),
               HasSubstr("spec.task.path"));
+  // Another model or other prompts, unless the digests say that they are the same.
+  using Clear = void (v1::ModelFacts::*)();
+  const std::pair<const char*, void (*)(v1::Model*)> others[] = {
+      {"spec.model.path is", [](v1::Model* model) { model->set_path("other"); }},
+      {"spec.model.chatTemplate is", [](v1::Model* model) { model->set_chat_template("none"); }}};
+  for (const auto& other : others) {
+    const auto without = [&](Clear clear) {
+      return refusal([&](RunHead* head) {
+        other.second(head->image.spec.experiment.mutable_spec()->mutable_model());
+        if (clear != nullptr) (head->image.model.value().*clear)();
+      });
+    };
+    EXPECT_EQ(without(nullptr), "");
+    for (const Clear clear :
+         {&v1::ModelFacts::clear_dataset_sha256, &v1::ModelFacts::clear_weights_sha256,
+          &v1::ModelFacts::clear_model_sha256}) {
+      EXPECT_THAT(without(clear), AllOf(HasSubstr(other.first), HasSubstr("is missing")));
+    }
+  }
+  EXPECT_EQ(refusal([](RunHead* head) { head->image.model->clear_model_sha256(); }), "");
   EXPECT_THAT(messageOf(run(headOf(), {answered("learned", 5, 8, 9)}, 4)),
               HasSubstr("run runs/x has no complete evaluation of version 4; it has versions 5"));
   EXPECT_THAT(messageOf(compareRuns(a, valueOf(run(headOf(), {answered("uniform", 0, 8, 9)})))),
