@@ -202,6 +202,15 @@ def parts(method):
     return name, dict(setting.split("=", 1) for setting in settings)
 
 
+def run_to_its_end(programs, method, experiment, folder, settings, *options):
+    run = programs.start("allot", "run", experiment, f"--dir={folder}", "--workers=1", *options,
+                         questions=TRAIN_QUESTIONS, settings=settings, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE)
+    errors = run.communicate()[1]
+    if run.returncode:
+        raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
+
+
 def search_by_learner(programs, method, total, seed, checkpoints):
     learner, more = parts(method)
     settings = {"policy.totalBudget": total, "repetition": seed, "update.learner": learner,
@@ -211,12 +220,7 @@ def search_by_learner(programs, method, total, seed, checkpoints):
     settings["update.maxUpdates"] = max(1, checkpoints[-1] // answers_of_update)
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
         folder = os.path.join(folder, "run")
-        run = programs.start("allot", "run", programs.experiment, f"--dir={folder}", "--workers=1", "--synchronous",
-                             questions=TRAIN_QUESTIONS, settings=settings, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE)
-        errors = run.communicate()[1]
-        if run.returncode:
-            raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
+        run_to_its_end(programs, method, programs.experiment, folder, settings, "--synchronous")
         with open(os.path.join(folder, "history.jsonl")) as history:
             return published_at(history, total, checkpoints)
 
@@ -225,12 +229,7 @@ def search_by_measurement(programs, method, total, seed, checkpoints):
     settings = {"policy.totalBudget": total, "repetition": seed, **parts(method)[1]}
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
         folder = os.path.join(folder, "run")
-        run = programs.start("allot", "run", programs.measurement, f"--dir={folder}", "--workers=1",
-                             questions=TRAIN_QUESTIONS, settings=settings, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE)
-        errors = run.communicate()[1]
-        if run.returncode:
-            raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
+        run_to_its_end(programs, method, programs.measurement, folder, settings)
         with open(os.path.join(folder, "evaluations.jsonl")) as evaluations:
             units = [json.loads(line)["unit"] for line in evaluations]
     schedule = next(unit["schedule"] for unit in units if unit["schedule_name"] == MEASURED)

@@ -1,4 +1,5 @@
 """What is wrong with a Markdown document, as sentences. Paths are relative to the repository."""
+import importlib.util
 import os
 import pathlib
 import re
@@ -21,6 +22,14 @@ BANNED = re.compile(r"\b(?:but for|so many|whoever|likewise|what it leaves|who a
 # A number that begins with its point: not the end of 1.5, v.5 or f(x).5, nor of ../.5.
 BARE_FRACTION = re.compile(r"(?<![\w.)\]/])\.\d+")
 SUBJECT = re.compile(r"[\w./, -]+: \S")
+
+
+def load_script(path):
+    """Returns a Python script as a module."""
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 def prose(text):

@@ -7,7 +7,6 @@ tests/worker/kept_answers_test.cpp grades the answers again.
 """
 import contextlib
 import gzip
-import importlib.util
 import io
 import json
 import pathlib
@@ -15,6 +14,8 @@ import re
 import sys
 import tempfile
 import unittest
+
+import checks
 
 ROOT = None
 keeper = None  # experiments/keep_answers.py
@@ -36,14 +37,6 @@ NOT_RUN = {"deepseek-r1-distill-qwen-7b-layer-budget", "llama31-8b-layer-budget"
            "llama31-8b-prefill-128k", "llama31-8b-ruler-32k"}
 
 INTERVAL = re.compile(r"^\|.*\[[-+]?\d\.\d+, [-+]?\d\.\d+\]")
-
-
-def load_keeper(root):
-    specification = importlib.util.spec_from_file_location(
-        "keep_answers", root / "experiments/keep_answers.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def unmarked(text):
@@ -147,5 +140,5 @@ class Keeping(unittest.TestCase):
 
 if __name__ == "__main__":
     ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
-    keeper = load_keeper(ROOT)
+    keeper = checks.load_script(ROOT / "experiments/keep_answers.py")
     unittest.main()

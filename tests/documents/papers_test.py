@@ -5,25 +5,17 @@
 
 tests/core/paper_runs_test.cpp parses the experiment of every run.
 """
-import importlib.util
 import pathlib
 import re
 import sys
 import tempfile
 import unittest
 
+import checks
 import yaml
 
 ROOT = None
 maker = None  # experiments/papers/make_readme.py
-
-
-def load_maker(root):
-    specification = importlib.util.spec_from_file_location(
-        "make_readme", root / "experiments/papers/make_readme.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def numbers_in(text):
@@ -202,5 +194,5 @@ class Faults(unittest.TestCase):
 
 if __name__ == "__main__":
     ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
-    maker = load_maker(ROOT)
+    maker = checks.load_script(ROOT / "experiments/papers/make_readme.py")
     unittest.main()
