@@ -7,6 +7,8 @@
 
 RUN is a folder that `allot run` or `allot export` has written.
 README.md of this folder says what the files hold and how a table is marked.
+Differences in the tables have intervals of this script's own, by the normal law over questions.
+Those of `allot top` and `allot compare` are by bootstrap.
 tests/worker/kept_answers_test.cpp grades the answers again and holds curve.csv to them.
 """
 import argparse
