@@ -54,11 +54,6 @@ bool gpuDrawsByTiles(const MethodOptions& options) {
   return options.tiles_by_length || (options.tile_size % 16 == 0 && 256 % options.tile_size == 0);
 }
 
-// Returns true if the GPU draws for groups as the options ask.
-bool gpuDrawsForGroups(const MethodOptions& options) {
-  return !options.group_draws || groupDrawsOnGpu();
-}
-
 // A parameter with values that the GPU's kernels lack.
 struct GpuLimit {
   Method method;
@@ -71,19 +66,14 @@ const std::vector<GpuLimit>& gpuLimits() {
       {Method::kS2antaFlash, "tileSize", {"16, 32, 64, 128, 256, auto"}, gpuDrawsByTiles},
       {Method::kS2antaQ4, "bits", {"4"}},
       {Method::kS2antaQ4, "weights", {"self"}},
-      {Method::kSanta, "draws", {"head"}, gpuDrawsForGroups},
       {Method::kSanta, "proposal", {"attention"}},
       {Method::kSanta, "weights", {"self", "exact"}},
-      {Method::kS2antaStrat, "draws", {"head"}, gpuDrawsForGroups},
       {Method::kS2antaStrat, "proposal", {"attention"}},
       {Method::kS2antaStrat, "weights", {"self", "exact"}},
-      {Method::kS2antaSys, "draws", {"head"}, gpuDrawsForGroups},
       {Method::kS2antaSys, "proposal", {"attention"}},
       {Method::kS2antaSys, "weights", {"self", "exact"}},
-      {Method::kS2antaProp, "draws", {"head"}, gpuDrawsForGroups},
       {Method::kS2antaProp, "proposal", {"attention"}},
       {Method::kS2antaProp, "weights", {"self", "exact"}},
-      {Method::kS2antaQ4, "draws", {"head"}, gpuDrawsForGroups},
       {Method::kS2antaQ4, "proposal", {"attention"}},
       {Method::kSampleAttention, "block", {"64"}},
       {Method::kSale, "select", {"q4"}},
@@ -313,11 +303,6 @@ bool readsBounds(const MethodOptions& options) {
 
 bool hasErrorTarget(const MethodOptions& options) {
   return traitsOf(options.method).chosen_by == ChosenBy::kAdaptive;
-}
-
-bool& groupDrawsOnGpu() {
-  static bool on = kGroupDrawsOnGpu;
-  return on;
 }
 
 std::optional<std::string> gpuUnsupported(const MethodOptions& options, Phase phase) {

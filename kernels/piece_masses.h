@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "allot/kernels/philox.h"
+#include "kernels/draw_thresholds.h"
 
 namespace allot::kernels {
 
@@ -35,18 +36,23 @@ ALLOT_HOST_DEVICE inline uint64_t pieceMass(double share) {
 ALLOT_HOST_DEVICE inline float keyUnits(double piece_share) {
   return static_cast<float>(kKeyUnits / piece_share);
 }
-// Returns m_j.
-ALLOT_HOST_DEVICE inline uint64_t keyMass(float proposal, float units) {
-  return static_cast<uint64_t>(std::ceil(proposal * units));
+// Returns m_j. Requires: proposal is at most twice the piece's share.
+ALLOT_HOST_DEVICE inline uint32_t keyMass(float proposal, float units) {
+#ifdef __CUDA_ARCH__
+  return __float2uint_ru(proposal * units);
+#else
+  return static_cast<uint32_t>(std::ceil(proposal * units));
+#endif
 }
 
 // Returns floor(mass 2^31 prefix / piece_total): the piece's integers up to a key whose prefix sum
-// is `prefix`. Requires: mass <= 2^31; prefix <= piece_total < 2^32, and piece_total > 0.
-ALLOT_HOST_DEVICE inline uint64_t integersUpTo(uint64_t mass, uint64_t prefix,
-                                               uint64_t piece_total) {
-  const uint64_t product = mass * prefix, whole = product / piece_total;
+// is `prefix`. inverse = 1 / piece_total. Requires: mass <= 2^31; prefix <= piece_total < 2^32, and
+// piece_total > 0.
+ALLOT_HOST_DEVICE inline uint64_t integersUpTo(uint64_t mass, uint64_t prefix, uint64_t piece_total,
+                                               double inverse) {
+  const uint64_t product = mass * prefix, whole = quotient(product, piece_total, inverse);
   const uint64_t rest = product - whole * piece_total;
-  return (whole << kPieceShift) + (rest << kPieceShift) / piece_total;
+  return (whole << kPieceShift) + quotient(rest << kPieceShift, piece_total, inverse);
 }
 
 // Returns the smallest product of mass and prefix whose key, or an earlier one, has the integer

@@ -104,12 +104,13 @@ void drawInPiece(const Keys& keys, int t, uint64_t before, uint64_t mass, uint64
   uint64_t piece_total = 0;
   for (int j = keys.begin(t); j < keys.end(t); ++j)
     piece_total += keyMass(draw->proposal[j], units);
+  const double inverse = 1.0 / static_cast<double>(piece_total);
   const uint64_t begin = before << kPieceShift, end = (before + mass) << kPieceShift;
   const auto& thresholds = draw->thresholds;
   uint64_t prefix = 0, reached = begin;
   for (int j = keys.begin(t); *next < thresholds.size() && thresholds[*next] < end; ++j) {
     prefix += keyMass(draw->proposal[j], units);
-    const uint64_t until = begin + integersUpTo(mass, prefix, piece_total);
+    const uint64_t until = begin + integersUpTo(mass, prefix, piece_total, inverse);
     uint32_t count = 0;
     while (*next < thresholds.size() && thresholds[*next] < until) ++*next, ++count;
     if (count > 0) {

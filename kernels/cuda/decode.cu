@@ -37,8 +37,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const SplitMode mode = splitModeOf(method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      kv.kv_heads != impl.kv_heads || !fitsPlan(method, impl.method) ||
-      (statistics && !impl.bounds.statistics)) {
+      kv.kv_heads != impl.kv_heads || kv.head_dim != impl.head_dim || kv.element != impl.element ||
+      !fitsPlan(method, impl.method) || (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   if (auto why = missingShadow(method, kv)) return why;

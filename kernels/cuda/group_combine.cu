@@ -10,19 +10,28 @@ GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int g
     using T = typename S::Type;
     const bool wide = group > 8;
     GroupKernels kernels{.heads = groupHeadKernel<S::kDim, T>};
+    const auto set = [&](auto rescores, auto is_wide) {
+      constexpr bool kRescores = decltype(rescores)::value, kWide = decltype(is_wide)::value;
+      kernels.draws = groupDrawKernel<S::kDim, T, kRescores, kWide>;
+      kernels.values = groupValueKernel<S::kDim, T, kRescores, kWide>;
+    };
     if (mode == SplitMode::kShadow) {
-      kernels.draws =
-          wide ? groupDrawKernel<S::kDim, T, true, true> : groupDrawKernel<S::kDim, T, true, false>;
+      wide ? set(std::true_type{}, std::true_type{}) : set(std::true_type{}, std::false_type{});
     } else {
-      kernels.draws = wide ? groupDrawKernel<S::kDim, T, false, true>
-                           : groupDrawKernel<S::kDim, T, false, false>;
+      wide ? set(std::false_type{}, std::true_type{}) : set(std::false_type{}, std::false_type{});
     }
     return kernels;
   });
 }
 
 size_t groupDrawBytes(int splits) {
-  return kGroupSharedBytes + static_cast<size_t>(splits + 1) * sizeof(uint64_t);
+  return kMixtureSharedBytes + static_cast<size_t>(splits + 1) * (sizeof(uint64_t) + sizeof(float));
+}
+
+size_t groupValueBytes(int head_dim, int group) {
+  if (head_dim == 128)
+    return group > 8 ? sizeof(ValueShared<128, true>) : sizeof(ValueShared<128, false>);
+  return group > 8 ? sizeof(ValueShared<64, true>) : sizeof(ValueShared<64, false>);
 }
 
 }  // namespace allot::kernels::cuda

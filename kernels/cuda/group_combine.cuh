@@ -1,37 +1,61 @@
 #pragma once
-// The kernels in the combine kernel's place if the query heads of a KV head share their draws
-// (draws=group). cpu/group_draws.h has the definition, kernels/piece_masses.h its arithmetic, and
-// docs/shared-draws.md the bounds. Device code.
+// The kernels that follow groupDrawKernel (group_mixture.cuh) if the query heads of a KV head share
+// their draws (draws=group). docs/shared-draws.md has the bounds. Device code.
 //
-// groupDrawKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). A
-// piece of the mixture is a split. A block computes the pieces' masses from the splits' weights, so
-// that it needs no other block, and then goes round by round of kPartDraws draws:
-//   1. thresholds, and the pieces that they fall into;
-//   2. for each piece the mixture of its 256 keys, and the keys that are drawn, a warp a piece;
-//   3. distinct rows, and their weights for all heads: from the split kernel's weights, or from
+// groupValueKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). It
+// goes round by round of kPartDraws draws:
+//   1. distinct rows, and their weights for all heads: from the split kernel's weights, or from
 //      exact scores (tensor cores, 16 rows at a time) if a shadow proposes;
-//   4. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
-// A gathered key or value is read once for the group and goes from memory to the product's
+//   2. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
+// In a round a key or value is read once for the group, and goes from memory to the product's
 // registers. groupHeadKernel has a block a query head, which adds up its parts in order.
 #include "kernels/cuda/group_mixture.cuh"
 
 namespace allot::kernels::cuda {
 
+constexpr int kValueWarps = kValueThreads / 32;
+
+template <int kDim, bool kWide>
+struct ValueShared {
+  static constexpr int kHeads = kWide ? kMaxHeadGroup : 8;
+  static constexpr int kSteps = kDim / 16;  // products of a score
+  // [query heads of the group]
+  uint32_t budgets[kHeads];  // 0: the head does not draw
+  SharedHead heads[kHeads];
+  int exponents[kHeads];
+  float score_scales[kHeads];
+  float tops[kHeads], sums[kHeads], factors[kHeads];  // of weights, in powers of two
+  // [draws of a round]
+  SharedDraw drawn[kPartDraws];
+  int first[kPartDraws + 1];  // the first draw of each row
+  // [distinct rows of a round]
+  uint32_t entries[kPartDraws];
+  float ratios[kPartDraws];  // c_j / p_j; 0: no row
+  alignas(16) float weights[kHeads][kPartDraws + 4];
+  // Scratch.
+  int warp_counts[kValueWarps];
+  alignas(16) uint4 queries[(kWide ? 2 : 1) * kSteps * 32];  // B of the scores: two terms of a lane
+  alignas(16) float out[kValueWarps][kHeads][kDim];
+};
+
 template <int kDim, typename T, bool kRescores, bool kWide>
-class GroupDrawBlock : GroupMixture<kDim, kWide> {
-  using Base = GroupMixture<kDim, kWide>;
-  using Base::group_, Base::row_, Base::kv_head_, Base::part_, Base::keys_;
-  using Base::kHeads, Base::step_, Base::shared_, Base::tid_, Base::lane_, Base::warp_;
-  using Base::planned_, Base::begin_, Base::end_, Base::draws_, Base::total_;
+class GroupValueBlock : GroupPartBlock<kWide> {
+  using Base = GroupPartBlock<kWide>;
+  using Base::kHeads, Base::step_, Base::tid_, Base::lane_, Base::warp_, Base::group_;
+  using Base::planned_, Base::begin_, Base::end_, Base::draws_;
+  using Base::row_, Base::kv_head_, Base::part_, Base::keys_, Base::list_;
   using Base::splitAt, Base::headIndex, Base::scaled;
   using Elements = ElementOf<T>;
-  static constexpr int kSteps = Base::Shared::kSteps;
+  using Shared = ValueShared<kDim, kWide>;
+  static constexpr int kSteps = Shared::kSteps;
   static constexpr int kScoreTiles = kHeads / 8;  // products of eight heads
   static constexpr int kValueChunks = kDim / 64;
 
  public:
-  // Reads inputs of the step alone, while the split kernel still runs.
-  __device__ GroupDrawBlock(const Step& step, uint8_t* memory) : Base(step, memory) {
+  // Reads inputs of the step alone, while groupDrawKernel still runs.
+  __device__ GroupValueBlock(const Step& step, uint8_t* memory)
+      : Base(step, reinterpret_cast<Shared*>(memory)->budgets),
+        shared_(*reinterpret_cast<Shared*>(memory)) {
     if constexpr (kRescores) {
       if (begin_ < planned_) takeQueries();
     }
@@ -39,18 +63,21 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
 
   __device__ void run() {
     if (begin_ >= planned_) return;
-    this->mix();
+    if (tid_ < kHeads) {
+      SharedHead head{};
+      if (shared_.budgets[tid_] > 0) head = step_.space.shared_heads[headIndex(tid_)];
+      shared_.heads[tid_] = head;
+      shared_.tops[tid_] = kNoKeys;
+      shared_.sums[tid_] = 0;
+    }
+    __syncthreads();
+    for (int h = 0; h < kHeads; ++h) {
+      if (shared_.budgets[h] > 0) draws_ = shared_.heads[h].draws;
+    }
     listNothing();
-    if (begin_ < draws_) {
-      const auto words = [this](uint32_t block) { return this->words(block); };
-      const DrawThresholds thresholds(step_.how.chosen_by, total_, static_cast<uint32_t>(draws_),
-                                      offsetOf(words(0)[0]));
-      const auto end = static_cast<uint32_t>(min(end_, draws_));
-      for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
-        const int count = static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws)));
-        this->draw(thresholds, words, first, count);
-        addRows(first, count);
-      }
+    const auto end = static_cast<uint32_t>(min(end_, draws_));
+    for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
+      addRows(first, static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws))));
     }
     if (__any_sync(kAll, poison_ != 0) && lane_ == 0) {
       report(step_, Wrong::kScore, row_, kv_head_);
@@ -67,29 +94,39 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
 
   // ---- Weights. They are in powers of two until exponentials().
 
-  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row.
+  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row and every second head.
   __device__ void weighRows(int rows) {
-    const int place = tid_ < rows ? shared_.keys[shared_.first[tid_]] - keys_.base : 0;
+    const int row = tid_ % kPartDraws;
+    const int place = row < rows ? shared_.drawn[shared_.first[row]].key - keys_.base : 0;
     const int piece = place / kPieceKeys, key = place % kPieceKeys;
-    const float ratio = shared_.ratios[tid_];
-#pragma unroll 4
-    for (int h = 0; h < kHeads; ++h) {
+    const float ratio = shared_.ratios[row];
+    constexpr int kOwn = kHeads * kPartDraws / kValueThreads;
+    __half weights[kOwn];
+    float max_scores[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {  // of no meaning if the head does not draw
+      const int h = tid_ / kPartDraws + i * (kValueThreads / kPartDraws);
+      const int64_t at = splitAt(min(h, group_ - 1), piece);
+      max_scores[i] = step_.space.splits[at].max_score;
+      weights[i] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
+    }
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int h = tid_ / kPartDraws + i * (kValueThreads / kPartDraws);
+      const SharedHead& head = shared_.heads[h];
       float weight = 0;
-      if (tid_ < rows && shared_.units[h] > 0) {
-        const int64_t at = splitAt(h, piece);
-        const float gap = shared_.max_score[h] - step_.space.splits[at].max_score;
-        const auto* weights =
-            reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes);
-        weight = ratio * (scaled(shared_.inverses[h], gap) * __half2float(weights[key]));
+      if (row < rows && head.inverse > 0) {
+        const float gap = head.max_score - max_scores[i];
+        weight = ratio * (scaled(head.inverse, gap) * __half2float(weights[i]));
       }
-      shared_.weights[h][tid_] = log2f(weight);
+      shared_.weights[h][row] = log2f(weight);
     }
   }
 
   // Rounds queries to two terms, the B of products of 16 channels. In step 2 c + half a lane has
   // channels 32 c + 8 t + 4 half .. + 3, so that it can load keys in vectors of eight channels.
   __device__ void takeQueries() {
-    for (int h = warp_; h < kHeads; h += kPartWarps) {
+    for (int h = warp_; h < kHeads; h += kValueWarps) {
       int exponent = 0;
       if (Elements::kScalesQueries && h < group_) {
         const float* query = step_.in.queries + headIndex(h) * kDim;
@@ -106,7 +143,7 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
       }
     }
     __syncthreads();
-    for (int i = warp_; i < kScoreTiles * kSteps; i += kPartWarps) {
+    for (int i = warp_; i < kScoreTiles * kSteps; i += kValueWarps) {
       const int h = i / kSteps * 8 + lane_ / 4, step = i % kSteps;
       uint4 terms{0, 0, 0, 0};
       if (h < group_) {
@@ -161,7 +198,7 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
       const int i = row + 8 * half;
       float known = log2f(shared_.ratios[i]);
       if (step_.in.bias && i < rows) {
-        const int key = shared_.keys[shared_.first[i]];
+        const int key = shared_.drawn[shared_.first[i]].key;
         known += step_.in.bias[row_ * step_.in.bias_stride + key] * kLog2E;
       }
 #pragma unroll
@@ -181,7 +218,7 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
   // Replaces weights by their exponentials relative to the head's largest so far, and adds them to
   // the head's sum. padded: rows, up to whole tiles.
   __device__ void exponentials(int padded) {
-    for (int h = warp_; h < kHeads; h += kPartWarps) {
+    for (int h = warp_; h < kHeads; h += kValueWarps) {
       float* weights = shared_.weights[h];
       const float before = shared_.tops[h];
       float top = before;
@@ -268,23 +305,24 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
   // Adds the rows of draws first .. first + count - 1 to the heads' sums.
   __device__ void addRows(uint32_t first, int count) {
     int own;
-    const int key = tid_ < count ? shared_.keys[tid_] : -1;
-    const bool new_row = tid_ < count && (tid_ == 0 || shared_.keys[tid_ - 1] != key);
-    const int rows = this->listFirsts(new_row, count, &own);
+    const SharedDraw drawn = list_[first + (tid_ < count ? tid_ : 0)];
+    __syncthreads();  // all threads are done with the round before
+    if (tid_ < kPartDraws) shared_.drawn[tid_] = drawn;
+    __syncthreads();
+    const int key = drawn.key;
+    const bool new_row = tid_ < count && (tid_ == 0 || shared_.drawn[tid_ - 1].key != key);
+    const int rows = this->template listFirsts<kValueWarps>(new_row, count, shared_.warp_counts,
+                                                            shared_.first, &own);
     const int tiles = (rows + 15) / 16;
-    const int draw = tid_ < rows ? shared_.first[tid_] : 0;
-    shared_.entries[tid_] =
-        entryOf(step_, row_, kv_head_, shared_.keys[draw]);  // of any row beyond `rows`
-    float ratio = 0;
-    if (tid_ < rows) {
-      const double share =
-          static_cast<double>(shared_.integers[draw]) / static_cast<double>(total_);
-      ratio = static_cast<float>(static_cast<double>(shared_.first[tid_ + 1] - draw) / share);
+    if (tid_ < kPartDraws) {
+      const int draw = tid_ < rows ? shared_.first[tid_] : 0;
+      const auto times = static_cast<float>(shared_.first[min(tid_ + 1, rows)] - draw);
+      shared_.entries[tid_] = shared_.drawn[draw].entry;  // of any row beyond `rows`
+      shared_.ratios[tid_] = tid_ < rows ? times * shared_.drawn[draw].inverse : 0;
     }
-    shared_.ratios[tid_] = ratio;
     __syncthreads();
     if constexpr (kRescores) {
-      for (int tile = warp_; tile < tiles; tile += kPartWarps) scoreTile(tile, rows);
+      for (int tile = warp_; tile < tiles; tile += kValueWarps) scoreTile(tile, rows);
     } else {
       weighRows(rows);
     }
@@ -294,14 +332,14 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
     exponentials(16 * tiles);
     __syncthreads();
     scaleOut();
-    for (int tile = warp_; tile < tiles; tile += kPartWarps) addTile(tile);
+    for (int tile = warp_; tile < tiles; tile += kValueWarps) addTile(tile);
   }
 
   // Lists a draw for the heads that have it, with log2 of its weight.
   __device__ void listDraw(uint32_t m, int key, int row) const {
     const auto times = static_cast<float>(shared_.first[row + 1] - shared_.first[row]);
     for (int h = 0; h < group_; ++h) {
-      if (shared_.units[h] == 0) continue;
+      if (!(shared_.heads[h].inverse > 0)) continue;
       const int64_t at = headIndex(h) * step_.space.draw_stride + m;
       step_.space.draw_keys[at] = key;
       step_.space.draw_weights[at] = shared_.weights[h][row] - log2f(times);
@@ -311,9 +349,9 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
   // Lists -1 for the draws that masked heads would have made, and for those of masked heads.
   __device__ void listNothing() const {
     if (!step_.space.draw_keys) return;
-    for (uint64_t m = begin_ + tid_; m < end_; m += kPartDraws) {
+    for (uint64_t m = begin_ + tid_; m < end_; m += kValueThreads) {
       for (int h = 0; h < group_; ++h) {
-        if (shared_.budgets[h] == 0 || (m < draws_ && shared_.units[h] > 0)) continue;
+        if (shared_.budgets[h] == 0 || (m < draws_ && shared_.heads[h].inverse > 0)) continue;
         step_.space.draw_keys[headIndex(h) * step_.space.draw_stride + static_cast<int64_t>(m)] =
             -1;
       }
@@ -323,48 +361,44 @@ class GroupDrawBlock : GroupMixture<kDim, kWide> {
   // Stores the part's sums, those of warps added in order.
   __device__ void storePart() {
     const int g = lane_ / 4, t = lane_ % 4;
-    const auto put = [&](int h, int channel, float x) {
-      float& to = shared_.out[h][channel];
-      to = warp_ == 0 ? x : to + x;
-    };
-    for (int w = 0; w < kPartWarps; ++w) {
-      __syncthreads();
-      if (w != warp_) continue;
 #pragma unroll
-      for (int i = 0; i < kDim / 8; ++i) {
+    for (int i = 0; i < kDim / 8; ++i) {
 #pragma unroll
-        for (int column = 0; column < 2; ++column) {
-          const int channel = i / 8 * 64 + (2 * t + column) * 8 + i % 8;
-          const float low = out_[i][column], high = out_[i][2 + column];
-          put(g, channel, kWide ? low : low + high);
-          if (kWide) put(kHeads - 8 + g, channel, high);
-        }
+      for (int column = 0; column < 2; ++column) {
+        const int channel = i / 8 * 64 + (2 * t + column) * 8 + i % 8;
+        const float low = out_[i][column], high = out_[i][2 + column];
+        shared_.out[warp_][g][channel] = kWide ? low : low + high;
+        if (kWide) shared_.out[warp_][kHeads - 8 + g][channel] = high;
       }
     }
     __syncthreads();
-    const int parts = partsOf(planned_);
-    for (int i = tid_; i < group_ * kDim; i += kPartDraws) {
-      const int h = i / kDim;
+    for (int i = tid_; i < group_ * kDim; i += kValueThreads) {
+      const int h = i / kDim, channel = i % kDim;
       if (shared_.budgets[h] == 0) continue;
+      float sum = shared_.out[0][h][channel];
+#pragma unroll
+      for (int w = 1; w < kValueWarps; ++w) sum += shared_.out[w][h][channel];
       const int64_t at = headIndex(h) * step_.space.part_stride + part_;
-      step_.space.part_values[at * kDim + i % kDim] = shared_.out[h][i % kDim];
+      step_.space.part_values[at * kDim + channel] = sum;
     }
     if (tid_ < group_ && shared_.budgets[tid_] > 0) {
       const int64_t at = headIndex(tid_) * step_.space.part_stride + part_;
-      step_.space.parts[at] = {shared_.tops[tid_], shared_.sums[tid_],
-                               static_cast<uint32_t>(draws_), static_cast<uint32_t>(parts)};
+      step_.space.parts[at] = {shared_.tops[tid_], shared_.sums[tid_]};
     }
   }
 
+  Shared& shared_;
   float poison_ = 0;             // NaN once a score was not finite
   float out_[kDim / 8][4] = {};  // products of weights and values
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-__global__ void __launch_bounds__(kPartDraws) groupDrawKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // GroupShared, masses
-  GroupDrawBlock<kDim, T, kRescores, kWide> block(step, memory);
+__global__ void __launch_bounds__(kValueThreads, 2)
+    groupValueKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // ValueShared
+  GroupValueBlock<kDim, T, kRescores, kWide> block(step, memory);
   waitForKernelBefore();
+  letNextKernelIn();
   block.run();
 }
 
@@ -372,7 +406,7 @@ __global__ void __launch_bounds__(kPartDraws) groupDrawKernel(const __grid_const
 template <int kDim, typename T>
 class GroupHead : HeadSplits<kDim, T, true, kPartDraws> {
   using Base = HeadSplits<kDim, T, true, kPartDraws>;
-  using Base::kShare, Base::at_, Base::splits_, Base::step_, Base::tid_;
+  using Base::step_, Base::tid_;
 
  public:
   __device__ GroupHead(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
@@ -380,22 +414,16 @@ class GroupHead : HeadSplits<kDim, T, true, kPartDraws> {
 
   __device__ void run() {
     if (this->plain()) return;
-    const float max_score = this->largestMaxScore();
-    float own[kShare] = {};
-    for (int s = 0; s < kShare; ++s) {
-      for (int p = tid_ + s * kPartDraws; p < splits_; p += kCombineThreads) {
-        const Split split = step_.space.splits[at_ + p];
-        own[s] += power2(split.max_score - max_score) * split.sum;
-      }
-    }
-    const float exponentials = this->sum(own);
+    const SharedHead head = step_.space.shared_heads[this->headIndex()];
     const int64_t first = this->headIndex() * step_.space.part_stride;
     const GroupPart* parts = step_.space.parts + first;
-    const auto count = static_cast<int>(parts[0].parts);
-    const auto draws = static_cast<float>(parts[0].draws);
+    const auto count = static_cast<int>(head.parts);
+    const auto draws = static_cast<float>(head.draws);
     float top = kNoKeys;
+#pragma unroll 4
     for (int i = 0; i < count; ++i) top = fmaxf(top, parts[i].top);
     float sum = 0, value = 0;
+#pragma unroll 4
     for (int i = 0; i < count; ++i) {
       const float factor = power2(parts[i].top - top);
       sum = fmaf(factor, parts[i].sum, sum);
@@ -406,17 +434,18 @@ class GroupHead : HeadSplits<kDim, T, true, kPartDraws> {
     const bool any = sum > 0;
     float factor = 0;
     if (any) factor = step_.how.exact_weights ? power2(top) / draws : 1.0f / sum;
-    for (uint32_t m = tid_; step_.space.draw_keys && m < parts[0].draws; m += kPartDraws) {
+    for (uint32_t m = tid_; step_.space.draw_keys && m < head.draws; m += kPartDraws) {
       float& weight = step_.space.draw_weights[this->listAt() + m];
       weight = power2(weight - top) * factor;
     }
     if (step_.how.mode == SplitMode::kShadow) {
       this->setLse(any ? (top + log2f(sum / draws)) * kLn2 : minusInfinity());
     } else {
-      this->setLse(exponentials > 0 ? (max_score + log2f(exponentials)) * kLn2 : minusInfinity());
+      this->setLse(head.exponentials > 0 ? (head.max_score + log2f(head.exponentials)) * kLn2
+                                         : minusInfinity());
     }
     // NaN scores were reported, and their row must not look like a number.
-    const float out = exponentials == exponentials ? value * factor : notANumber();
+    const float out = head.exponentials == head.exponentials ? value * factor : notANumber();
     if (tid_ < kDim) this->put(tid_, out);
   }
 };

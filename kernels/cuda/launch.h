@@ -41,14 +41,18 @@ SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // blocks have fewer threads, except kFlash's.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
-// The kernels in the combine kernel's place if the heads of a KV head share draws: a block of
-// kPartDraws threads a row, KV head and part, then one a query head.
+// The kernels in the combine kernel's place if the heads of a KV head share draws, in their order:
+// a block of kMixThreads threads a row, KV head and part, one of kValueThreads threads for each of
+// these, and one of kPartDraws threads a query head.
 struct GroupKernels {
   StepKernel draws = nullptr;
+  StepKernel values = nullptr;
   StepKernel heads = nullptr;
 };
 GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int group);
-size_t groupDrawBytes(int splits);  // of GroupKernels::draws
+// Return the bytes of dynamic shared memory of the first two.
+size_t groupDrawBytes(int splits);
+size_t groupValueBytes(int head_dim, int group);
 
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);

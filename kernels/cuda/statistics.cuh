@@ -158,9 +158,8 @@ class GroupCount {
     if (choosesByScores(by) || by == ChosenBy::kPages)
       return step_.space.chosen[row_ * step_.in.heads + head];
     const uint32_t budget = budgetOf<kByHead>(step_, row_, head);
-    if (step_.how.shares_draws) {  // a budget beyond the plan must not read beyond the list
-      const uint64_t most = step_.space.draw_stride;
-      return {0, static_cast<uint32_t>(min(drawsFor<kByHead>(step_, row_, head), most)), 0, 0};
+    if (step_.how.shares_draws) {  // those made: other heads may have budgets beyond the plan
+      return {0, step_.space.shared_heads[row_ * step_.in.heads + head].draws, 0, 0};
     }
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));

@@ -10,8 +10,9 @@
 //                  kernel draws or chooses from these
 //   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
-// With draws=group there are two kernels in its place (group_combine.cuh): one draws for a KV head
-// and gathers rows for all of its heads, in parts; the other adds up the parts of a head.
+// With draws=group there are three kernels in its place: one draws for a KV head, in parts
+// (group_mixture.cuh), one gathers the rows of a part for all heads, and one adds up the parts of a
+// head (group_combine.cuh).
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
@@ -122,9 +123,11 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
-// A group's draws are cut into parts, each of one block, by their number alone: parts of
-// kPartDraws, or kMostParts larger ones.
+// A group's draws are cut into parts by their number alone: parts of kPartDraws, or kMostParts
+// larger ones. A block makes the draws of a part, and another gathers their rows.
 constexpr int kPartDraws = 128;
+constexpr int kMixThreads = 256;    // of a block that makes draws
+constexpr int kValueThreads = 256;  // of a block that gathers their rows
 constexpr int kMostParts = 64;
 constexpr uint32_t drawsOfPart(uint64_t draws) {
   const uint64_t rounds = (draws + kPartDraws - 1) / kPartDraws;
@@ -135,12 +138,24 @@ constexpr int partsOf(uint64_t draws) {
   return draws == 0 ? 0 : static_cast<int>((draws + each - 1) / each);
 }
 
+// One draw of a group: the row that it takes, and 1 / p_j, p_j the row's share of all integers.
+struct alignas(16) SharedDraw {
+  int key;
+  uint32_t entry;
+  float inverse;
+};
+// A query head's part of the mixture; not set if the head does not draw.
+struct SharedHead {
+  float max_score;     // the largest of its splits
+  float exponentials;  // their sum, relative to max_score; NaN if a score is
+  float inverse;   // 1 / W_h, the sum of its weights (group_mixture.cuh); 0: every key is masked
+  uint32_t draws;  // R, of the group
+  uint32_t parts;  // of the group's draws
+};
 // One part of a group's draws for one query head. Weights are in powers of two, relative to `top`.
-struct alignas(16) GroupPart {
+struct alignas(8) GroupPart {
   float top;
-  float sum;       // of weights
-  uint32_t draws;  // R, of all parts together
-  uint32_t parts;
+  float sum;  // of weights
 };
 
 // The result of one split for one query head.
@@ -260,8 +275,11 @@ struct Step {
     int page_stride;       // a multiple of 8
     TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
-    GroupPart* parts;    // [rows * heads, part_stride], if a KV head's heads share draws
-    float* part_values;  // [rows * heads, part_stride, head_dim], relative to GroupPart::top
+    // If the heads of a KV head share draws:
+    SharedDraw* shared_draws;  // [rows * kv_heads, draw_stride]
+    SharedHead* shared_heads;  // [rows * heads]
+    GroupPart* parts;          // [rows * heads, part_stride]
+    float* part_values;        // [rows * heads, part_stride, head_dim], relative to GroupPart::top
     int part_stride;
     float* queries;            // [rows, heads, head_dim], bernoulli's
     uint32_t* features;        // [rows, heads] features that a head reads

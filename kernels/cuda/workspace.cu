@@ -66,13 +66,13 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
   const int group = of.heads / kv.kv_heads;
   if (error == cudaSuccess && sharesDraws(method, group)) {
     const GroupKernels kernels = groupKernelsOf(mode, kv.head_dim, kv.element, group);
-    for (const StepKernel kernel : {kernels.draws, kernels.heads}) {
-      const bool draws = kernel == kernels.draws;
+    const std::pair<StepKernel, size_t> all[] = {
+        {kernels.draws, groupDrawBytes(splits)},
+        {kernels.values, groupValueBytes(kv.head_dim, group)},
+        {kernels.heads, combineBytes(method, of.max_length, splits)}};
+    for (const auto& [kernel, bytes] : all) {
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
-      if (error == cudaSuccess) {
-        error = allow(kernel,
-                      draws ? groupDrawBytes(splits) : combineBytes(method, of.max_length, splits));
-      }
+      if (error == cudaSuccess) error = allow(kernel, bytes);
       if (error == cudaSuccess) waits(kernel);
     }
   }
@@ -123,6 +123,8 @@ Step::Space Workspace::Impl::space(const MethodOptions& method) const {
           .page_stride = pageStride(method, bounds.max_length),
           .tiles = tiles.as<TileShare>(),
           .tile_stride = tileStride(method, bounds.max_length),
+          .shared_draws = shared_draws.as<SharedDraw>(),
+          .shared_heads = shared_heads.as<SharedHead>(),
           .parts = parts.as<GroupPart>(),
           .part_values = part_values.as<float>(),
           .part_stride = part_stride,
@@ -158,8 +160,11 @@ cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const Pa
     const GroupKernels kernels =
         groupKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
     const auto blocks = static_cast<unsigned>(in.rows * kv.kv_heads * part_stride);
-    const cudaError_t error =
-        launchEarly(kernels.draws, blocks, kPartDraws, groupDrawBytes(max_splits), stream, step);
+    cudaError_t error =
+        launchEarly(kernels.draws, blocks, kMixThreads, groupDrawBytes(max_splits), stream, step);
+    if (error != cudaSuccess) return error;
+    error = launchEarly(kernels.values, blocks, kValueThreads,
+                        groupValueBytes(kv.head_dim, step.in.group), stream, step);
     if (error != cudaSuccess) return error;
     return launchEarly(kernels.heads, heads, kPartDraws, bytes, stream, step);
   }
@@ -186,7 +191,13 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
   if (auto why = page_scores.grow(heads * pages * sizeof(float))) return why;
   const auto shares = static_cast<size_t>(tileStride(method, of.max_length));
   if (auto why = tiles.grow(heads * shares * sizeof(TileShare))) return why;
-  const auto room = static_cast<size_t>(partStride(method, of, of.heads / kv.kv_heads));
+  const int group = of.heads / kv.kv_heads;
+  const auto room = static_cast<size_t>(partStride(method, of, group));
+  if (room > 0) {
+    const size_t draws = heads / group * drawStride(method, of, group);
+    if (auto why = shared_draws.grow(draws * sizeof(SharedDraw))) return why;
+    if (auto why = shared_heads.grow(heads * sizeof(SharedHead))) return why;
+  }
   if (auto why = parts.grow(heads * room * sizeof(GroupPart))) return why;
   if (auto why = part_values.grow(heads * room * kv.head_dim * sizeof(float))) return why;
   if (method.method != Method::kBernoulli) return std::nullopt;
@@ -260,10 +271,14 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const int group = bounds.heads / kv.kv_heads;
   if (auto why = tooManyDraws(method, bounds.max_budget, static_cast<uint32_t>(group))) return why;
   const int max_splits = mostSplits(bounds.max_length);
-  // A block of the combine kernel has a number for each split in shared memory.
-  const size_t room = static_cast<size_t>(impl.device.shared_bytes) -
-                      (sharesDraws(method, group) ? groupDrawBytes(0) : 0);
-  const size_t most = std::min<size_t>(kMostSplits, room / sizeof(uint64_t) - 1);
+  // A block of the combine kernel, or of the one that draws for groups, has numbers for each split
+  // in shared memory.
+  const auto room = static_cast<size_t>(impl.device.shared_bytes);
+  size_t most = room / sizeof(uint64_t) - 1;
+  if (sharesDraws(method, group)) {
+    most = (room - groupDrawBytes(0)) / (groupDrawBytes(1) - groupDrawBytes(0));
+  }
+  most = std::min<size_t>(most, kMostSplits);
   if (static_cast<size_t>(max_splits) > most) {
     return "the GPU takes rows of up to " + std::to_string(most * kSplitKeys) + " keys";
   }
@@ -287,6 +302,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = impl.load(method, kv, bounds, max_splits)) return why;
   impl.bounds = bounds;
   impl.kv_heads = kv.kv_heads;
+  impl.head_dim = kv.head_dim;
+  impl.element = kv.element;
   impl.method = method;
   impl.max_splits = max_splits;
   impl.draw_stride = stride;

@@ -14,13 +14,16 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
-  int kv_heads = 0;  // of the plan
+  // Of the plan.
+  int kv_heads = 0, head_dim = 0;
+  Element element = Element::kFloat32;
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
   int part_stride = 0;
   Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
-      sets, page_scores, tiles, parts, part_values, queries, features, group_features, wrong;
+      sets, page_scores, tiles, shared_draws, shared_heads, parts, part_values, queries, features,
+      group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // A configured split kernel and its largest grid.
@@ -36,11 +39,11 @@ struct Workspace::Impl {
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
-  std::array<const Buffer*, 17> buffers() const {
-    return {&splits,         &split_bytes, &subtile_weights, &scores,  &draw_keys,
-            &draw_weights,   &chosen,      &pilot_bits,      &sets,    &page_scores,
-            &tiles,          &parts,       &part_values,     &queries, &features,
-            &group_features, &wrong};
+  std::array<const Buffer*, 19> buffers() const {
+    return {&splits,       &split_bytes,  &subtile_weights, &scores, &draw_keys,
+            &draw_weights, &chosen,       &pilot_bits,      &sets,   &page_scores,
+            &tiles,        &shared_draws, &shared_heads,    &parts,  &part_values,
+            &queries,      &features,     &group_features,  &wrong};
   }
 
   Refusal prepare();

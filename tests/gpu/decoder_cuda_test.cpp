@@ -122,7 +122,8 @@ TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
 TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
   const auto [ids, answer] = goldenCases().front();
   auto prompt = valueOf(gpu_->prefill(ids));
-  for (const char* method : {"dense", "s2anta-sys", "s2anta-flash", "s2anta-q4", "top-k"}) {
+  for (const char* method :
+       {"dense", "s2anta-sys", "s2anta-flash", "s2anta-q4", "s2anta-q4 draws=group", "top-k"}) {
     std::vector<float> logits[3];
     std::vector<kernels::RowStatistics> read[3];
     for (const size_t i : {0, 1, 2}) {
@@ -177,7 +178,8 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
        {"dense", "santa", "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4",
         "quest", "bernoulli", "bernoulli meanGroupQuery=true values=s2anta-sys",
         "adaptive-denominator epsilon=0.5", "skip-softmax", "s2anta-flash tileSize=32",
-        "s2anta-prop rounding=largest-remainder", "s2anta-sys exactAbove=never"}) {
+        "s2anta-prop rounding=largest-remainder", "s2anta-sys exactAbove=never",
+        "s2anta-sys draws=group", "s2anta-q4 draws=group"}) {
     if (kernels::cuda::unsupported(methodOf(method))) continue;
     // Where as many draws are made as the budget says, it is not all keys'.
     const uint32_t all = kernels::exactFromAllKeys(methodOf(method)) ? kAll : 900;

@@ -293,6 +293,22 @@ TEST_F(Refusals, StepsBeyondThePlan) {
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->rows = 3; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->heads = 2; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->statistics = false; }));
+  // Planned for a cache of another shape or element.
+  for (const auto& spoil : std::vector<std::function<void(PagedKv*)>>{
+           [](PagedKv* kv) { kv->head_dim = 192 - kv->head_dim; },
+           [](PagedKv* kv) {
+             kv->element =
+                 kv->element == Element::kFloat16 ? Element::kBFloat16 : Element::kFloat16;
+           }}) {
+    PagedKv other = gpu.kv();
+    spoil(&other);
+    cuda::Workspace workspace;
+    EXPECT_EQ(workspace.plan(method, other, gpu.bounds(method)), std::nullopt);
+    const DeviceOutputs outputs(layout.element, cache);
+    const auto step = cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace,
+                                            outputs.get(), gpu.stream);
+    EXPECT_THAT(step.value_or(""), HasSubstr("the workspace was planned for"));
+  }
   // Planned for another method, whose steps leave other things between the kernels.
   for (const char* other : {"dense", "s2anta-q4", "top-k", "vattention", "quest", "bernoulli",
                             "s2anta-flash tileSize=64", "skip-softmax"}) {

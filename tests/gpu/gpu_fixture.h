@@ -14,16 +14,11 @@
 
 namespace allot::kernels {
 
-// Skips where there is no GPU, and fails where one cannot be used. Tests run draws=group before it
-// is released (kGroupDrawsOnGpu).
+// Skips where there is no GPU, and fails where one cannot be used.
 template <typename Base>
 class OnGpu : public Base {
  protected:
-  void SetUp() override {
-    groupDrawsOnGpu() = true;
-    requireGpu(cuda::unavailable());
-  }
-  void TearDown() override { groupDrawsOnGpu() = kGroupDrawsOnGpu; }
+  void SetUp() override { requireGpu(cuda::unavailable()); }
 };
 using GpuTest = OnGpu<testing::Test>;
 

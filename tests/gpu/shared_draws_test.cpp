@@ -43,7 +43,8 @@ std::vector<uint32_t> mixedBudgets(const Cache& cache) {
   return budgets;
 }
 
-// Where weights are powers of two, statistics are the CPU's, and outputs and log-sums nearly so. `in` and `cpu_in` are the same inputs, in device memory and on the host.
+// Where weights are powers of two, statistics are the CPU's, and outputs and log-sums nearly so.
+// `in` and `cpu_in` are the same inputs, in device memory and on the host.
 void expectCpus(const MethodOptions& method, const Cache& cache, Gpu* gpu, const DecodeInputs& in,
                 const DecodeInputs& cpu_in) {
   const cuda::StepBounds bounds{

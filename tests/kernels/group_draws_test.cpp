@@ -322,7 +322,8 @@ TEST(GroupDraws, RefusalsSayWhatIsMissing) {
             "s2anta-flash has no such parameter; it takes tileSize, exactAbove");
   EXPECT_EQ(refused("s2anta-sys draws=group proposal=attention-norm weights=centred"), "");
   EXPECT_EQ(methodText(options), "s2anta-sys draws=group proposal=attention-norm weights=centred");
-  EXPECT_EQ(gpuUnsupported(options), "the GPU's s2anta-sys takes draws=head, not group");
+  EXPECT_EQ(gpuUnsupported(options),
+            "the GPU's s2anta-sys takes proposal=attention, not attention-norm");
 
   EXPECT_EQ(parseMethod("s2anta-sys draws=group weights=centred", &options, Phase::kPrefill),
             "weights=centred does not read prompts: means of values are kept for answers alone");

@@ -36,20 +36,12 @@ TEST(MethodTable, TheGpusColumnIsWhatIsNotRefused) {
   }
 }
 
-// Tests of GPUs release draws=group for themselves. What its kernels lack is refused by name then.
-TEST(MethodTable, AGpuDrawsForGroupsOnceReleased) {
+TEST(MethodTable, AGpuDrawsForGroups) {
   const auto refusal = [](const char* text) {
     MethodOptions options;
     EXPECT_EQ(parseMethod(text, &options), std::nullopt);
     return gpuUnsupported(options).value_or("");
   };
-  EXPECT_EQ(groupDrawsOnGpu(), kGroupDrawsOnGpu);
-  groupDrawsOnGpu() = false;
-  for (const char* name : {"santa", "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-q4"}) {
-    EXPECT_EQ(refusal((std::string(name) + " draws=group").c_str()),
-              "the GPU's " + std::string(name) + " takes draws=head, not group");
-  }
-  groupDrawsOnGpu() = true;
   for (const char* text : {"santa draws=group", "s2anta-strat draws=group weights=exact",
                            "s2anta-prop draws=group exactAbove=never", "s2anta-q4 draws=group"}) {
     EXPECT_EQ(refusal(text), "") << text;
@@ -61,7 +53,6 @@ TEST(MethodTable, AGpuDrawsForGroupsOnceReleased) {
   EXPECT_EQ(refusal("s2anta-q4 draws=group weights=exact"),
             "the GPU's s2anta-q4 takes weights=self, not exact");
   EXPECT_EQ(refusal("top-k choose=group"), "the GPU's top-k takes choose=head, not group");
-  groupDrawsOnGpu() = kGroupDrawsOnGpu;
 }
 
 TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {

@@ -23,7 +23,7 @@ TEST(PieceMasses, IntegersAreTheWideOnes) {
     const uint64_t total = i % 11 == 0 ? 0xffffffffu : 1 + (random() >> (39 + random() % 25));
     const uint64_t prefix = i % 5 == 0 ? total : random() % (total + 1);
     const auto integers = static_cast<uint64_t>(static_cast<Wide>(mass << 31) * prefix / total);
-    ASSERT_EQ(integersUpTo(mass, prefix, total), integers);
+    ASSERT_EQ(integersUpTo(mass, prefix, total, 1.0 / static_cast<double>(total)), integers);
     // The integers before a place and those behind it are told apart by the product.
     const uint64_t end = mass << 31;
     for (const uint64_t place : {integers - 1, integers, integers + 1, random() % (end + 1)}) {

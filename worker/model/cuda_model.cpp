@@ -231,10 +231,12 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
       if (draws) most = std::max(most, std::min(budget, kTooManyDraws));
     }
   }
+  const auto group = static_cast<uint32_t>(config_.heads / config_.kv_heads);
+  const uint32_t allowed = kTooManyDraws / 2 / (method_.group_draws ? group : 1);
   bounds_ = {.rows = rows_,
              .heads = static_cast<int>(config_.heads),
              .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
-             .max_budget = std::bit_ceil(most),
+             .max_budget = std::max(most, std::min(std::bit_ceil(most), allowed)),
              .statistics = statistics};
   // The page table's rows grow in steps like the plan, so that nameOfStep() changes rarely.
   const int step = std::max(1, kPlannedKeys / pool_.pageSize());

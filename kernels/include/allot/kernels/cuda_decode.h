@@ -40,7 +40,7 @@
 //                 depend on their group.
 //   draws=group   the mixture is of the float16 weights, the CPU's of its own. Draws from equal
 //                 mixtures are equal. A head's weight of a drawn row is within 2^-9 of the CPU's,
-//                 or 2^-20. Refused until it has run on a device (kGroupDrawsOnGpu).
+//                 or 2^-20.
 //   zero_budget_window   is refused.
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
 //                 if deciding scores differ by more than their rounding. Adaptive samples are the
@@ -72,15 +72,17 @@ std::optional<std::string> unsupported(const MethodOptions& method);
 struct StepBounds {
   int rows = 0;
   int heads = 0;
-  int max_length = 0;       // keys of a row
-  uint32_t max_budget = 0;  // largest of heads that draw; with exactAbove=never every head does
+  int max_length = 0;  // keys of a row
+  // The largest of heads that draw; with exactAbove=never every head does. With draws=group a row
+  // and KV head needs 16 bytes for each draw of the group.
+  uint32_t max_budget = 0;
   bool statistics = false;  // room for DecodeOutputs' statistics and for draws()
 };
 
 // The draws of the last step's heads that draw, in device memory, [rows * heads, stride]. Keys
 // ascend. Exceptions: santa's are in the order drawn; a list of vattention or adaptive-denominator
 // begins with the keys that are always read. With draws=group a head's list has the group's draws
-// and the head's weight of each; santa's ascend by parts of 128 draws. -1 stands for a draw from a
+// and the head's weight of each; santa's ascend by rounds of 128 draws. -1 stands for a draw from a
 // head or split whose keys are all masked. HeadStatistics::draws counts a head's other entries,
 // except with draws=group.
 struct DrawList {
@@ -100,7 +102,8 @@ class Workspace {
   // Makes room for steps of at most these rows, lengths and budgets, with these heads, this method
   // and caches of kv's shapes. Memory only grows, and growing waits for the device and moves the
   // memory (moves()). Refuses a method, shape, element or length that the GPU does not decode,
-  // budgets above 2^24 with exactAbove=never, and too little memory.
+  // budgets above 2^24 (with draws=group 2^24 over the heads of a group) with exactAbove=never, and
+  // too little memory.
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const StepBounds& bounds);
   size_t bytes() const;

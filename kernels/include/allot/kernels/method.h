@@ -199,11 +199,6 @@ bool choosesBlocks(const MethodOptions& options);
 // adaptive-denominator).
 bool hasErrorTarget(const MethodOptions& options);
 
-// False until all of gpu_kernels_test has passed on a device: the GPU's kernels for
-// draws=group compile, but have not run. Not thread-safe: groupDrawsOnGpu() is set by tests alone.
-constexpr bool kGroupDrawsOnGpu = false;
-bool& groupDrawsOnGpu();
-
 // Returns nothing if the GPU's kernels have this method in this phase; else one sentence that says
 // what they have. cuda::unavailable() says if this build and machine have a GPU.
 std::optional<std::string> gpuUnsupported(const MethodOptions& options,
