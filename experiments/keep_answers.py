@@ -113,9 +113,14 @@ class Kept:
         return prefill, method, schedule, int(budget)
 
     def find(self, name, budget):
-        """Returns the key of a cell: "METHOD", "PREFILL + METHOD", the schedule uniform or none."""
+        """Returns the key of a cell: "METHOD", "PREFILL + METHOD", "METHOD, SCHEDULE".
+
+        Without a schedule it is uniform, or none for methods that have none.
+        """
         prefill, _, method = name.rpartition(" + ")
-        for schedule, reads in (("uniform", budget), ("adaptive", 0), ("dense", 0)):
+        method, _, schedule = method.partition(", ")
+        known = (("uniform", budget), ("adaptive", 0), ("dense", 0))
+        for schedule, reads in ((schedule, budget),) if schedule else known:
             key = self.key(prefill or "dense", method, schedule, reads)
             if key in self.cells:
                 return key
@@ -157,6 +162,11 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def label(name):
+    method, comma, schedule = name.partition(", ")
+    return f"`{method}`{comma}{schedule}"
+
+
 def cell_text(kept, column, key):
     if column == "accuracy":
         return kept.accuracy(key)
@@ -189,19 +199,19 @@ def table(kept, query):
             keys = [kept.find(name, reads) for reads in query["reads"]]
             if not other:
                 cells = [cell_text(kept, query.get("cells", "accuracy"), key) for key in keys]
-                lines.append([f"`{name}`", *cells])
+                lines.append([label(name), *cells])
                 continue
             compare = kept.by_repeat if other[1:] == ["repeats"] else kept.difference
             cells = [compare(key, kept.find(other[0], reads))
                      for key, reads in zip(keys, query["reads"])]
-            lines.append([f"`{name}` less `{other[0]}`", *cells])
+            lines.append([f"{label(name)} less {label(other[0])}", *cells])
     else:
         lines.append(["", *query["columns"]])
         for row in query["rows"]:
             name, reads = (row, 0) if isinstance(row, str) else row
             key = kept.find(name, reads)
-            label = f"`{name}`" + (f", {reads} reads" if reads else "")
-            lines.append([label, *(cell_text(kept, column, key) for column in query["columns"])])
+            first = label(name) + (f", {reads} reads" if reads else "")
+            lines.append([first, *(cell_text(kept, column, key) for column in query["columns"])])
     lines.insert(1, ["---"] * len(lines[0]))
     return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")
 
