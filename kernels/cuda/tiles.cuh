@@ -80,20 +80,8 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   // Returns the sum over the block; `before` gets that over the threads before this one.
   template <typename X>
   __device__ X scan(X own, X* warps, X* before) const {
-    X reached = own;
-    for (int i = 1; i < 32; i *= 2) {
-      const X left = __shfl_up_sync(kAll, reached, i);
-      if (lane_ >= i) reached += left;
-    }
-    __syncthreads();
-    if (lane_ == 31) warps[warp_] = reached;
-    __syncthreads();
-    X passed = 0, all = 0;
-    for (int w = 0; w < kCombineWarps; ++w) {
-      if (w < warp_) passed += warps[w];
-      all += warps[w];
-    }
-    *before = passed + reached - own;
+    X all;
+    *before = sumBefore<kCombineWarps>(own, lane_, warp_, warps, &all);
     return all;
   }
 
