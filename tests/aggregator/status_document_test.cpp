@@ -3,15 +3,13 @@
 #include "aggregator/page/status_document.h"
 
 #include <fstream>
-#include <functional>
 #include <set>
-#include <utility>
 
 #include "aggregator/page/run_view.h"
 #include "aggregator/page/shared_view.h"
 #include "cli/run_status.h"
-#include "store/archive/run_source.h"
 #include "tests/aggregator/aggregator_fixture.h"
+#include "tests/store/moving_source.h"
 
 namespace allot {
 namespace {
@@ -30,28 +28,6 @@ void collect(const json& node, const std::string& path, std::set<std::string>* p
   }
   if (!path.empty() && !path.ends_with("[]")) paths->insert(path);
 }
-
-// A store's source whose run goes on as soon as the head has been read.
-class MovingSource final : public RunSource {
- public:
-  MovingSource(RunReader* store, std::function<void()> go_on)
-      : source_(store, kRunId), go_on_(std::move(go_on)) {}
-  Result<RunHead> readHead() override {
-    auto head = source_.readHead();
-    go_on_();
-    return head;
-  }
-  Result<std::vector<v1::IterationRecord>> nextRecords() override { return source_.nextRecords(); }
-  Result<std::vector<v1::EvaluationResult>> nextEvaluations() override {
-    return source_.nextEvaluations();
-  }
-  Status checkEnd() override { return source_.checkEnd(); }
-  std::string name() const override { return source_.name(); }
-
- private:
-  StoreSource source_;
-  std::function<void()> go_on_;
-};
 
 class StatusDocument : public AggregatorTest {
  protected:
@@ -158,7 +134,7 @@ TEST_F(StatusDocument, SaysHowManyTicketsHaveNoResult) {
 // Updates that are committed between two reads of `allot status` are left out of all members.
 TEST_F(StatusDocument, IsOfOneVersionWhileUpdatesAreMade) {
   const auto told_while = [&](uint64_t more) {
-    MovingSource source(worker_.get(), [&] { updates(more); });
+    test::MovingSource source(worker_.get(), kRunId, [&] { updates(more); });
     return valueOf(readRunStatus(&source, worker_.get()));
   };
   const RunStatus begun = told_while(1);

@@ -202,7 +202,6 @@ using Q4 = GpuTest;
 // over the sum of these, and the normaliser's estimate is the proposal's times their mean.
 TEST_F(Q4, WeightsAndNormaliserAreOfTheDrawsMade) {
   const MethodOptions method = methodOf("s2anta-q4");
-  if (const auto why = cuda::unsupported(method)) GTEST_SKIP() << *why;
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000, 2100}, 26);

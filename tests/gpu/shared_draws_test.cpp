@@ -10,15 +10,12 @@ namespace allot::kernels {
 namespace {
 
 // Each of these methods has to be one that the GPU decodes with.
-class SharedDraws : public OnGpu<testing::TestWithParam<std::string>> {
+class SharedDraws : public GpuMethodTest {
  protected:
   void SetUp() override {
-    OnGpu::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    method = methodOf(GetParam());
-    ASSERT_EQ(cuda::unsupported(method).value_or(""), "");
+    ASSERT_EQ(cuda::unsupported(methodOf(GetParam())).value_or(""), "");
+    GpuMethodTest::SetUp();
   }
-  MethodOptions method;
 };
 
 constexpr int kGroups[] = {1, 2, 3, 4, 6, 7, 8, 12, 16};

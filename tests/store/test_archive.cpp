@@ -7,6 +7,7 @@
 #include "core/spec/spec.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"
+#include "tests/store/moving_source.h"
 #include "tests/store/redis_server.h"
 
 namespace allot::test {
@@ -204,40 +205,21 @@ TEST_F(Archive, OriginsAreWithinTheRun) {
 // A run that goes on while it is read is read as it was when the reading began.
 TEST_F(Archive, ARunningRunIsExportedAsOfOneMoment) {
   makeRun();
-  class Busy final : public RunSource {
-   public:
-    Busy(Store* store, SmallRun* run) : source_(store, kRunId), run_(*run) {}
-    Result<RunHead> readHead() override {
-      auto head = source_.readHead();
-      // An update, and units that were open are recorded.
-      run_.update();
-      run_.evaluate(2);
-      run_.planEvaluation();
-      run_.evaluate(3);  // the last one of before and two that are planned later
-      return head;
-    }
-    Result<std::vector<v1::IterationRecord>> nextRecords() override {
-      run_.update();
-      return source_.nextRecords();
-    }
-    Result<std::vector<v1::EvaluationResult>> nextEvaluations() override {
-      return source_.nextEvaluations();
-    }
-    Status checkEnd() override { return source_.checkEnd(); }
-    std::string name() const override { return source_.name(); }
-
-   private:
-    StoreSource source_;
-    SmallRun& run_;
+  const auto go_on = [&] {  // an update, and units that were open are recorded
+    run_->update();
+    run_->evaluate(2);
+    run_->planEvaluation();
+    run_->evaluate(3);  // the last one of before and two that are planned later
   };
-  Busy busy(store_.get(), run_.get());
+  const auto update = [&] { run_->update(); };
+  MovingSource busy(store_.get(), kRunId, go_on, update);
   EXPECT_EQ(valueOf(exportRun(&busy, out_)).updates, 7u);
   const auto verified = valueOf(verify(out_));
   EXPECT_EQ(verified.head.version(), 7u);
   EXPECT_EQ(verified.evaluations, 8u);  // five before, three while it was read
   for (const auto& unit : verified.head.image.open_units) EXPECT_LE(unit.policy_version(), 7u);
 
-  Busy also_busy(store_.get(), run_.get());
+  MovingSource also_busy(store_.get(), kRunId, go_on, update);
   EXPECT_TRUE(verifyRun(&also_busy));
 }
 
