@@ -415,7 +415,7 @@ class GroupRun {
       }
     }
     if (draw.heads.empty()) return true;
-    timed([&] { drawForGroup(&draw, s_.weights.data(), s_.block_weights.data(), &s_.selection); });
+    timed([&] { drawForGroup(&draw, &s_.selection); });
     for (size_t i = 0; i < draw.heads.size(); ++i) {
       const Head& at = draw.heads[i];
       const int g = draw.members[i];

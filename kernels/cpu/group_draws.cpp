@@ -35,53 +35,73 @@ uint64_t sumOfBudgets(const std::vector<Head>& heads) {
   return sum;
 }
 
-// Adds the head's part of the mixture: b_h / B a_hj to proposal_j, its sums to the pieces' shares,
-// and, unless `squares` is null, b_h / B a_hj^2 to squares_j. Attention is taken from the integer
-// weights, whose sums do not depend on an order.
-void addHead(const Head& head, double budget_share, const uint32_t* weights,
-             const uint64_t* block_weights, uint64_t total, float* proposal, float* squares,
-             double* piece_shares) {
+// Returns the g for which x 2^g is above 1/2 and at most 1; kLostGap if there is none below.
+int gapOf(float x) {
+  if (!(x > 0)) return kLostGap;
+  int exponent = 0;
+  const bool power = std::frexp(x, &exponent) == 0.5f;
+  return std::min(power ? 1 - exponent : -exponent, kLostGap);
+}
+
+// Computes the head's integer weights, and how far its pieces are below its largest weight. Returns
+// W_h.
+uint64_t weigh(const Head& head, uint32_t* weights, int* gaps) {
   const Keys keys = keysOf(head);
-  const double unit = mixtureUnit(budget_share, total);
-  const auto key_unit = static_cast<float>(unit);
-  for (int j = keys.first; j < keys.n; ++j) {
-    proposal[j] = addToKey(key_unit, static_cast<float>(weights[j]), proposal[j]);
-  }
-  if (squares) {
-    const auto share = static_cast<float>(budget_share);
-    const auto one = static_cast<float>(1 / static_cast<double>(total));
-    for (int j = keys.first; j < keys.n; ++j) {
-      const float attention = one * static_cast<float>(weights[j]);
-      squares[j] = std::fma(share * attention, attention, squares[j]);
-    }
-  }
+  uint64_t total = 0;
   for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
+    const int begin = keys.begin(t), end = keys.end(t);
+    float largest = 0;
+    for (int j = begin; j < end; ++j) largest = std::max(largest, head.exp_weights[j]);
+    const int gap = gaps[t] = gapOf(largest);
+    const float unit = gap < kLostGap ? std::ldexp(1.0f, kWeightBits + gap) : 0.0f;
     uint64_t sum = 0;
-    // Weights before the first key and behind the last are 0.
-    const int from = keys.begin(t) / kBlock, to = (keys.end(t) + kBlock - 1) / kBlock;
-    for (int block = from; block < to; ++block) sum += block_weights[block];
-    piece_shares[t] = addToPiece(unit, sum, piece_shares[t]);
+    for (int j = begin; j < end; ++j) {
+      // Floats from 2^23 on are whole numbers; adding a half would only round them again.
+      const float scaled = head.exp_weights[j] * unit;
+      const auto weight = static_cast<int32_t>(scaled < 0x1p23f ? scaled + 0.5f : scaled);
+      weights[j] = static_cast<uint32_t>(weight);
+      sum += static_cast<uint64_t>(weight);
+    }
+    total += inHeadUnits(sum, gap);
+  }
+  return total;
+}
+
+// Adds the head's part of the mixture, U_ht w_hj, to the masses and, unless `squares` is null,
+// b_h / B a_hj^2 to squares_j.
+void addHead(const Head& head, double budget_share, float* squares, GroupDraw* draw) {
+  const Keys keys = keysOf(head);
+  uint32_t* const weights = draw->weights.data();
+  const uint32_t factor = headFactor(budget_share, weigh(head, weights, draw->gaps.data()));
+  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
+    const uint64_t own = pieceFactor(factor, draw->gaps[t]);
+    for (int j = keys.begin(t); j < keys.end(t); ++j) draw->masses[j] += own * weights[j];
+  }
+  if (!squares) return;
+  const auto share = static_cast<float>(budget_share);
+  const auto one = static_cast<float>(1 / head.exp_weight_total);
+  for (int j = keys.first; j < keys.n; ++j) {
+    const float attention = one * head.exp_weights[j];
+    squares[j] = std::fma(share * attention, attention, squares[j]);
   }
 }
 
-// Mixes norms of values into the proposal: 3/4 of rms_h(a_hj) |v_j|, normalised, and 1/4 of what is
+// Mixes norms of values into the masses: 3/4 of rms_h(a_hj) |v_j|, normalised, and 1/4 of what is
 // there. Values that are all 0 change nothing.
-void mixNorms(const Head& any, const float* squares, float* proposal, double* piece_shares) {
+void mixNorms(const Head& any, const float* squares, uint64_t* masses) {
   const Keys keys = keysOf(any);
-  double total = 0;
+  double norms = 0, total = 0;
   const auto weigh = [&](int j) {
     return squares[j] > 0 ? std::sqrt(squares[j] * any.valueDistance(j, nullptr)) : 0.0;
   };
-  for (int j = keys.first; j < keys.n; ++j) total += weigh(j);
-  if (!(total > 0)) return;
-  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
-    piece_shares[t] = 0;
-    for (int j = keys.begin(t); j < keys.end(t); ++j) {
-      const double p =
-          (1 - kNormShare) * static_cast<double>(proposal[j]) + kNormShare * weigh(j) / total;
-      proposal[j] = static_cast<float>(p);
-      piece_shares[t] += static_cast<double>(proposal[j]);
-    }
+  for (int j = keys.first; j < keys.n; ++j) {
+    norms += weigh(j);
+    total += static_cast<double>(masses[j]);
+  }
+  if (!(norms > 0)) return;
+  for (int j = keys.first; j < keys.n; ++j) {
+    const double mean = static_cast<double>(masses[j]) / total;
+    masses[j] = massOf((1 - kNormShare) * mean + kNormShare * weigh(j) / norms);
   }
 }
 
@@ -93,33 +113,6 @@ void makeThresholds(const Head& any, uint64_t total, uint32_t samples, uint64_t*
       return stratifiedThresholds(any, total, samples, thresholds);
     default:
       return systematicThresholds(total, samples, offsetOf(any.random(0)[0]), thresholds);
-  }
-}
-
-// Finds the keys of the piece that thresholds from *next on select, and moves *next behind them.
-// `before` is C_t, `mass` is M_t.
-void drawInPiece(const Keys& keys, int t, uint64_t before, uint64_t mass, uint64_t total,
-                 double piece_share, GroupDraw* draw, size_t* next) {
-  const float units = keyUnits(piece_share);
-  uint64_t piece_total = 0;
-  for (int j = keys.begin(t); j < keys.end(t); ++j)
-    piece_total += keyMass(draw->proposal[j], units);
-  const double inverse = 1.0 / static_cast<double>(piece_total);
-  const uint64_t begin = before << kPieceShift, end = (before + mass) << kPieceShift;
-  const auto& thresholds = draw->thresholds;
-  uint64_t prefix = 0, reached = begin;
-  for (int j = keys.begin(t); *next < thresholds.size() && thresholds[*next] < end; ++j) {
-    prefix += keyMass(draw->proposal[j], units);
-    const uint64_t until = begin + integersUpTo(mass, prefix, piece_total, inverse);
-    uint32_t count = 0;
-    while (*next < thresholds.size() && thresholds[*next] < until) ++*next, ++count;
-    if (count > 0) {
-      draw->rows.push_back(j);
-      draw->counts.push_back(count);
-      draw->probabilities.push_back(static_cast<double>(until - reached) /
-                                    static_cast<double>(total));
-    }
-    reached = until;
   }
 }
 
@@ -143,29 +136,22 @@ double mixtureShare(const GroupDraw& draw, const Head& head) {
   return static_cast<double>(head.budget) / static_cast<double>(draw.draws);
 }
 
-// Computes the mixture: draw->proposal and the pieces' shares.
-void mix(GroupDraw* draw, uint32_t* weights, uint64_t* block_weights) {
+// Computes the mixture: draw->masses.
+void mix(GroupDraw* draw) {
   const Head& any = draw->heads.front();
   const Keys keys = keysOf(any);
-  const bool norms = any.options->norm_proposal;
-  std::fill(draw->proposal.begin() + keys.first, draw->proposal.begin() + keys.n, 0.0f);
-  if (norms) std::fill(draw->squares.begin() + keys.first, draw->squares.begin() + keys.n, 0.0f);
-  std::fill_n(draw->piece_shares.begin(), keys.pieces(), 0.0);
-  const int base = keys.first / kBlock * kBlock;
-  for (const Head& head : draw->heads) {
-    const uint64_t total = integerWeights(head.exp_weights + base, paddedLength(keys.n) - base,
-                                          weights + base, block_weights + base / kBlock);
-    addHead(head, mixtureShare(*draw, head), weights, block_weights, total, draw->proposal.data(),
-            norms ? draw->squares.data() : nullptr, draw->piece_shares.data());
-  }
-  if (norms) mixNorms(any, draw->squares.data(), draw->proposal.data(), draw->piece_shares.data());
+  float* const squares = any.options->norm_proposal ? draw->squares.data() : nullptr;
+  std::fill(draw->masses.begin() + keys.first, draw->masses.begin() + keys.n, 0);
+  if (squares) std::fill(squares + keys.first, squares + keys.n, 0.0f);
+  for (const Head& head : draw->heads) addHead(head, mixtureShare(*draw, head), squares, draw);
+  if (squares) mixNorms(any, squares, draw->masses.data());
 }
 
 // Takes the R keys of the largest p_j, of equal ones the older.
 void chooseRows(GroupDraw* draw) {
   const Keys keys = keysOf(draw->heads.front());
   const auto heavier = [&](int32_t a, int32_t b) {
-    return draw->proposal[a] != draw->proposal[b] ? draw->proposal[a] > draw->proposal[b] : a < b;
+    return draw->masses[a] != draw->masses[b] ? draw->masses[a] > draw->masses[b] : a < b;
   };
   draw->rows.resize(static_cast<size_t>(keys.n - keys.first));
   std::iota(draw->rows.begin(), draw->rows.end(), keys.first);
@@ -209,8 +195,12 @@ void choosePages(GroupDraw* draw, Selection* selection) {
 // Ranks keys by the mixture, and finds the largest sample that a head's bound asks for.
 void planSample(GroupDraw* draw, Selection* selection) {
   draw->sampled = 0;
+  const Keys keys = keysOf(draw->heads.front());
+  for (int j = keys.first; j < keys.n; ++j) {
+    draw->ranks[j] = static_cast<float>(draw->masses[j]);
+  }
   for (Head& head : draw->heads) {
-    head.rank = draw->proposal.data();
+    head.rank = draw->ranks.data();
     selection->clear();
     const BudgetRule& rule = budgetRuleOf(head.options->method);
     draw->sampled = std::max(draw->sampled, adaptiveSample(head, rule, selection));
@@ -235,39 +225,57 @@ void GroupDraw::plan(int length, int group) {
   members.reserve(static_cast<size_t>(group));
   pages.reserve(keys / kTileKeys + 1);
   page_logs.reserve(keys / kTileKeys + 1);
-  if (proposal.size() < keys) proposal.resize(keys);
-  if (squares.size() < keys) squares.resize(keys);
   const size_t pieces = keys / kPieceKeys + 1;
-  if (piece_shares.size() < pieces) piece_shares.resize(pieces);
+  const auto grow = [](auto& numbers, size_t size) {
+    if (numbers.size() < size) numbers.resize(size);
+  };
+  grow(masses, keys);
+  grow(weights, keys);
+  grow(squares, keys);
+  grow(ranks, keys);
+  grow(piece_masses, pieces);
+  grow(gaps, pieces);
 }
+
+uint64_t massOf(double p) { return static_cast<uint64_t>(std::ceil(0x1p60 * p)); }
 
 void drawRows(const Head& any, GroupDraw* draw) {
   const Keys keys = keysOf(any);
   draw->rows.clear();
   draw->counts.clear();
   draw->probabilities.clear();
+  const uint64_t* const masses = draw->masses.data();
   uint64_t total = 0;
-  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) total += pieceMass(draw->piece_shares[t]);
-  total <<= kPieceShift;
-  draw->thresholds.resize(draw->draws);
-  makeThresholds(any, total, static_cast<uint32_t>(draw->draws), draw->thresholds.data());
-  uint64_t before = 0;
+  for (int t = keys.firstPiece(); t < keys.pieces(); ++t) {
+    draw->piece_masses[t] =
+        std::accumulate(masses + keys.begin(t), masses + keys.end(t), uint64_t{0});
+    total += draw->piece_masses[t];
+  }
+  auto& thresholds = draw->thresholds;
+  thresholds.resize(draw->draws);
+  makeThresholds(any, total, static_cast<uint32_t>(draw->draws), thresholds.data());
+  uint64_t reached = 0;
   size_t next = 0;
-  for (int t = keys.firstPiece(); next < draw->thresholds.size(); ++t) {
-    const uint64_t mass = pieceMass(draw->piece_shares[t]);
-    if (draw->thresholds[next] < (before + mass) << kPieceShift) {
-      drawInPiece(keys, t, before, mass, total, draw->piece_shares[t], draw, &next);
+  for (int t = keys.firstPiece(); next < thresholds.size(); ++t) {
+    const uint64_t end = reached + draw->piece_masses[t];
+    for (int j = keys.begin(t); next < thresholds.size() && thresholds[next] < end; ++j) {
+      reached += masses[j];
+      uint32_t count = 0;
+      while (next < thresholds.size() && thresholds[next] < reached) ++next, ++count;
+      if (count == 0) continue;
+      draw->rows.push_back(j);
+      draw->counts.push_back(count);
+      draw->probabilities.push_back(static_cast<double>(masses[j]) / static_cast<double>(total));
     }
-    before += mass;
+    reached = end;
   }
 }
 
-void drawForGroup(GroupDraw* draw, uint32_t* weights, uint64_t* block_weights,
-                  Selection* selection) {
+void drawForGroup(GroupDraw* draw, Selection* selection) {
   draw->draws = sumOfBudgets(draw->heads);
   const ChosenBy by = chosenBy(*draw->heads.front().options);
   if (by == ChosenBy::kPages) return choosePages(draw, selection);
-  mix(draw, weights, block_weights);
+  mix(draw);
   switch (by) {
     case ChosenBy::kLargest:
       return chooseRows(draw);

@@ -13,14 +13,16 @@
 // Zhou 2000); the second is after Drineas, Kannan and Mahoney 2006. docs/shared-draws.md has the
 // derivations.
 //
-// Draws are made from integers. A piece is kPieceKeys keys of a row, from position 0 on. Piece t
-// has the mass M_t = ceil(2^30 P_t), P_t the sum of its p_j. Within it key j has the mass m_j =
-// ceil(2^24 p_j / P_t), so that no key is lost whose p_j is not 0. Let C_t be the sum of the masses
-// of earlier pieces, and F_j that of the piece's keys up to j. Key j then has the integers from
-//   C_t 2^31 + floor(M_t 2^31 F_{j-1} / F_t)  to  C_t 2^31 + floor(M_t 2^31 F_j / F_t),
-// at least 127, and weights divide by their number. A GPU computes the pieces' masses before it
-// reads any key's, and then only those of the pieces that draws fall into. kernels/piece_masses.h
-// has the arithmetic of both.
+// Draws are made from integers. A piece is kPieceKeys keys of a row, from position 0 on. Of head h
+// in piece t the largest weight is in (2^(E_ht - 1), 2^E_ht], and key j has the integer weight w_hj
+// = exp(s_hj) 2^(30 - E_ht), rounded to nearest. The head's sum is W_h = 2^9 sum_t 2^(E_ht - E_h)
+// W_ht, each term rounded, with W_ht the piece's sum and E_h the largest E_ht. With U_h = ceil(2^69
+// b_h / B / W_h) and U_ht = ceil(U_h 2^(E_ht - E_h)) key j has
+//   m_j = sum_h U_ht w_hj
+// integers, some 2^60 b_h / B for all keys of a head. A sum of keys has the sum of their integers,
+// so that pieces and parts of pieces are sums of the split kernel's sums on a GPU. Weights divide
+// by m_j / sum m_i, and so roundings of U bias nothing. kernels/piece_masses.h has the arithmetic
+// of both devices. A proposal with norms has m_j = ceil(2^60 p_j).
 //
 // With choose=group nothing is drawn from the mixture:
 //   top-k   takes the R keys of the largest p_j;
@@ -57,26 +59,29 @@ struct GroupDraw {
   std::vector<int> members;    // the caller's: which heads of the group they are
   std::vector<int32_t> pages;  // quest: the pages kept
   std::vector<double> page_logs;
-  int sampled = 0;                       // vattention, adaptive-denominator: keys of the tail
-  std::vector<float> proposal, squares;  // [keys] p_j; sum_h b_h / B a_hj^2
-  std::vector<double> piece_shares;      // [pieces] P_t
-  std::vector<uint64_t> thresholds;      // [R], ascending
+  int sampled = 0;                     // vattention, adaptive-denominator: keys of the tail
+  std::vector<uint64_t> masses;        // [keys] m_j
+  std::vector<uint64_t> piece_masses;  // [pieces] their sums
+  std::vector<uint32_t> weights;       // [keys] w_hj of one head
+  std::vector<int> gaps;               // [pieces] E_h - E_ht of one head
+  std::vector<float> squares, ranks;   // [keys] sum_h b_h / B a_hj^2; m_j as a rank of keys
+  std::vector<uint64_t> thresholds;    // [R], ascending
 
   // Makes room for rows of `length` keys and `group` heads.
   void plan(int length, int group);
 };
 
-// Draws or chooses for draw->heads, which share keys, random stream and options. Uses `weights` and
-// `block_weights` as scratch, of the sizes of Head::weights and Head::block_weights, and
-// `selection`.
+// Draws or chooses for draw->heads, which share keys, random stream and options. Uses `selection`
+// as scratch.
 // Requires: at least one head; each has a budget above 0 and, except for quest, exp_weights with a
 // sum above 0.
-void drawForGroup(GroupDraw* draw, uint32_t* weights, uint64_t* block_weights,
-                  Selection* selection);
+void drawForGroup(GroupDraw* draw, Selection* selection);
 
-// Draws draw->draws rows of the keys any.first..any.n - 1, by their proposal and the pieces'
-// shares. `any` has the method's options and the random stream. Requires: proposals sum to 1, and
-// each piece's share is the sum of its proposals.
+// Returns m_j of a key with the proposal p.
+uint64_t massOf(double p);
+
+// Draws draw->draws rows of the keys any.first..any.n - 1, by their masses. `any` has the method's
+// options and the random stream. Requires: masses have a sum from 1 to 2^62 - 1.
 void drawRows(const Head& any, GroupDraw* draw);
 
 // Fills the selection of one of the draw's heads. With draws=group its draws are the head's own

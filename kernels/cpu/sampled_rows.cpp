@@ -170,11 +170,7 @@ class RowsRun {
     if (!(total > 0)) return false;
     GroupDraw& drawn = s_.draw;
     drawn.plan(stride_, 1);
-    std::fill(drawn.piece_shares.begin(), drawn.piece_shares.end(), 0.0);
-    for (int j = sink_; j < diagonal_; ++j) {
-      drawn.proposal[j] = static_cast<float>(s_.mixture[j] / total);
-      drawn.piece_shares[j / kPieceKeys] += static_cast<double>(drawn.proposal[j]);
-    }
+    for (int j = sink_; j < diagonal_; ++j) drawn.masses[j] = massOf(s_.mixture[j] / total);
     Head head;
     head.first = sink_;
     head.n = diagonal_;

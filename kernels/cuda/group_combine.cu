@@ -12,8 +12,7 @@ GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int g
     GroupKernels kernels{.heads = groupHeadKernel<S::kDim, T>};
     const auto set = [&](auto rescores, auto is_wide) {
       constexpr bool kRescores = decltype(rescores)::value, kWide = decltype(is_wide)::value;
-      kernels.draws = groupDrawKernel<S::kDim, T, kRescores, kWide>;
-      kernels.values = groupValueKernel<S::kDim, T, kRescores, kWide>;
+      kernels.parts = groupPartKernel<S::kDim, T, kRescores, kWide>;
     };
     if (mode == SplitMode::kShadow) {
       wide ? set(std::true_type{}, std::true_type{}) : set(std::true_type{}, std::false_type{});
@@ -24,14 +23,13 @@ GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int g
   });
 }
 
-size_t groupDrawBytes(int splits) {
-  return kMixtureSharedBytes + static_cast<size_t>(splits + 1) * (sizeof(uint64_t) + sizeof(float));
-}
-
-size_t groupValueBytes(int head_dim, int group) {
-  if (head_dim == 128)
-    return group > 8 ? sizeof(ValueShared<128, true>) : sizeof(ValueShared<128, false>);
-  return group > 8 ? sizeof(ValueShared<64, true>) : sizeof(ValueShared<64, false>);
+size_t groupPartBytes(int head_dim, int group, int splits) {
+  const bool wide = group > 8;
+  const size_t fixed = head_dim == 128
+                           ? wide ? sizeof(PartShared<128, true>) : sizeof(PartShared<128, false>)
+                       : wide ? sizeof(PartShared<64, true>)
+                              : sizeof(PartShared<64, false>);
+  return fixed + static_cast<size_t>(splits + 1) * sizeof(uint64_t);
 }
 
 }  // namespace allot::kernels::cuda

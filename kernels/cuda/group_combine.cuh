@@ -1,60 +1,59 @@
 #pragma once
-// The kernels that follow groupDrawKernel (group_mixture.cuh) if the query heads of a KV head share
-// their draws (draws=group). docs/shared-draws.md has the bounds. Device code.
+// The kernels in the combine kernel's place if the query heads of a KV head share their draws
+// (draws=group). docs/shared-draws.md has the bounds. Device code.
 //
-// groupValueKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). It
+// groupPartKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). It
 // goes round by round of kPartDraws draws:
-//   1. distinct rows, and their weights for all heads: from the split kernel's weights, or from
+//   1. the draws (group_mixture.cuh);
+//   2. distinct rows, and their weights for all heads: from the split kernel's weights, or from
 //      exact scores (tensor cores, 16 rows at a time) if a shadow proposes;
-//   2. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
+//   3. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
 // In a round a key or value is read once for the group, and goes from memory to the product's
 // registers. groupHeadKernel has a block a query head, which adds up its parts in order.
 #include "kernels/cuda/group_mixture.cuh"
 
 namespace allot::kernels::cuda {
 
-constexpr int kValueWarps = kValueThreads / 32;
-
 template <int kDim, bool kWide>
-struct ValueShared {
+struct PartShared {
   static constexpr int kHeads = kWide ? kMaxHeadGroup : 8;
   static constexpr int kSteps = kDim / 16;  // products of a score
+  MixtureShared<kWide> mixture;
   // [query heads of the group]
-  uint32_t budgets[kHeads];  // 0: the head does not draw
-  SharedHead heads[kHeads];
   int exponents[kHeads];
   float score_scales[kHeads];
   float tops[kHeads], sums[kHeads], factors[kHeads];  // of weights, in powers of two
-  // [draws of a round]
-  SharedDraw drawn[kPartDraws];
-  int first[kPartDraws + 1];  // the first draw of each row
+  int first[kPartDraws + 1];                          // the first draw of each row
   // [distinct rows of a round]
   uint32_t entries[kPartDraws];
   float ratios[kPartDraws];  // c_j / p_j; 0: no row
   alignas(16) float weights[kHeads][kPartDraws + 4];
   // Scratch.
-  int warp_counts[kValueWarps];
   alignas(16) uint4 queries[(kWide ? 2 : 1) * kSteps * 32];  // B of the scores: two terms of a lane
-  alignas(16) float out[kValueWarps][kHeads][kDim];
+  // Sums of values by warp, as lanes have them: number kRows i + c of a lane is element c of
+  // product i.
+  static constexpr int kRows = kWide ? 4 : 2;
+  float out[kPartWarps][kDim / 8 * kRows][32];
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-class GroupValueBlock : GroupPartBlock<kWide> {
-  using Base = GroupPartBlock<kWide>;
+class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
+  using Base = GroupDraws<kDim, T, kRescores, kWide>;
   using Base::kHeads, Base::step_, Base::tid_, Base::lane_, Base::warp_, Base::group_;
-  using Base::planned_, Base::begin_, Base::end_, Base::draws_;
-  using Base::row_, Base::kv_head_, Base::part_, Base::keys_, Base::list_;
-  using Base::splitAt, Base::headIndex, Base::scaled;
+  using Base::planned_, Base::begin_, Base::end_, Base::draws_, Base::mixture_;
+  using Base::row_, Base::kv_head_, Base::part_, Base::keys_;
+  using Base::splitAt, Base::headIndex;
   using Elements = ElementOf<T>;
-  using Shared = ValueShared<kDim, kWide>;
+  using Shared = PartShared<kDim, kWide>;
   static constexpr int kSteps = Shared::kSteps;
   static constexpr int kScoreTiles = kHeads / 8;  // products of eight heads
   static constexpr int kValueChunks = kDim / 64;
 
  public:
-  // Reads inputs of the step alone, while groupDrawKernel still runs.
-  __device__ GroupValueBlock(const Step& step, uint8_t* memory)
-      : Base(step, reinterpret_cast<Shared*>(memory)->budgets),
+  // Reads inputs of the step alone, while the split kernel still runs.
+  __device__ GroupPartBlock(const Step& step, uint8_t* memory)
+      : Base(step, reinterpret_cast<Shared*>(memory)->mixture,
+             reinterpret_cast<uint64_t*>(memory + sizeof(Shared))),
         shared_(*reinterpret_cast<Shared*>(memory)) {
     if constexpr (kRescores) {
       if (begin_ < planned_) takeQueries();
@@ -64,20 +63,18 @@ class GroupValueBlock : GroupPartBlock<kWide> {
   __device__ void run() {
     if (begin_ >= planned_) return;
     if (tid_ < kHeads) {
-      SharedHead head{};
-      if (shared_.budgets[tid_] > 0) head = step_.space.shared_heads[headIndex(tid_)];
-      shared_.heads[tid_] = head;
       shared_.tops[tid_] = kNoKeys;
       shared_.sums[tid_] = 0;
     }
-    __syncthreads();
-    for (int h = 0; h < kHeads; ++h) {
-      if (shared_.budgets[h] > 0) draws_ = shared_.heads[h].draws;
-    }
+    this->mix();
     listNothing();
+    if (begin_ >= draws_) return;
+    const DrawThresholds thresholds = this->thresholds();
     const auto end = static_cast<uint32_t>(min(end_, draws_));
     for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
-      addRows(first, static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws))));
+      const auto count = static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws)));
+      this->draw(thresholds, first, count);
+      addRows(first, count, first == begin_);
     }
     if (__any_sync(kAll, poison_ != 0) && lane_ == 0) {
       report(step_, Wrong::kScore, row_, kv_head_);
@@ -94,30 +91,34 @@ class GroupValueBlock : GroupPartBlock<kWide> {
 
   // ---- Weights. They are in powers of two until exponentials().
 
-  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row and every second head.
+  // Returns x times what a float16 weight of 1 is in the unit of W_h, `gap` below the largest
+  // max_score. Requires: the result is 0 or a normal number.
+  __device__ static float scaled(float x, float gap) {
+    const int exponent = 24 + kKept - static_cast<int>(gap);
+    return gap >= kLostGap ? 0.0f : x * __int_as_float((127 + exponent) << 23);
+  }
+
+  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row.
   __device__ void weighRows(int rows) {
-    const int row = tid_ % kPartDraws;
-    const int place = row < rows ? shared_.drawn[shared_.first[row]].key - keys_.base : 0;
+    const int row = tid_;
+    const int place = row < rows ? mixture_.drawn[shared_.first[row]].key - keys_.base : 0;
     const int piece = place / kPieceKeys, key = place % kPieceKeys;
     const float ratio = shared_.ratios[row];
-    constexpr int kOwn = kHeads * kPartDraws / kValueThreads;
-    __half weights[kOwn];
-    float max_scores[kOwn];
+    __half weights[kHeads];
+    float max_scores[kHeads];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {  // of no meaning if the head does not draw
-      const int h = tid_ / kPartDraws + i * (kValueThreads / kPartDraws);
+    for (int h = 0; h < kHeads; ++h) {  // of no meaning if the head does not draw
       const int64_t at = splitAt(min(h, group_ - 1), piece);
-      max_scores[i] = step_.space.splits[at].max_score;
-      weights[i] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
+      max_scores[h] = step_.space.splits[at].max_score;
+      weights[h] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
     }
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int h = tid_ / kPartDraws + i * (kValueThreads / kPartDraws);
-      const SharedHead& head = shared_.heads[h];
+    for (int h = 0; h < kHeads; ++h) {
+      const float inverse = mixture_.inverses[h];
       float weight = 0;
-      if (row < rows && head.inverse > 0) {
-        const float gap = head.max_score - max_scores[i];
-        weight = ratio * (scaled(head.inverse, gap) * __half2float(weights[i]));
+      if (row < rows && inverse > 0) {
+        const float gap = mixture_.max_scores[h] - max_scores[h];
+        weight = ratio * (scaled(inverse, gap) * __half2float(weights[h]));
       }
       shared_.weights[h][row] = log2f(weight);
     }
@@ -126,7 +127,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
   // Rounds queries to two terms, the B of products of 16 channels. In step 2 c + half a lane has
   // channels 32 c + 8 t + 4 half .. + 3, so that it can load keys in vectors of eight channels.
   __device__ void takeQueries() {
-    for (int h = warp_; h < kHeads; h += kValueWarps) {
+    for (int h = warp_; h < kHeads; h += kPartWarps) {
       int exponent = 0;
       if (Elements::kScalesQueries && h < group_) {
         const float* query = step_.in.queries + headIndex(h) * kDim;
@@ -143,7 +144,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
       }
     }
     __syncthreads();
-    for (int i = warp_; i < kScoreTiles * kSteps; i += kValueWarps) {
+    for (int i = warp_; i < kScoreTiles * kSteps; i += kPartWarps) {
       const int h = i / kSteps * 8 + lane_ / 4, step = i % kSteps;
       uint4 terms{0, 0, 0, 0};
       if (h < group_) {
@@ -198,7 +199,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
       const int i = row + 8 * half;
       float known = log2f(shared_.ratios[i]);
       if (step_.in.bias && i < rows) {
-        const int key = shared_.drawn[shared_.first[i]].key;
+        const int key = mixture_.drawn[shared_.first[i]].key;
         known += step_.in.bias[row_ * step_.in.bias_stride + key] * kLog2E;
       }
 #pragma unroll
@@ -208,7 +209,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
           const int h = n * 8 + 2 * t + column;
           const float dot = sums[n][0][2 * half + column] + sums[n][1][2 * half + column];
           const float score = shared_.score_scales[h] * dot;
-          if (shared_.budgets[h] > 0) poison_ = fmaf(score, 0.0f, poison_);
+          if (mixture_.budgets[h] > 0) poison_ = fmaf(score, 0.0f, poison_);
           shared_.weights[h][i] = score + known;
         }
       }
@@ -218,7 +219,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
   // Replaces weights by their exponentials relative to the head's largest so far, and adds them to
   // the head's sum. padded: rows, up to whole tiles.
   __device__ void exponentials(int padded) {
-    for (int h = warp_; h < kHeads; h += kValueWarps) {
+    for (int h = warp_; h < kHeads; h += kPartWarps) {
       float* weights = shared_.weights[h];
       const float before = shared_.tops[h];
       float top = before;
@@ -241,7 +242,7 @@ class GroupValueBlock : GroupPartBlock<kWide> {
   // Adds weighted values of 16 rows for all heads: A has the weights, a head a row, and B the
   // values, a row of the cache a row. Column n of product 8 c + i is channel 64 c + 8 n + i, so
   // that a lane loads values in vectors of eight channels.
-  __device__ void addTile(int tile) {
+  __device__ void addTile(int tile, float (&out)[kDim / 8][4]) const {
     const int g = lane_ / 4, t = lane_ % 4, row = tile * 16 + 2 * t;
     uint4 values[4][kValueChunks];
 #pragma unroll
@@ -284,45 +285,45 @@ class GroupValueBlock : GroupPartBlock<kWide> {
             i % 2 ? highHalves(of[2][word], of[3][word]) : lowHalves(of[2][word], of[3][word]);
 #pragma unroll
         for (int term = 0; term < (kWide ? 2 : 1); ++term) {
-          Elements::multiply(out_[8 * c + i], a[term], b0, b1);
+          Elements::multiply(out[8 * c + i], a[term], b0, b1);
         }
       }
     }
   }
 
-  __device__ void scaleOut() {
-    const int g = lane_ / 4;
-    const float low = shared_.factors[g], high = kWide ? shared_.factors[kHeads - 8 + g] : low;
+  // Adds the warp's rows of a round to its sums.
+  __device__ void addTiles(int tiles, bool first_round) {
+    float out[kDim / 8][4] = {};
+    for (int tile = warp_; tile < tiles; tile += kPartWarps) addTile(tile, out);
+    const float low = shared_.factors[lane_ / 4];
+    const float high = kWide ? shared_.factors[kHeads - 8 + lane_ / 4] : low;
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
-      out_[i][0] *= low, out_[i][1] *= low;
-      out_[i][2] *= high, out_[i][3] *= high;
+#pragma unroll
+      for (int c = 0; c < Shared::kRows; ++c) {
+        float& sum = shared_.out[warp_][Shared::kRows * i + c][lane_];
+        const float own = kWide ? out[i][c] : out[i][c] + out[i][c + 2];
+        sum = first_round ? own : fmaf(sum, c < 2 ? low : high, own);
+      }
     }
   }
 
   // ---- A round, and the end
 
   // Adds the rows of draws first .. first + count - 1 to the heads' sums.
-  __device__ void addRows(uint32_t first, int count) {
+  __device__ void addRows(uint32_t first, int count, bool first_round) {
     int own;
-    const SharedDraw drawn = list_[first + (tid_ < count ? tid_ : 0)];
-    __syncthreads();  // all threads are done with the round before
-    if (tid_ < kPartDraws) shared_.drawn[tid_] = drawn;
-    __syncthreads();
-    const int key = drawn.key;
-    const bool new_row = tid_ < count && (tid_ == 0 || shared_.drawn[tid_ - 1].key != key);
-    const int rows = this->template listFirsts<kValueWarps>(new_row, count, shared_.warp_counts,
-                                                            shared_.first, &own);
+    const int key = tid_ < count ? mixture_.drawn[tid_].key : 0;
+    const bool new_row = tid_ < count && (tid_ == 0 || mixture_.drawn[tid_ - 1].key != key);
+    const int rows = this->listFirsts(new_row, count, shared_.first, &own);
     const int tiles = (rows + 15) / 16;
-    if (tid_ < kPartDraws) {
-      const int draw = tid_ < rows ? shared_.first[tid_] : 0;
-      const auto times = static_cast<float>(shared_.first[min(tid_ + 1, rows)] - draw);
-      shared_.entries[tid_] = shared_.drawn[draw].entry;  // of any row beyond `rows`
-      shared_.ratios[tid_] = tid_ < rows ? times * shared_.drawn[draw].inverse : 0;
-    }
+    const int draw = tid_ < rows ? shared_.first[tid_] : 0;
+    const auto times = static_cast<float>(shared_.first[min(tid_ + 1, rows)] - draw);
+    shared_.entries[tid_] = mixture_.drawn[draw].entry;  // of any row beyond `rows`
+    shared_.ratios[tid_] = tid_ < rows ? times * mixture_.drawn[draw].inverse : 0;
     __syncthreads();
     if constexpr (kRescores) {
-      for (int tile = warp_; tile < tiles; tile += kValueWarps) scoreTile(tile, rows);
+      for (int tile = warp_; tile < tiles; tile += kPartWarps) scoreTile(tile, rows);
     } else {
       weighRows(rows);
     }
@@ -331,15 +332,14 @@ class GroupValueBlock : GroupPartBlock<kWide> {
     __syncthreads();
     exponentials(16 * tiles);
     __syncthreads();
-    scaleOut();
-    for (int tile = warp_; tile < tiles; tile += kValueWarps) addTile(tile);
+    addTiles(tiles, first_round);
   }
 
   // Lists a draw for the heads that have it, with log2 of its weight.
   __device__ void listDraw(uint32_t m, int key, int row) const {
     const auto times = static_cast<float>(shared_.first[row + 1] - shared_.first[row]);
     for (int h = 0; h < group_; ++h) {
-      if (!(shared_.heads[h].inverse > 0)) continue;
+      if (!(mixture_.inverses[h] > 0)) continue;
       const int64_t at = headIndex(h) * step_.space.draw_stride + m;
       step_.space.draw_keys[at] = key;
       step_.space.draw_weights[at] = shared_.weights[h][row] - log2f(times);
@@ -349,57 +349,54 @@ class GroupValueBlock : GroupPartBlock<kWide> {
   // Lists -1 for the draws that masked heads would have made, and for those of masked heads.
   __device__ void listNothing() const {
     if (!step_.space.draw_keys) return;
-    for (uint64_t m = begin_ + tid_; m < end_; m += kValueThreads) {
+    for (uint64_t m = begin_ + tid_; m < end_; m += kPartThreads) {
       for (int h = 0; h < group_; ++h) {
-        if (shared_.budgets[h] == 0 || (m < draws_ && shared_.heads[h].inverse > 0)) continue;
+        if (mixture_.budgets[h] == 0 || (m < draws_ && mixture_.inverses[h] > 0)) continue;
         step_.space.draw_keys[headIndex(h) * step_.space.draw_stride + static_cast<int64_t>(m)] =
             -1;
       }
     }
   }
 
-  // Stores the part's sums, those of warps added in order.
+  // Stores the part's sums, those of warps added in order. A lane has eight neighbouring channels.
   __device__ void storePart() {
-    const int g = lane_ / 4, t = lane_ % 4;
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        const int channel = i / 8 * 64 + (2 * t + column) * 8 + i % 8;
-        const float low = out_[i][column], high = out_[i][2 + column];
-        shared_.out[warp_][g][channel] = kWide ? low : low + high;
-        if (kWide) shared_.out[warp_][kHeads - 8 + g][channel] = high;
-      }
-    }
     __syncthreads();
-    for (int i = tid_; i < group_ * kDim; i += kValueThreads) {
-      const int h = i / kDim, channel = i % kDim;
-      if (shared_.budgets[h] == 0) continue;
-      float sum = shared_.out[0][h][channel];
+    for (int part = warp_; part < kValueChunks * Shared::kRows; part += kPartWarps) {
+      const int chunk = part / Shared::kRows, row = part % Shared::kRows;
+      const int h = lane_ / 4 + row / 2 * 8;
+      float sums[8];
 #pragma unroll
-      for (int w = 1; w < kValueWarps; ++w) sum += shared_.out[w][h][channel];
+      for (int i = 0; i < 8; ++i) {
+        const int number = Shared::kRows * (8 * chunk + i) + row;
+        sums[i] = shared_.out[0][number][lane_];
+#pragma unroll
+        for (int w = 1; w < kPartWarps; ++w) sums[i] += shared_.out[w][number][lane_];
+      }
+      if (h >= group_ || mixture_.budgets[h] == 0) continue;
       const int64_t at = headIndex(h) * step_.space.part_stride + part_;
-      step_.space.part_values[at * kDim + channel] = sum;
+      const int channel = 64 * chunk + 8 * (lane_ % 4 * 2 + row % 2);
+      auto* to = reinterpret_cast<float4*>(step_.space.part_values + at * kDim + channel);
+      to[0] = {sums[0], sums[1], sums[2], sums[3]};
+      to[1] = {sums[4], sums[5], sums[6], sums[7]};
     }
-    if (tid_ < group_ && shared_.budgets[tid_] > 0) {
+    if (tid_ < group_ && mixture_.budgets[tid_] > 0) {
       const int64_t at = headIndex(tid_) * step_.space.part_stride + part_;
       step_.space.parts[at] = {shared_.tops[tid_], shared_.sums[tid_]};
     }
   }
 
   Shared& shared_;
-  float poison_ = 0;             // NaN once a score was not finite
-  float out_[kDim / 8][4] = {};  // products of weights and values
+  float poison_ = 0;  // NaN once a score was not finite
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-__global__ void __launch_bounds__(kValueThreads, 2)
-    groupValueKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // ValueShared
-  GroupValueBlock<kDim, T, kRescores, kWide> block(step, memory);
+__global__ void __launch_bounds__(kPartThreads, kWide ? 3 : 4)
+    groupPartKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // PartShared, and masses
+  GroupPartBlock<kDim, T, kRescores, kWide> part(step, memory);
   waitForKernelBefore();
   letNextKernelIn();
-  block.run();
+  part.run();
 }
 
 // A query head: the sum of its parts, or what heads that do not draw give.

@@ -42,17 +42,15 @@ SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
 // The kernels in the combine kernel's place if the heads of a KV head share draws, in their order:
-// a block of kMixThreads threads a row, KV head and part, one of kValueThreads threads for each of
-// these, and one of kPartDraws threads a query head.
+// a block of kPartThreads threads a row, KV head and part, and one of kPartThreads threads a query
+// head.
 struct GroupKernels {
-  StepKernel draws = nullptr;
-  StepKernel values = nullptr;
+  StepKernel parts = nullptr;
   StepKernel heads = nullptr;
 };
 GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int group);
-// Return the bytes of dynamic shared memory of the first two.
-size_t groupDrawBytes(int splits);
-size_t groupValueBytes(int head_dim, int group);
+// Returns the bytes of dynamic shared memory of the first.
+size_t groupPartBytes(int head_dim, int group, int splits);
 
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);

@@ -10,9 +10,9 @@
 //                  kernel draws or chooses from these
 //   flash heads    (SplitMode::kFlash) the sum of the weights, and the mean of the drawn values
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
-// With draws=group there are three kernels in its place: one draws for a KV head, in parts
-// (group_mixture.cuh), one gathers the rows of a part for all heads, and one adds up the parts of a
-// head (group_combine.cuh).
+// With draws=group there are two kernels in its place: one draws for a KV head, in parts, and
+// gathers the rows of a part for all heads (group_mixture.cuh, group_combine.cuh); the other adds
+// up the parts of a head.
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
@@ -124,10 +124,9 @@ struct TileShare {
 };
 
 // A group's draws are cut into parts by their number alone: parts of kPartDraws, or kMostParts
-// larger ones. A block makes the draws of a part, and another gathers their rows.
+// larger ones. A block makes the draws of a part and gathers their rows, a thread a draw.
 constexpr int kPartDraws = 128;
-constexpr int kMixThreads = 256;    // of a block that makes draws
-constexpr int kValueThreads = 256;  // of a block that gathers their rows
+constexpr int kPartThreads = kPartDraws, kPartWarps = kPartThreads / 32;
 constexpr int kMostParts = 64;
 constexpr uint32_t drawsOfPart(uint64_t draws) {
   const uint64_t rounds = (draws + kPartDraws - 1) / kPartDraws;
@@ -148,9 +147,8 @@ struct alignas(16) SharedDraw {
 struct SharedHead {
   float max_score;     // the largest of its splits
   float exponentials;  // their sum, relative to max_score; NaN if a score is
-  float inverse;   // 1 / W_h, the sum of its weights (group_mixture.cuh); 0: every key is masked
-  uint32_t draws;  // R, of the group
-  uint32_t parts;  // of the group's draws
+  uint32_t draws;      // R, of the group
+  uint32_t parts;      // of the group's draws
 };
 // One part of a group's draws for one query head. Weights are in powers of two, relative to `top`.
 struct alignas(8) GroupPart {
@@ -276,7 +274,6 @@ struct Step {
     TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
     // If the heads of a KV head share draws:
-    SharedDraw* shared_draws;  // [rows * kv_heads, draw_stride]
     SharedHead* shared_heads;  // [rows * heads]
     GroupPart* parts;          // [rows * heads, part_stride]
     float* part_values;        // [rows * heads, part_stride, head_dim], relative to GroupPart::top

@@ -67,8 +67,7 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
   if (error == cudaSuccess && sharesDraws(method, group)) {
     const GroupKernels kernels = groupKernelsOf(mode, kv.head_dim, kv.element, group);
     const std::pair<StepKernel, size_t> all[] = {
-        {kernels.draws, groupDrawBytes(splits)},
-        {kernels.values, groupValueBytes(kv.head_dim, group)},
+        {kernels.parts, groupPartBytes(kv.head_dim, group, splits)},
         {kernels.heads, combineBytes(method, of.max_length, splits)}};
     for (const auto& [kernel, bytes] : all) {
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
@@ -123,7 +122,6 @@ Step::Space Workspace::Impl::space(const MethodOptions& method) const {
           .page_stride = pageStride(method, bounds.max_length),
           .tiles = tiles.as<TileShare>(),
           .tile_stride = tileStride(method, bounds.max_length),
-          .shared_draws = shared_draws.as<SharedDraw>(),
           .shared_heads = shared_heads.as<SharedHead>(),
           .parts = parts.as<GroupPart>(),
           .part_values = part_values.as<float>(),
@@ -160,13 +158,11 @@ cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const Pa
     const GroupKernels kernels =
         groupKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
     const auto blocks = static_cast<unsigned>(in.rows * kv.kv_heads * part_stride);
-    cudaError_t error =
-        launchEarly(kernels.draws, blocks, kMixThreads, groupDrawBytes(max_splits), stream, step);
+    const cudaError_t error =
+        launchEarly(kernels.parts, blocks, kPartThreads,
+                    groupPartBytes(kv.head_dim, step.in.group, max_splits), stream, step);
     if (error != cudaSuccess) return error;
-    error = launchEarly(kernels.values, blocks, kValueThreads,
-                        groupValueBytes(kv.head_dim, step.in.group), stream, step);
-    if (error != cudaSuccess) return error;
-    return launchEarly(kernels.heads, heads, kPartDraws, bytes, stream, step);
+    return launchEarly(kernels.heads, heads, kPartThreads, bytes, stream, step);
   }
   // The combine kernel alone reads zero_budget_values.
   const CombineKernel combine = combineKernelOf(
@@ -194,8 +190,6 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
   const int group = of.heads / kv.kv_heads;
   const auto room = static_cast<size_t>(partStride(method, of, group));
   if (room > 0) {
-    const size_t draws = heads / group * drawStride(method, of, group);
-    if (auto why = shared_draws.grow(draws * sizeof(SharedDraw))) return why;
     if (auto why = shared_heads.grow(heads * sizeof(SharedHead))) return why;
   }
   if (auto why = parts.grow(heads * room * sizeof(GroupPart))) return why;
@@ -276,7 +270,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const auto room = static_cast<size_t>(impl.device.shared_bytes);
   size_t most = room / sizeof(uint64_t) - 1;
   if (sharesDraws(method, group)) {
-    most = (room - groupDrawBytes(0)) / (groupDrawBytes(1) - groupDrawBytes(0));
+    most = (room - groupPartBytes(kv.head_dim, group, 0)) / sizeof(uint64_t);
   }
   most = std::min<size_t>(most, kMostSplits);
   if (static_cast<size_t>(max_splits) > most) {

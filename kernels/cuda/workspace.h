@@ -22,8 +22,8 @@ struct Workspace::Impl {
   uint32_t draw_stride = 0;
   int part_stride = 0;
   Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
-      sets, page_scores, tiles, shared_draws, shared_heads, parts, part_values, queries, features,
-      group_features, wrong;
+      sets, page_scores, tiles, shared_heads, parts, part_values, queries, features, group_features,
+      wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // A configured split kernel and its largest grid.
@@ -39,11 +39,12 @@ struct Workspace::Impl {
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
-  std::array<const Buffer*, 19> buffers() const {
-    return {&splits,       &split_bytes,  &subtile_weights, &scores, &draw_keys,
-            &draw_weights, &chosen,       &pilot_bits,      &sets,   &page_scores,
-            &tiles,        &shared_draws, &shared_heads,    &parts,  &part_values,
-            &queries,      &features,     &group_features,  &wrong};
+  std::array<const Buffer*, 18> buffers() const {
+    return {&splits,         &split_bytes,  &subtile_weights, &scores,
+            &draw_keys,      &draw_weights, &chosen,          &pilot_bits,
+            &sets,           &page_scores,  &tiles,           &shared_heads,
+            &parts,          &part_values,  &queries,         &features,
+            &group_features, &wrong};
   }
 
   Refusal prepare();

@@ -225,9 +225,7 @@ Selection groupSelection(const MethodOptions& method, const Cache& cache, int ro
   Selection selection;
   selection.clear();
   if (place < 0) return selection;
-  std::vector<uint32_t> weights(keys);
-  std::vector<uint64_t> blocks(keys / kBlock);
-  drawForGroup(&draw, weights.data(), blocks.data(), &selection);
+  drawForGroup(&draw, &selection);
   selection.clear();
   weighForHead(draw, draw.heads[static_cast<size_t>(place)], &selection);
   return selection;
@@ -345,11 +343,8 @@ std::vector<int> exactGaps() {
     std::vector<float> scores(kBlock, kMinusInfinity), mass(kBlock);
     scores[0] = 0;
     scores[1] = static_cast<float>(-k * M_LN2);
-    uint32_t weights[kBlock];
-    uint64_t block;
     exponentials(scores.data(), kBlock, mass.data());
-    integerWeights(mass.data(), kBlock, weights, &block);
-    if (weights[0] == 1u << 30 && weights[1] == 1u << (30 - k)) gaps.push_back(k);
+    if (mass[0] == 1 && mass[1] == std::ldexp(1.0f, -k)) gaps.push_back(k);
   }
   return gaps;
 }

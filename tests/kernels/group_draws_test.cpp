@@ -37,9 +37,7 @@ class DrawnGroup {
 
   void run(uint32_t sequence) {
     for (Head& head : draw.heads) head.sequence = sequence;
-    std::vector<uint32_t> weights(static_cast<size_t>(length_));
-    std::vector<uint64_t> blocks(static_cast<size_t>(length_ / 32));
-    drawForGroup(&draw, weights.data(), blocks.data(), &selection_);
+    drawForGroup(&draw, &selection_);
   }
 
   const ScoredHead& scored(size_t h) const { return *heads_[h]; }
@@ -59,39 +57,37 @@ std::vector<uint64_t> prefixesOf(const DrawnGroup& group, int first) {
   const int n = group.scored(0).n();
   double budget = 0;
   for (const Head& head : group.draw.heads) budget += head.budget;
-  std::vector<float> p(static_cast<size_t>(n), 0.0f);
-  std::vector<double> shares(static_cast<size_t>(n) / 256 + 1, 0.0);
+  std::vector<uint64_t> masses(static_cast<size_t>(n), 0);
   for (size_t h = 0; h < group.draw.heads.size(); ++h) {
-    const uint32_t* w = group.scored(h).head.weights;
-    const uint64_t total = std::accumulate(w + first, w + n, uint64_t{0});
-    const double share = group.draw.heads[h].budget / budget / static_cast<double>(total);
-    for (int j = first; j < n; ++j) {
-      p[j] = std::fma(static_cast<float>(share), static_cast<float>(w[j]), p[j]);
-    }
+    const float* exponentials = group.scored(h).head.exp_weights;
+    std::vector<uint64_t> weights(static_cast<size_t>(n), 0);
+    std::vector<int> gaps;
+    uint64_t total = 0;
     for (int t = 0; t * 256 < n; ++t) {
       const int from = std::max(t * 256, first), to = std::min(t * 256 + 256, n);
-      const uint64_t sum = from < to ? std::accumulate(w + from, w + to, uint64_t{0}) : 0;
-      shares[t] = std::fma(share, static_cast<double>(sum), shares[t]);
+      double largest = 0;
+      for (int j = from; j < to; ++j) largest = std::max<double>(largest, exponentials[j]);
+      int gap = 0;
+      while (gap < 48 && std::ldexp(largest, gap) <= 0.5) ++gap;
+      gaps.push_back(gap);
+      Wide sum = 0;
+      for (int j = from; gap < 48 && j < to; ++j) {
+        weights[j] = static_cast<uint64_t>(
+            std::floor(std::ldexp(static_cast<double>(exponentials[j]), 30 + gap) + 0.5));
+        sum += weights[j];
+      }
+      // 2^(9 - gap) times the sum, rounded, ties up.
+      total += static_cast<uint64_t>(((sum << 9 << 1) + (Wide{1} << gap)) >> gap >> 1);
+    }
+    const double share = group.draw.heads[h].budget / budget;
+    const double factor = std::ceil(std::ldexp(share, 69) / static_cast<double>(total));
+    for (int j = first; j < n; ++j) {
+      const double own = std::ceil(std::ldexp(factor, -gaps[j / 256]));
+      masses[j] += static_cast<uint64_t>(own) * weights[j];
     }
   }
-  std::vector<uint64_t> prefixes(static_cast<size_t>(n), 0);
-  uint64_t before = 0;
-  for (int t = 0; t * 256 < n; ++t) {
-    const auto units = static_cast<float>(0x1p24 / shares[t]);
-    const auto mass = static_cast<uint64_t>(std::ceil(0x1p30 * shares[t]));
-    std::vector<uint64_t> sums;
-    for (int j = t * 256; j < std::min(t * 256 + 256, n); ++j) {
-      const uint64_t key = j < first ? 0 : static_cast<uint64_t>(std::ceil(p[j] * units));
-      sums.push_back((sums.empty() ? 0 : sums.back()) + key);
-    }
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const Wide reached =
-          sums.back() > 0 ? static_cast<Wide>(mass << 31) * sums[i] / sums.back() : 0;
-      prefixes[static_cast<size_t>(t) * 256 + i] = (before << 31) + static_cast<uint64_t>(reached);
-    }
-    before += mass;
-  }
-  return prefixes;
+  std::partial_sum(masses.begin(), masses.end(), masses.begin());
+  return masses;
 }
 
 std::vector<std::vector<float>> normalScores(int heads, int n) {
@@ -154,28 +150,50 @@ TEST(GroupDraws, GroupsOfOneDrawForThemselves) {
              four.run(methodOf("s2anta-prop tileSize=16 draws=group")));
 }
 
-// No key is lost that a head gives an integer weight. What is lost is below 2^-31 of the head's
-// largest weight, for each key.
+// A key is lost if every head's weight is below 2^-31 of that head's largest in the key's piece, or
+// if the pieces' largest are below 2^-48 of the heads' largest.
 TEST(GroupDraws, RoundingLosesLittleAttention) {
-  std::vector<float> flat(600, 0.0f), peaked(600, -60.0f);
+  const auto powers = [](double k) { return static_cast<float>(-k * std::log(2.0)); };
+  std::vector<float> flat(900, 0.0f), peaked(900, -70.0f);
   peaked[0] = 0;
-  peaked[1] = -30.9f * std::log(2.0f);  // rounds to one unit
-  peaked[2] = -31.1f * std::log(2.0f);  // rounds to none
-  for (int j = 300; j < 600; ++j) flat[j] = -60;
+  peaked[1] = powers(30.9);  // rounds to one unit
+  peaked[2] = powers(31.1);  // rounds to none
+  peaked[300] = powers(47.5);
+  peaked[600] = powers(48.5);
+  for (int j = 300; j < 900; ++j) flat[j] = -60;
   DrawnGroup group({peaked, peaked}, {4, 4}, methodOf("s2anta-sys draws=group"));
   group.run(0);
-  EXPECT_GT(group.draw.proposal[1], 0.0f);
-  EXPECT_EQ(group.draw.proposal[2], 0.0f);
-  const std::vector<uint64_t> prefixes = prefixesOf(group, 0);
-  EXPECT_GE(prefixes[1] - prefixes[0], 127u);
-  EXPECT_EQ(prefixes[2] - prefixes[1], 0u);
+  const auto& masses = group.draw.masses;
+  EXPECT_GE(masses[1], 127u);
+  EXPECT_EQ(masses[2], 0u);
+  EXPECT_GT(masses[300], 0u);
+  EXPECT_EQ(masses[600], 0u);
   // Beside a flat head each of its keys can be drawn.
   DrawnGroup mixed({peaked, flat}, {1, 1000000}, methodOf("s2anta-sys draws=group"));
   mixed.run(0);
   EXPECT_EQ(mixed.draw.rows.size(), 300u);
-  const std::vector<uint64_t> all = prefixesOf(mixed, 0);
-  for (int j = 1; j < 300; ++j) EXPECT_GT(all[j], all[j - 1]);
-  EXPECT_EQ(all[599], all[300]);
+  for (int j = 0; j < 300; ++j) EXPECT_GT(mixed.draw.masses[j], 0u);
+}
+
+// The integers of all keys are some 2^60 at every shape, the most that n, the number of heads and
+// their budgets can give: thresholds are exact below 2^62.
+TEST(GroupDraws, IntegersHaveRoom) {
+  for (const int heads : {1, 16}) {
+    for (const float depth : {0.0f, -20.0f, -40.0f}) {
+      std::vector<std::vector<float>> scores(static_cast<size_t>(heads));
+      for (auto& one : scores) {
+        one.assign(100000, depth);
+        one[77] = 0;
+      }
+      std::vector<uint32_t> budgets(static_cast<size_t>(heads), 1);
+      budgets[0] = 1u << 21;
+      DrawnGroup group(scores, budgets, methodOf("s2anta-sys draws=group"));
+      group.run(0);
+      const double total = std::accumulate(group.draw.masses.begin(), group.draw.masses.end(), 0.0);
+      EXPECT_GE(total, 0x1p60);
+      EXPECT_LE(total, 0x1p60 * (1 + 2 * heads * 100000 * 0x1p-30));
+    }
+  }
 }
 
 // ---- Bounds on weights
@@ -213,12 +231,12 @@ TEST(GroupDraws, WeightsAreBounded) {
       DrawnGroup group(scores, budgets, methodOf("s2anta-strat draws=group"));
       const double bound = (own + 5.0 * (heads - 1)) / own;
       const double most = largestRatio(&group, attentionOf(scores[0]));
-      EXPECT_LE(most, bound * (1 + 0x1p-15));
+      EXPECT_LE(most, bound * (1 + 0x1p-17));
       EXPECT_GT(most, bound * 0.999);
       // Nowhere more, whatever the scores.
       const auto random = normalScores(heads, 700);
       DrawnGroup other(random, budgets, methodOf("s2anta-strat draws=group"));
-      EXPECT_LE(largestRatio(&other, attentionOf(random[0])), bound * (1 + 0x1p-15));
+      EXPECT_LE(largestRatio(&other, attentionOf(random[0])), bound * (1 + 0x1p-17));
     }
   }
 }
@@ -258,7 +276,7 @@ TEST(GroupDraws, WeightsWithNormsAreBounded) {
     head.pages = cache.table.data();
   }
   const double most = largestRatio(&group, attentionOf(scores[0]));
-  EXPECT_LE(most, 4.0 * heads * (1 + 0x1p-15));
+  EXPECT_LE(most, 4.0 * heads * (1 + 0x1p-17));
   EXPECT_GT(most, 4.0 * heads * 0.999);
 }
 
@@ -302,9 +320,9 @@ TEST(GroupDraws, BudgetsWeighTheMixture) {
     group.run(0);
     first = 0;
     for (size_t j = 0; j < a.size(); ++j) {
-      if (a[j] > b[j]) first += static_cast<double>(group.draw.proposal[j]);
+      if (a[j] > b[j]) first += static_cast<double>(group.draw.masses[j]);
     }
-    return first;
+    return first / 0x1p60;
   };
   EXPECT_GT(shareOf(uneven), shareOf(even) + 0.1);
 }

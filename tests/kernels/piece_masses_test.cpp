@@ -1,5 +1,5 @@
-// The arithmetic that GPUs and the CPU share, or should agree in: pieces of a group's mixture and
-// thresholds without 128-bit divisions, beside 128-bit ones.
+// The arithmetic that GPUs and the CPU share, or should agree in: integers of a group's mixture,
+// and thresholds without 128-bit divisions, beside 128-bit ones.
 #include "kernels/piece_masses.h"
 
 #include <gtest/gtest.h>
@@ -15,23 +15,27 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// Masses and prefix sums of every size that occurs, and the largest that are allowed.
-TEST(PieceMasses, IntegersAreTheWideOnes) {
+TEST(PieceMasses, RoundAsTheyAreDefined) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200000; ++i) {
-    const uint64_t mass = i % 7 == 0 ? uint64_t{1} << 31 : random() >> (34 + random() % 30);
-    const uint64_t total = i % 11 == 0 ? 0xffffffffu : 1 + (random() >> (39 + random() % 25));
-    const uint64_t prefix = i % 5 == 0 ? total : random() % (total + 1);
-    const auto integers = static_cast<uint64_t>(static_cast<Wide>(mass << 31) * prefix / total);
-    ASSERT_EQ(integersUpTo(mass, prefix, total, 1.0 / static_cast<double>(total)), integers);
-    // The integers before a place and those behind it are told apart by the product.
-    const uint64_t end = mass << 31;
-    for (const uint64_t place : {integers - 1, integers, integers + 1, random() % (end + 1)}) {
-      if (place >= end) continue;
-      ASSERT_EQ(mass * prefix >= productFor(place, total), integers > place)
-          << mass << " " << prefix << " " << total << " " << place;
+    const uint64_t weight = random() >> (26 + random() % 38);  // of a piece, up to 2^38
+    const auto gap = static_cast<int>(random() % 52);
+    const Wide halves = static_cast<Wide>(weight) << 10;  // 2^-10 times the head's unit at gap 0
+    const auto rounded = static_cast<uint64_t>((halves + (Wide{1} << gap)) >> gap >> 1);
+    ASSERT_EQ(inHeadUnits(weight, gap), gap < 48 ? rounded : 0) << weight << " " << gap;
+    const auto factor = static_cast<uint32_t>(random() >> (32 + random() % 32));
+    const auto divided = static_cast<uint32_t>(std::ceil(std::ldexp(factor, -gap)));
+    ASSERT_EQ(pieceFactor(factor, gap), gap < 48 ? divided : 0u) << factor << " " << gap;
+    // A weight of 2^-24 on a GPU, in the CPU's unit, has the integers that the GPU gives it.
+    if (weight < uint64_t{1} << 31) {
+      const int bits = 16 - gap;
+      const uint64_t gpu =
+          bits >= 0 ? weight << bits : (weight + (uint64_t{1} << (-bits - 1))) >> -bits;
+      ASSERT_EQ(inHeadUnits(weight << 7, gap), gap < 48 ? gpu : 0u);
     }
   }
+  EXPECT_EQ(headFactor(1, uint64_t{1} << 38), 1u << 31);
+  EXPECT_EQ(headFactor(0x1p-21, uint64_t{1} << 61), 1u);
 }
 
 TEST(PieceMasses, ThresholdsAreTheCpus) {
