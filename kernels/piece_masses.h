@@ -29,10 +29,10 @@ ALLOT_HOST_DEVICE inline uint32_t headFactor(double budget_share, uint64_t total
   return static_cast<uint32_t>(std::ceil(budget_share * 0x1p69 / static_cast<double>(total)));
 }
 
-// Returns U_ht = ceil(U_h / 2^gap), 0 for a piece without weight.
+// Returns U_ht = ceil(U_h / 2^gap), 0 for a piece without weight. Requires: gap is below 64.
 ALLOT_HOST_DEVICE inline uint32_t pieceFactor(uint32_t factor, int gap) {
-  if (gap >= kLostGap) return 0;
-  return static_cast<uint32_t>((factor + (uint64_t{1} << gap) - 1) >> gap);
+  const auto divided = static_cast<uint32_t>((factor + (uint64_t{1} << gap) - 1) >> gap);
+  return gap < kLostGap ? divided : 0;
 }
 
 }  // namespace allot::kernels

@@ -29,7 +29,7 @@ size_t groupPartBytes(int head_dim, int group, int splits) {
                            ? wide ? sizeof(PartShared<128, true>) : sizeof(PartShared<128, false>)
                        : wide ? sizeof(PartShared<64, true>)
                               : sizeof(PartShared<64, false>);
-  return fixed + static_cast<size_t>(splits + 1) * sizeof(uint64_t);
+  return fixed + (wide ? mixtureBytes<true>(splits) : mixtureBytes<false>(splits));
 }
 
 }  // namespace allot::kernels::cuda

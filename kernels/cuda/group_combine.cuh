@@ -52,8 +52,7 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
  public:
   // Reads inputs of the step alone, while the split kernel still runs.
   __device__ GroupPartBlock(const Step& step, uint8_t* memory)
-      : Base(step, reinterpret_cast<Shared*>(memory)->mixture,
-             reinterpret_cast<uint64_t*>(memory + sizeof(Shared))),
+      : Base(step, reinterpret_cast<Shared*>(memory)->mixture, memory + sizeof(Shared)),
         shared_(*reinterpret_cast<Shared*>(memory)) {
     if constexpr (kRescores) {
       if (begin_ < planned_) takeQueries();
@@ -91,11 +90,10 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
 
   // ---- Weights. They are in powers of two until exponentials().
 
-  // Returns x times what a float16 weight of 1 is in the unit of W_h, `gap` below the largest
-  // max_score. Requires: the result is 0 or a normal number.
-  __device__ static float scaled(float x, float gap) {
-    const int exponent = 24 + kKept - static_cast<int>(gap);
-    return gap >= kLostGap ? 0.0f : x * __int_as_float((127 + exponent) << 23);
+  // Returns x times what a float16 weight of 1 is in the unit of W_h, for a split `gap` below the
+  // largest. Requires: the result is 0 or a normal number.
+  __device__ static float scaled(float x, int gap) {
+    return gap < kLostGap ? x * __int_as_float((127 + 24 + kKept - gap) << 23) : 0.0f;
   }
 
   // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row.
@@ -105,11 +103,9 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
     const int piece = place / kPieceKeys, key = place % kPieceKeys;
     const float ratio = shared_.ratios[row];
     __half weights[kHeads];
-    float max_scores[kHeads];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {  // of no meaning if the head does not draw
       const int64_t at = splitAt(min(h, group_ - 1), piece);
-      max_scores[h] = step_.space.splits[at].max_score;
       weights[h] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
     }
 #pragma unroll
@@ -117,8 +113,7 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
       const float inverse = mixture_.inverses[h];
       float weight = 0;
       if (row < rows && inverse > 0) {
-        const float gap = mixture_.max_scores[h] - max_scores[h];
-        weight = ratio * (scaled(inverse, gap) * __half2float(weights[h]));
+        weight = ratio * (scaled(inverse, this->gaps_[piece].of[h]) * __half2float(weights[h]));
       }
       shared_.weights[h][row] = log2f(weight);
     }
@@ -165,6 +160,18 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
   __device__ static uint32_t lowHalves(uint32_t x, uint32_t y) { return (x & 0xffff) | y << 16; }
   __device__ static uint32_t highHalves(uint32_t x, uint32_t y) {
     return x >> 16 | (y & 0xffff0000u);
+  }
+
+  // Asks for rows of the pool to be brought to the L2 cache, those of a tile of 16. A warp calls it
+  // together.
+  __device__ void bringToL2(const void* pool, int tile) const {
+    constexpr int kSectors = kDim * static_cast<int>(sizeof(T)) / 32;
+#pragma unroll
+    for (int i = lane_; i < 16 * kSectors; i += 32) {
+      const T* row = static_cast<const T*>(pool) +
+                     static_cast<int64_t>(shared_.entries[tile * 16 + i / kSectors]) * kDim;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + i % kSectors * (32 / sizeof(T))));
+    }
   }
 
   // Computes c_j exp(s_hj) / p_j of 16 rows from their exact keys. A warp calls it together.
@@ -323,8 +330,17 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
     shared_.ratios[tid_] = tid_ < rows ? times * mixture_.drawn[draw].inverse : 0;
     __syncthreads();
     if constexpr (kRescores) {
+      for (int tile = warp_ + kPartWarps; tile < tiles; tile += kPartWarps) {
+        bringToL2(step_.cache.keys, tile);
+      }
+      for (int tile = warp_; tile < tiles; tile += kPartWarps) {
+        bringToL2(step_.cache.values, tile);
+      }
       for (int tile = warp_; tile < tiles; tile += kPartWarps) scoreTile(tile, rows);
     } else {
+      for (int tile = warp_; tile < tiles; tile += kPartWarps) {
+        bringToL2(step_.cache.values, tile);
+      }
       weighRows(rows);
     }
     __syncthreads();

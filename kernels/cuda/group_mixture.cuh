@@ -25,9 +25,9 @@ struct MixtureShared {
   uint32_t budgets[kHeads];  // 0: the head does not draw
   float max_scores[kHeads];  // E_h
   float exponentials[kHeads];
-  uint64_t totals[kHeads];   // W_h
-  float inverses[kHeads];    // 1 / W_h; 0: every key is masked
-  uint32_t factors[kHeads];  // U_h; 0: no part in the mixture
+  uint64_t totals[kHeads];               // W_h
+  float inverses[kHeads];                // 1 / W_h; 0: every key is masked
+  alignas(16) uint32_t factors[kHeads];  // U_h; 0: no part in the mixture
   // [draws of a round], thresholds ascending
   SharedDraw drawn[kPartDraws];
   // Scratch.
@@ -36,24 +36,36 @@ struct MixtureShared {
   uint64_t warp_sums[kPartWarps];
 };
 
+// How far a piece is below each head's largest weight, E_h - E_ht; kLostGap for all larger ones.
+template <bool kWide>
+struct alignas(8) PieceGaps {
+  uint8_t of[kWide ? kMaxHeadGroup : 8];
+};
+template <bool kWide>
+constexpr size_t mixtureBytes(int splits) {
+  return static_cast<size_t>(splits + 1) * (sizeof(PieceGaps<kWide>) + sizeof(uint64_t));
+}
+
 // The part of a group's draws that a block has, drawn in rounds of kPartDraws, a thread a draw.
 // Private to this file and group_combine.cuh. kWide: groups of more than eight query heads.
 template <int kDim, typename T, bool kRescores, bool kWide>
 class GroupDraws {
  protected:
   using Mixture = MixtureShared<kWide>;
+  using Gaps = PieceGaps<kWide>;
   static constexpr int kHeads = Mixture::kHeads;
 
-  // Reads inputs of the step alone, while the split kernel still runs. masses: [max_splits + 1] in
-  // shared memory.
-  __device__ GroupDraws(const Step& step, Mixture& mixture, uint64_t* masses)
+  // Reads inputs of the step alone, while the split kernel still runs. splits: shared memory of
+  // mixtureBytes(max_splits) bytes.
+  __device__ GroupDraws(const Step& step, Mixture& mixture, uint8_t* splits)
       : step_(step),
         tid_(threadIdx.x),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
         group_(step.in.group),
         mixture_(mixture),
-        masses_(masses) {
+        gaps_(reinterpret_cast<Gaps*>(splits)),
+        masses_(reinterpret_cast<uint64_t*>(gaps_ + step.space.max_splits + 1)) {
     part_ = static_cast<int>(blockIdx.x) % step.space.part_stride;
     const int of = static_cast<int>(blockIdx.x) / step.space.part_stride;
     row_ = of / step.cache.kv_heads;
@@ -129,6 +141,7 @@ class GroupDraws {
   // head, and the loads of its heads are in flight at once.
   __device__ void weighHeads() {
     constexpr int kOwn = kHeads / kPartWarps;
+    const int own = (group_ - warp_ + kPartWarps - 1) / kPartWarps;  // at most kOwn
     const Split* splits[kOwn];
     float tops[kOwn], exponentials[kOwn] = {};
     uint64_t totals[kOwn] = {};
@@ -137,10 +150,12 @@ class GroupDraws {
       tops[i] = kNoKeys;
       splits[i] = step_.space.splits + splitAt(min(warp_ + i * kPartWarps, group_ - 1), 0);
     }
-#pragma unroll 2
+#pragma unroll 4
     for (int p = lane_; p < splits_; p += 32) {
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) tops[i] = fmaxf(tops[i], splits[i][p].max_score);
+      for (int i = 0; i < kOwn; ++i) {
+        if (i < own) tops[i] = fmaxf(tops[i], splits[i][p].max_score);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -150,6 +165,7 @@ class GroupDraws {
     for (int p = lane_; p < splits_; p += 32) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
+        if (i >= own) continue;
         const Split split = splits[i][p];
         totals[i] +=
             inHeadUnits(uint64_t{split.weight} << kWeightShift, gapOf(tops[i], split.max_score));
@@ -171,14 +187,22 @@ class GroupDraws {
     __syncthreads();
   }
 
-  // Returns E_h - E_ht, kLostGap for all larger ones.
+  // Returns E_h - E_ht, kLostGap for all larger ones; of no meaning if the head does not draw.
   __device__ static int gapOf(float max_score, float own) {
-    return static_cast<int>(fminf(max_score - own, kLostGap));
+    return static_cast<int>(fminf(fmaxf(max_score - own, 0), kLostGap));
   }
-  // Returns U_ht, 0 for a head without a part in the mixture and for one beyond the group.
-  __device__ uint32_t factorOf(int h, float own) const {
-    if (h >= group_) return 0;
-    return pieceFactor(mixture_.factors[h], gapOf(mixture_.max_scores[h], own));
+  // Returns U_ht of heads four .. four + 3, 0 for a head without a part in the mixture. gaps: of
+  // these heads, a byte each.
+  struct Factors {
+    uint32_t of[4];
+  };
+  __device__ Factors factorsOf(int four, uint32_t gaps) const {
+    const uint4 x = *reinterpret_cast<const uint4*>(mixture_.factors + four);
+    return {pieceFactor(x.x, gaps & 255), pieceFactor(x.y, gaps >> 8 & 255),
+            pieceFactor(x.z, gaps >> 16 & 255), pieceFactor(x.w, gaps >> 24)};
+  }
+  __device__ uint32_t gapsOf(int four, int piece) const {
+    return *reinterpret_cast<const uint32_t*>(gaps_[piece].of + four);
   }
 
   // What the mixture needs of a split of one head. It is of no meaning if the head does not draw.
@@ -191,7 +215,8 @@ class GroupDraws {
     return {__uint_as_float(two.x), two.y};
   }
 
-  // Computes masses_[t], the sum of the masses of pieces before t, and the sum of all.
+  // Computes the pieces' gaps, masses_[t], the sum of the masses of pieces before t, and the sum of
+  // all.
   __device__ void weighPieces() {
     uint64_t passed = 0;
     for (int first = 0; first < splits_; first += kPartThreads) {
@@ -201,12 +226,19 @@ class GroupDraws {
         for (int four = 0; four < group_; four += 4) {
           Summary splits[4];
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
+          for (int i = 0; i < 4; ++i) {
             splits[i] = summaryOf(splitAt(min(four + i, group_ - 1), piece));
+          }
+          uint32_t gaps = 0;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            mass += uint64_t{factorOf(four + i, splits[i].max_score)} * splits[i].weight;
+            const int gap = gapOf(mixture_.max_scores[four + i], splits[i].max_score);
+            gaps |= static_cast<uint32_t>(gap) << (8 * i);
           }
+          *reinterpret_cast<uint32_t*>(gaps_[piece].of + four) = gaps;
+          const Factors factors = factorsOf(four, gaps);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) mass += uint64_t{factors.of[i]} * splits[i].weight;
         }
       }
       uint64_t all;
@@ -259,8 +291,7 @@ class GroupDraws {
     return tid_ < count ? mixture_.sorted[tid_] : ~uint64_t{0};
   }
 
-  // Finds the draw of a threshold, and asks for its row to be brought to the L2 cache. After NaN
-  // scores it is any key of the row's pieces.
+  // Finds the draw of a threshold. After NaN scores it is any key of the row's pieces.
   __device__ SharedDraw drawAt(uint64_t threshold) const {
     int piece = 0, behind = splits_;  // masses_[piece] <= threshold < masses_[behind]
     while (behind - piece > 1) {
@@ -268,111 +299,104 @@ class GroupDraws {
       (masses_[middle] <= threshold ? piece : behind) = middle;
     }
     uint64_t rest = (threshold - masses_[piece]) >> kWeightShift, mass = 1;
-    int subtile, key;
-    {
-      uint64_t sums[kSubtiles] = {};
-      for (int four = 0; four < group_; four += kAhead) {
-        float own[kAhead];
-        uint4 words[kAhead][kSubtiles / 4];
+    const int64_t of_first = splitAt(0, piece), apart = step_.space.max_splits;
+    uint64_t masses[16] = {};
+    const uint32_t* sums = step_.space.subtile_weights + of_first * kSubtiles;
+    for (int four = 0; four < group_; four += 4) {
+      uint4 words[4][kSubtiles / 4];
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const int64_t at = splitAt(min(four + i, group_ - 1), piece);
-          const auto* from =
-              reinterpret_cast<const uint4*>(step_.space.subtile_weights + at * kSubtiles);
-          own[i] = step_.space.splits[at].max_score;
+      for (int i = 0; i < 4; ++i) {
 #pragma unroll
-          for (int k = 0; k < kSubtiles / 4; ++k) words[i][k] = from[k];
-        }
+        for (int k = 0; k < kSubtiles / 4; ++k) words[i][k] = loadEarly(sums + 4 * k);
+        if (four + i + 1 < group_) sums += apart * kSubtiles;
+      }
+      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const uint32_t factor = factorOf(four + i, own[i]);
+      for (int i = 0; i < 4; ++i) {
+        const uint64_t factor = factors.of[i];
 #pragma unroll
-          for (int k = 0; k < kSubtiles / 4; ++k) {
-            sums[4 * k] += uint64_t{factor} * words[i][k].x;
-            sums[4 * k + 1] += uint64_t{factor} * words[i][k].y;
-            sums[4 * k + 2] += uint64_t{factor} * words[i][k].z;
-            sums[4 * k + 3] += uint64_t{factor} * words[i][k].w;
-          }
+        for (int k = 0; k < kSubtiles / 4; ++k) {
+          masses[4 * k] += factor * words[i][k].x;
+          masses[4 * k + 1] += factor * words[i][k].y;
+          masses[4 * k + 2] += factor * words[i][k].z;
+          masses[4 * k + 3] += factor * words[i][k].w;
         }
       }
-      subtile = select(sums, &rest, &mass);
     }
+    const int subtile = select(masses, &rest, &mass);
     const int from = keys_.base + piece * kPieceKeys + subtile * kSubtileKeys;
-    const uint32_t entry = entryOf(step_, row_, kv_head_, from);  // a subtile is in one page
-    {
-      uint64_t masses[kSubtileKeys] = {};
-      for (int four = 0; four < group_; four += kAhead) {
-        float own[kAhead];
-        uint4 words[kAhead][2];
+    const int page = pageOf(step_, row_, from);  // a subtile is in one page
+    for (uint64_t& m : masses) m = 0;
+    const uint8_t* weights = step_.space.split_bytes + of_first * kSplitBytes + subtile * 32;
+    for (int four = 0; four < group_; four += 4) {
+      uint4 words[4][2];
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const int64_t at = splitAt(min(four + i, group_ - 1), piece);
-          const auto* from = reinterpret_cast<const uint4*>(step_.space.split_bytes +
-                                                            at * kSplitBytes + subtile * 32);
-          own[i] = step_.space.splits[at].max_score;
-          words[i][0] = from[0];
-          words[i][1] = from[1];
-        }
+      for (int i = 0; i < 4; ++i) {
+        words[i][0] = loadEarly(weights);
+        words[i][1] = loadEarly(weights + 16);
+        if (four + i + 1 < group_) weights += apart * kSplitBytes;
+      }
+      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const uint32_t factor = factorOf(four + i, own[i]);
+      for (int i = 0; i < 4; ++i) {
+        const uint64_t factor = factors.of[i];
 #pragma unroll
-          for (int k = 0; k < 2; ++k) {
-            const uint32_t of[4] = {words[i][k].x, words[i][k].y, words[i][k].z, words[i][k].w};
+        for (int k = 0; k < 2; ++k) {
+          const uint32_t of[4] = {words[i][k].x, words[i][k].y, words[i][k].z, words[i][k].w};
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              const float2 two = ElementOf<__half>::pair(of[j]);
-              masses[8 * k + 2 * j] +=
-                  uint64_t{factor} * static_cast<uint32_t>(two.x * kWeightUnits);
-              masses[8 * k + 2 * j + 1] +=
-                  uint64_t{factor} * static_cast<uint32_t>(two.y * kWeightUnits);
-            }
+          for (int j = 0; j < 4; ++j) {
+            const float2 two = ElementOf<__half>::pair(of[j]);
+            masses[8 * k + 2 * j] += factor * unitsOf(two.x);
+            masses[8 * k + 2 * j + 1] += factor * unitsOf(two.y);
           }
         }
       }
-      key = select(masses, &rest, &mass);
     }
-    const uint32_t own = entry + static_cast<uint32_t>(key);
-    bringToL2(static_cast<const T*>(step_.cache.values) + static_cast<int64_t>(own) * kDim);
-    if constexpr (kRescores) {
-      bringToL2(static_cast<const T*>(step_.cache.keys) + static_cast<int64_t>(own) * kDim);
-    }
+    const int key = from + select(masses, &rest, &mass);
     const double share = static_cast<double>(total_) / static_cast<double>(mass << kWeightShift);
-    return {from + key, own, static_cast<float>(share)};
+    return {key, entryIn(step_, kv_head_, page, key), static_cast<float>(share)};
+  }
+
+  // Loads 16 bytes before the instructions that follow, so that such loads are in flight at once.
+  __device__ static uint4 loadEarly(const void* from) {
+    uint4 words;
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from)
+                 : "memory");
+    return words;
   }
 
   // Returns the first of 16 whose prefix sum is above *rest, or the last. *rest becomes what is
   // left of it there, *mass its own.
   __device__ static int select(const uint64_t (&masses)[16], uint64_t* rest, uint64_t* mass) {
-    bool found = false;
+    uint64_t prefix = 0, before = 0;
     int chosen = 0;
+    *mass = masses[0];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if (found) continue;
-      *mass = masses[i];
-      chosen = i;
-      found = *rest < masses[i];
-      if (!found && i < 15) *rest -= masses[i];
+    for (int i = 0; i < 15; ++i) {
+      prefix += masses[i];
+      if (prefix > *rest) continue;
+      ++chosen;
+      before = prefix;
+      *mass = masses[i + 1];
     }
+    *rest -= before;
     return chosen;
   }
 
-  // Asks for a row of the pool to be brought to the L2 cache.
-  __device__ static void bringToL2(const T* row) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row),
-                 "n"(kDim * static_cast<int>(sizeof(T))));
-#endif
+  // Returns a weight in units of 2^-24, by its bits beside 2^23. Requires: weight <= 1/2.
+  __device__ static uint32_t unitsOf(float weight) {
+    return __float_as_uint(fmaf(weight, kWeightUnits, 0x1p23f)) - __float_as_uint(0x1p23f);
   }
-
-  static constexpr int kAhead = 4;  // heads whose loads are in flight at once
 
   const Step& step_;
   int tid_, lane_, warp_, group_;
   int row_, kv_head_, first_head_, part_, splits_;
   RowKeys keys_;
   Mixture& mixture_;
-  uint64_t* masses_;
+  Gaps* gaps_;            // [splits]
+  uint64_t* masses_;      // [splits + 1]
   uint64_t planned_ = 0;  // draws, if no head is masked
   uint64_t begin_, end_;  // those of the part
   uint64_t draws_ = 0;    // R

@@ -262,15 +262,22 @@ __device__ inline RowKeys exactKeysOf(const Step& step, int n) {
   return keys;
 }
 
-// Returns the entry of a row's key; the pool has fewer than 2^32. Page 0 replaces a page outside of
-// the pool, which an earlier kernel has reported.
-__device__ inline uint32_t entryOf(const Step& step, int row, int kv_head, int key) {
-  const int page = step.in.page_table[static_cast<int64_t>(row) * step.in.max_pages +
-                                      (key >> step.cache.page_shift)];
+// Returns the page of a row's key.
+__device__ inline int pageOf(const Step& step, int row, int key) {
+  return step.in.page_table[static_cast<int64_t>(row) * step.in.max_pages +
+                            (key >> step.cache.page_shift)];
+}
+// Returns the entry of a key in its page; the pool has fewer than 2^32. Page 0 replaces a page
+// outside of the pool, which an earlier kernel has reported.
+__device__ inline uint32_t entryIn(const Step& step, int kv_head, int page, int key) {
   const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step.cache.pages);
   const uint32_t first = static_cast<uint32_t>((good ? page : 0) * step.cache.kv_heads + kv_head)
                          << step.cache.page_shift;
   return first + (key & ((1 << step.cache.page_shift) - 1));
+}
+// Returns the entry of a row's key.
+__device__ inline uint32_t entryOf(const Step& step, int row, int kv_head, int key) {
+  return entryIn(step, kv_head, pageOf(step, row, key), key);
 }
 
 template <bool kByHead>

@@ -270,7 +270,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const auto room = static_cast<size_t>(impl.device.shared_bytes);
   size_t most = room / sizeof(uint64_t) - 1;
   if (sharesDraws(method, group)) {
-    most = (room - groupPartBytes(kv.head_dim, group, 0)) / sizeof(uint64_t);
+    const size_t none = groupPartBytes(kv.head_dim, group, 0);
+    most = (room - none) / (groupPartBytes(kv.head_dim, group, 1) - none);
   }
   most = std::min<size_t>(most, kMostSplits);
   if (static_cast<size_t>(max_splits) > most) {
