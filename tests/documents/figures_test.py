@@ -34,7 +34,7 @@ NOT_KEPT = {
 MOST_NOT_KEPT = 22
 # Folders without figures of ours: their models have not been run.
 NOT_RUN = {"deepseek-r1-distill-qwen-7b-layer-budget", "llama31-8b-layer-budget",
-           "llama31-8b-prefill-128k", "llama31-8b-ruler-32k"}
+           "llama31-8b-prefill-128k", "llama31-8b-ruler-32k", "qwen25-1-5b-shared-draws"}
 
 INTERVAL = re.compile(r"^\|.*\[[-+]?\d\.\d+, [-+]?\d\.\d+\]")
 
@@ -136,6 +136,91 @@ class Keeping(unittest.TestCase):
         self.left_out = "7"
         with self.assertRaisesRegex(keeper.Fault, "question 1 has a text that was cut short"):
             self.kept(self.unit(0, 0.5))
+
+
+class Differences(unittest.TestCase):
+
+    def test_twice_takes_the_other_methods_cell_at_two_times_the_reads(self):
+        kept = keeper.Kept(ROOT / "experiments/recall-shared-draws")
+        pair = ["s2anta-sys draws=group", "s2anta-sys"]
+        lines = keeper.table(kept, {"reads": [8], "layers": 8, "rows": [
+            [*pair, "twice"], [*pair, "twice, bound"]]}).splitlines()[2:]
+        key, other = kept.find(pair[0], 8), kept.find(pair[1], 16)
+        label = "`s2anta-sys draws=group` less `s2anta-sys` at 2 S"
+        self.assertEqual(f"| {label} | {kept.difference(key, other)} |", lines[0])
+        self.assertEqual(f"| {label} | {kept.bound(key, other)} |", lines[1])
+        middle, error = kept.mean_difference(key, other)
+        self.assertEqual(f"{middle:+.3f}, above {middle - 1.645 * error:+.3f}",
+                         kept.bound(key, other))
+
+
+class Fidelity(unittest.TestCase):
+    """Own draws have a divergence of 1 / S, shared draws one of 1 / (2 S)."""
+
+    def setUp(self):
+        self.place = tempfile.TemporaryDirectory()
+        self.addCleanup(self.place.cleanup)
+        self.run = pathlib.Path(self.place.name)
+        (self.run / "export.json").write_text(json.dumps(
+            {"experiment_in_force": {"spec": {"task": {"tasks": ["niah", "freq"]}}}}))
+
+    @staticmethod
+    def unit(method, budget, first=0, questions=2):
+        divergence = (0.5 if "group" in method else 1) / budget
+        return {"unit": {"unit_id": "u", "method": method, "total_budget": str(budget),
+                         "measure": "fidelity", "first_question": first,
+                         "question_count": questions},
+                "agreement": [{"task": task, "steps": str(2 + task), "agreed": "2",
+                               "divergence": divergence * (2 + task)} for task in (0, 1)],
+                "fidelity": [{"task": task, "layer": layer, "states": "4", "relative_error": 2,
+                              "squared_error": 1, "draws": "4", "unique_rows": "3",
+                              "dense_rows": "9"} for task in (0, 1) for layer in (0, 1)]}
+
+    def kept(self, units):
+        lines = "".join(json.dumps(unit) + "\n" for unit in units)
+        (self.run / "evaluations.jsonl").write_text(lines)
+        keeper.keep_fidelity(self.run, self.run)
+        return keeper.KeptFidelity(self.run)
+
+    def units(self):
+        return [self.unit(method, budget, first)
+                for method in ("santa", "santa draws=group") for budget in (2, 4, 8, 16)
+                for first in (0, 2, 4)]
+
+    def test_a_line_has_one_questions_sums_over_layers(self):
+        self.kept([self.unit("santa", 8, first=2), {"unit": {"measure": "accuracy"}}])
+        lines = gzip.decompress((self.run / "fidelity.csv.gz").read_bytes()).decode().splitlines()
+        self.assertEqual(["2,niah,santa,8,2,2,0.25,8,4,2,8,6,18",
+                          "3,freq,santa,8,3,2,0.375,8,4,2,8,6,18"], lines[1:])
+
+    def test_sums_of_several_questions_are_refused(self):
+        with self.assertRaisesRegex(keeper.Fault, "chunkQuestions 2 or less"):
+            self.kept([self.unit("santa", 8, questions=4)])
+
+    def test_half_the_draws_have_the_same_divergence(self):
+        kept = self.kept(self.units())
+        self.assertEqual(0.125, kept.mean("divergence", "santa", 8))
+        lines = keeper.table(kept, {
+            "fidelity": "divergence", "layers": 2, "reads": [2, 8, 16], "mean": [16],
+            "rows": [["santa draws=group", "santa"]]}).splitlines()
+        self.assertEqual("| | S = 1 | 4 | 8 | mean |", lines[0])
+        self.assertEqual("| `santa draws=group` as `santa` | below 1.00 [below 1.00, below 1.00] |"
+                         " 0.50 [0.50, 0.50] | 0.50 [0.50, 0.50] | 0.50 [0.50, 0.50] |", lines[2])
+        self.assertEqual("2.00 [2.00, 2.00]",
+                         kept.ratio("divergence", "santa", "santa draws=group", 4, 16))
+        self.assertEqual("above 1.00 [above 1.00, above 1.00]",
+                         kept.ratio("divergence", "santa", "santa draws=group", 16, 16))
+
+    def test_questions_that_a_cell_lacks_are_left_out(self):
+        units = [unit for unit in self.units() if unit["unit"]["first_question"] < 4
+                 or unit["unit"]["method"] == "santa"]
+        self.assertEqual([0, 1, 2, 3], self.kept(units).questions)
+
+    def test_budgets_between_two_are_found_by_logarithms(self):
+        means = [(2, 0.5), (4, 0.25), (8, 0.0)]
+        for target, budget in ((0.6, 0), (0.5, 2), (0.25, 4), (0.5 ** 1.5, 2 ** 1.5), (0, 8)):
+            self.assertAlmostEqual(budget, keeper.KeptFidelity.budget_at(means, target))
+        self.assertEqual(float("inf"), keeper.KeptFidelity.budget_at(means[:2], 0.2))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Fidelity and variance on a GPU beside the CPU's: the same states, errors of the same size, and
 // agreement of the method in all layers, the last and each. Skipped where there is no GPU.
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -121,9 +122,10 @@ TEST_F(FidelityCuda, SupportIsTheCpus) {
 }
 
 TEST_F(FidelityCuda, ErrorsAreTheCpus) {
-  for (const char* text : {"s2anta-sys", "s2anta-flash tileSize=32", "s2anta-q4", "top-k", "quest",
-                           "bernoulli", "vattention epsilon=0.3", "skip-softmax threshold=0.1",
-                           "s2anta-prop rounding=largest-remainder exactAbove=never"}) {
+  for (const char* text :
+       {"s2anta-sys", "s2anta-flash tileSize=32", "s2anta-q4", "top-k", "quest", "bernoulli",
+        "vattention epsilon=0.3", "skip-softmax threshold=0.1", "s2anta-sys draws=group",
+        "s2anta-q4 draws=group", "s2anta-prop rounding=largest-remainder exactAbove=never"}) {
     SCOPED_TRACE(text);
     const FidelityProtocol protocol{.agreement = AgreementLayers::kLast};
     const Totals cpu = totalsOf(cpu_->measure(text, 24, protocol));
@@ -133,6 +135,35 @@ TEST_F(FidelityCuda, ErrorsAreTheCpus) {
     EXPECT_NEAR(gpu.cosine, cpu.cosine, 0.02 * cpu.states);
     EXPECT_NEAR(gpu.draws, cpu.draws, 0.02 * cpu.draws);
     EXPECT_NEAR(gpu.unique, cpu.unique, 0.03 * cpu.unique);
+  }
+}
+
+// With a draw for all heads, next tokens are compared after steps that alternate with dense ones.
+TEST_F(FidelityCuda, DivergencesOfSharedDrawsAreTheCpus) {
+  for (const char* text : {"s2anta-sys draws=group", "s2anta-q4 draws=group"}) {
+    SCOPED_TRACE(text);
+    double last = std::numeric_limits<double>::infinity();
+    for (const uint32_t budget : {6u, 24u, 4096u}) {
+      std::map<Asked*, double> mean;
+      for (Asked* asked : {cpu_.get(), gpu_.get()}) {
+        double steps = 0, sum = 0;
+        for (const auto& cell : asked->measure(text, budget, {.errors = false}).agreement) {
+          steps += static_cast<double>(cell.steps());
+          sum += cell.divergence();
+        }
+        ASSERT_GT(steps, 0);
+        mean[asked] = sum / steps;
+      }
+      EXPECT_LT(mean[gpu_.get()], last);
+      last = mean[gpu_.get()];
+      if (budget == 4096u) {
+        EXPECT_LT(last, 1e-3);
+        continue;
+      }
+      // A few draws of the GPU are neighbours of the CPU's, and a few steps weigh most.
+      EXPECT_GT(last, mean[cpu_.get()] / 3);
+      EXPECT_LT(last, mean[cpu_.get()] * 3);
+    }
   }
 }
 
