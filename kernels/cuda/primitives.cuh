@@ -264,8 +264,8 @@ __device__ inline RowKeys exactKeysOf(const Step& step, int n) {
 
 // Returns the page of a row's key.
 __device__ inline int pageOf(const Step& step, int row, int key) {
-  return step.in.page_table[static_cast<int64_t>(row) * step.in.max_pages +
-                            (key >> step.cache.page_shift)];
+  return step.in
+      .page_table[static_cast<int64_t>(row) * step.in.max_pages + (key >> step.cache.page_shift)];
 }
 // Returns the entry of a key in its page; the pool has fewer than 2^32. Page 0 replaces a page
 // outside of the pool, which an earlier kernel has reported.
