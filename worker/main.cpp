@@ -1,4 +1,5 @@
 // allot-worker: one worker process of a run.
+#include <algorithm>
 #include <openssl/rand.h>
 #include <spdlog/spdlog.h>
 
@@ -271,7 +272,8 @@ void reportTimes(const Engine& engine) {
       "seconds: prefill {:.1f}, projections {:.1f}, attention {:.1f}, steps on a GPU {:.1f}, "
       "sampling and text {:.1f}, grading {:.2f}",
       decoder.prefill, decoder.projections, decoder.attention, decoder.gpu_steps,
-      times.generation - decoder.projections - decoder.attention - decoder.gpu_steps,
+      // Measurements of fidelity make steps outside of a generation.
+      std::max(times.generation - decoder.projections - decoder.attention - decoder.gpu_steps, 0.0),
       times.grading);
 }
 

@@ -34,7 +34,7 @@ NOT_KEPT = {
 MOST_NOT_KEPT = 22
 # Folders without figures of ours: their models have not been run.
 NOT_RUN = {"deepseek-r1-distill-qwen-7b-layer-budget", "llama31-8b-layer-budget",
-           "llama31-8b-prefill-128k", "llama31-8b-ruler-32k", "qwen25-1-5b-shared-draws"}
+           "llama31-8b-prefill-128k", "llama31-8b-ruler-32k"}
 
 INTERVAL = re.compile(r"^\|.*\[[-+]?\d\.\d+, [-+]?\d\.\d+\]")
 

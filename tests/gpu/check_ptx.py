@@ -18,7 +18,7 @@ import tempfile
 
 
 EARLY = ("combineKernel|choiceKernel|questKernel|tilesKernel|appendKernel|splitKernel|addRmsNormKernel|"
-         "gatedSiluKernel|splitRopeKernel|groupDrawKernel|groupValueKernel|groupHeadKernel")
+         "gatedSiluKernel|splitRopeKernel|groupPartKernel|groupHeadKernel")
 
 
 def waits_by_kernel(nvcc, source, name, architecture, output):

@@ -73,9 +73,7 @@ struct StepBounds {
   int rows = 0;
   int heads = 0;
   int max_length = 0;  // keys of a row
-  // The largest of heads that draw; with exactAbove=never every head does. With draws=group a row
-  // and KV head needs 16 bytes for each draw of the group.
-  uint32_t max_budget = 0;
+  uint32_t max_budget = 0;  // of heads that draw; with exactAbove=never every head does
   bool statistics = false;  // room for DecodeOutputs' statistics and for draws()
 };
 
