@@ -16,6 +16,7 @@ tests/worker/kept_answers_test.cpp grades the answers again and holds curve.csv 
 """
 import argparse
 import collections
+import copy
 import csv
 import functools
 import gzip
@@ -230,11 +231,26 @@ class KeptFidelity:
                 for name, (value, divisor) in FIDELITY.items():
                     self.sums[name][row["method"], int(row["budget"])][int(row["question"])] = (
                         float(row[value]), float(row[divisor]))
-        # A run that was ended early has cells without the last questions.
-        cells = list(self.sums["divergence"].values())
-        self.questions = sorted(set(cells[0]).intersection(*cells))
-        if not self.questions:
-            raise Fault(f"{folder}/fidelity.csv.gz has no question that each cell has")
+        self.questions = self.common({method for method, _ in self.sums["divergence"]})
+
+    def common(self, methods):
+        """Returns the questions that each cell of the methods has.
+
+        A run that was ended early has cells without the last questions.
+        """
+        cells = [set(cell) for (method, _), cell in self.sums["divergence"].items()
+                 if method in methods]
+        questions = sorted(set.intersection(*cells)) if cells else []
+        if not questions:
+            raise Fault("fidelity.csv.gz has no question that each cell of "
+                        + ", ".join(sorted(methods)) + " has")
+        return questions
+
+    def of(self, methods):
+        """Returns the sums for tables of these methods, over the questions that they share."""
+        narrowed = copy.copy(self)
+        narrowed.questions = self.common(methods)
+        return narrowed
 
     def curve(self, measure, method):
         """Returns (budget, [value by question], [divisor by question]), budgets ascending."""
@@ -375,11 +391,15 @@ def table(kept, query):
     {"fidelity": "divergence", "reads": [...], "layers": 8, "rows": [...]}: the means of
         fidelity.csv.gz. A row is "METHOD", or [METHOD, OTHER] for the share of OTHER's draws with
         which METHOD has the same mean, over the budgets up to "most". With "mean": [...] such
-        a row ends with the geometric mean over these reads.
+        a row ends with the geometric mean over these reads. Questions are those that every cell of
+        the table's methods has.
     {"columns": ["accuracy", "over dense"], "rows": [["METHOD", 8], "METHOD"]}: a row for each cell,
         with its reads if the method has a budget.
     """
     lines = []
+    if "fidelity" in query:
+        kept = kept.of({name for row in query["rows"]
+                        for name in ([row] if isinstance(row, str) else row)})
     if "reads" in query:
         layers = query.get("layers", 1)
         head = [f"{reads / layers:g}" for reads in query["reads"]]

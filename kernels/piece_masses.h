@@ -13,9 +13,11 @@ constexpr int kPieceKeys = 256;
 constexpr int kWeightBits = 30;  // of the weight 1
 constexpr int kKeptBits = 9;     // binary digits of W_h below a weight's unit
 constexpr int kLostGap = 48;     // a piece this far below the head's largest weight has no weight
+// Keys of a row from which on W_h might have more than 63 binary digits.
+constexpr int kTooManyKeys = 1 << 24;
 
 // Returns a piece's sum of weights in the unit of W_h: weight 2^(kKeptBits - gap), rounded to
-// nearest, ties up. gap: E_h - E_ht, at least 0.
+// nearest, ties up; 0 from a gap of kLostGap on. gap: E_h - E_ht, at least 0.
 ALLOT_HOST_DEVICE inline uint64_t inHeadUnits(uint64_t weight, int gap) {
   if (gap >= kLostGap) return 0;
   const int lost = gap - kKeptBits;
@@ -23,13 +25,14 @@ ALLOT_HOST_DEVICE inline uint64_t inHeadUnits(uint64_t weight, int gap) {
   return (weight + (uint64_t{1} << (lost - 1))) >> lost;
 }
 
-// Returns U_h = ceil(2^69 b_h / B / W_h). Requires: total = W_h is at least 2^38, as that of a head
-// with a weight above 1/2 is.
+// Returns U_h = ceil(2^69 b_h / B / W_h). total: W_h.
+// Requires: total is at least 2^38, as that of a head with a weight above 1/2 is.
 ALLOT_HOST_DEVICE inline uint32_t headFactor(double budget_share, uint64_t total) {
   return static_cast<uint32_t>(std::ceil(budget_share * 0x1p69 / static_cast<double>(total)));
 }
 
-// Returns U_ht = ceil(U_h / 2^gap), 0 for a piece without weight. Requires: gap is below 64.
+// Returns U_ht = ceil(U_h / 2^gap); 0 from a gap of kLostGap on.
+// Requires: gap is below 64.
 ALLOT_HOST_DEVICE inline uint32_t pieceFactor(uint32_t factor, int gap) {
   const auto divided = static_cast<uint32_t>((factor + (uint64_t{1} << gap) - 1) >> gap);
   return gap < kLostGap ? divided : 0;

@@ -1,7 +1,7 @@
 // allot-worker: one worker process of a run.
-#include <algorithm>
 #include <openssl/rand.h>
 #include <spdlog/spdlog.h>
+#include <algorithm>
 
 #include <CLI/CLI.hpp>
 #include <chrono>

@@ -107,7 +107,13 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
     const int group = in.heads / kv.kv_heads;
     if (auto refusal = checkBudgets(in, sharesRows(method, group) ? group : 1)) return refusal;
   }
+  const bool together = sharesRows(method, in.heads / kv.kv_heads);
   for (int row = 0; row < in.rows; ++row) {
+    if (together && in.lengths[row] >= kTooManyKeys) {
+      return "lengths[" + std::to_string(row) + "] = " + std::to_string(in.lengths[row]) +
+             " is too long: heads that share rows take fewer than " + std::to_string(kTooManyKeys) +
+             " keys";
+    }
     if (auto refusal = checkRow(kv, in, row)) return refusal;
   }
   return std::nullopt;

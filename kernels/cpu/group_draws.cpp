@@ -56,7 +56,8 @@ uint64_t weigh(const Head& head, uint32_t* weights, int* gaps) {
     const float unit = gap < kLostGap ? std::ldexp(1.0f, kWeightBits + gap) : 0.0f;
     uint64_t sum = 0;
     for (int j = begin; j < end; ++j) {
-      // Floats from 2^23 on are whole numbers; adding a half would only round them again.
+      // Floats from 2^23 on are whole numbers; adding a half would only round them again. The one
+      // float before 1/2 becomes 1.
       const float scaled = head.exp_weights[j] * unit;
       const auto weight = static_cast<int32_t>(scaled < 0x1p23f ? scaled + 0.5f : scaled);
       weights[j] = static_cast<uint32_t>(weight);

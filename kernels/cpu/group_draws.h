@@ -13,11 +13,11 @@
 // Zhou 2000); the second is after Drineas, Kannan and Mahoney 2006. docs/shared-draws.md has the
 // derivations.
 //
-// Draws are made from integers. A piece is kPieceKeys keys of a row, from position 0 on. Of head h
-// in piece t the largest weight is in (2^(E_ht - 1), 2^E_ht], and key j has the integer weight w_hj
-// = exp(s_hj) 2^(30 - E_ht), rounded to nearest. The head's sum is W_h = 2^9 sum_t 2^(E_ht - E_h)
-// W_ht, each term rounded, with W_ht the piece's sum and E_h the largest E_ht. With U_h = ceil(2^69
-// b_h / B / W_h) and U_ht = ceil(U_h 2^(E_ht - E_h)) key j has
+// Draws are made from integers. A piece is kPieceKeys keys of a row, from position 0 on. The
+// largest exp(s_hj) of head h in piece t is in (2^(E_ht - 1), 2^E_ht]. There key j has the integer
+// weight w_hj = exp(s_hj) 2^(30 - E_ht), rounded to nearest. W_ht is the piece's sum, and E_h the
+// largest E_ht. The head's sum is W_h = 2^9 sum_t 2^(E_ht - E_h) W_ht, each term rounded. With U_h
+// = ceil(2^69 b_h / B / W_h) and U_ht = ceil(U_h 2^(E_ht - E_h)) key j has
 //   m_j = sum_h U_ht w_hj
 // integers, some 2^60 b_h / B for all keys of a head. A sum of keys has the sum of their integers,
 // so that pieces and parts of pieces are sums of the split kernel's sums on a GPU. Weights divide
@@ -74,14 +74,15 @@ struct GroupDraw {
 // Draws or chooses for draw->heads, which share keys, random stream and options. Uses `selection`
 // as scratch.
 // Requires: at least one head; each has a budget above 0 and, except for quest, exp_weights with a
-// sum above 0.
+// sum above 0; fewer than kTooManyKeys keys.
 void drawForGroup(GroupDraw* draw, Selection* selection);
 
 // Returns m_j of a key with the proposal p.
 uint64_t massOf(double p);
 
 // Draws draw->draws rows of the keys any.first..any.n - 1, by their masses. `any` has the method's
-// options and the random stream. Requires: masses have a sum from 1 to 2^62 - 1.
+// options and the random stream.
+// Requires: masses have a sum from 1 to 2^62 - 1.
 void drawRows(const Head& any, GroupDraw* draw);
 
 // Fills the selection of one of the draw's heads. With draws=group its draws are the head's own

@@ -91,7 +91,8 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
   // ---- Weights. They are in powers of two until exponentials().
 
   // Returns x times what a float16 weight of 1 is in the unit of W_h, for a split `gap` below the
-  // largest. Requires: the result is 0 or a normal number.
+  // largest.
+  // Requires: the result is 0 or a normal number.
   __device__ static float scaled(float x, int gap) {
     return gap < kLostGap ? x * __int_as_float((127 + 24 + kKept - gap) << 23) : 0.0f;
   }

@@ -5,9 +5,9 @@
 // A piece of the mixture is a split, and its parts are subtiles. The integers of a key are linear
 // in the heads' weights, so that those of a piece or subtile are the same sums of the split
 // kernel's sums. A block (GroupDraws) draws for a row, KV head and part of the group's draws. It
-// computes the pieces' masses from the splits, so that it needs no other block. Then a thread makes
-// a draw: it finds the piece among the masses, a subtile among the sums of the piece's, and a key
-// among the weights of the subtile's 16 keys.
+// computes the pieces' masses from the splits, so that it needs no other block. Then each thread
+// makes a draw. It finds the draw's piece by the masses, its subtile by the subtiles' sums, and its
+// key by the weights of the subtile's 16 keys.
 #include "kernels/cuda/combine.cuh"
 #include "kernels/piece_masses.h"
 
@@ -385,7 +385,8 @@ class GroupDraws {
     return chosen;
   }
 
-  // Returns a weight in units of 2^-24, by its bits beside 2^23. Requires: weight <= 1/2.
+  // Returns a weight in units of 2^-24, by its bits beside 2^23.
+  // Requires: weight <= 1/2.
   __device__ static uint32_t unitsOf(float weight) {
     return __float_as_uint(fmaf(weight, kWeightUnits, 0x1p23f)) - __float_as_uint(0x1p23f);
   }

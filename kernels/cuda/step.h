@@ -123,8 +123,9 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
-// A group's draws are cut into parts by their number alone: parts of kPartDraws, or kMostParts
-// larger ones. A block makes the draws of a part and gathers their rows, a thread a draw.
+// A group's draws are cut into parts by their number alone: parts of kPartDraws, or at most
+// kMostParts larger ones. A block makes the draws of a part and gathers their rows, a thread a
+// draw.
 constexpr int kPartDraws = 128;
 constexpr int kPartThreads = kPartDraws, kPartWarps = kPartThreads / 32;
 constexpr int kMostParts = 64;

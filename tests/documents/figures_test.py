@@ -214,7 +214,11 @@ class Fidelity(unittest.TestCase):
     def test_questions_that_a_cell_lacks_are_left_out(self):
         units = [unit for unit in self.units() if unit["unit"]["first_question"] < 4
                  or unit["unit"]["method"] == "santa"]
-        self.assertEqual([0, 1, 2, 3], self.kept(units).questions)
+        kept = self.kept(units)
+        self.assertEqual([0, 1, 2, 3], kept.questions)
+        self.assertEqual([0, 1, 2, 3, 4, 5], kept.of({"santa"}).questions)
+        with self.assertRaisesRegex(keeper.Fault, "has no question"):
+            kept.of({"top-k"})
 
     def test_budgets_between_two_are_found_by_logarithms(self):
         means = [(2, 0.5), (4, 0.25), (8, 0.0)]

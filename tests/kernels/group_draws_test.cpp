@@ -150,8 +150,8 @@ TEST(GroupDraws, GroupsOfOneDrawForThemselves) {
              four.run(methodOf("s2anta-prop tileSize=16 draws=group")));
 }
 
-// A key is lost if every head's weight is below 2^-31 of that head's largest in the key's piece, or
-// if the pieces' largest are below 2^-48 of the heads' largest.
+// A key is lost if every head's weight is below half a unit, 2^-30 of the power of two above that
+// head's largest in the key's piece, or if that power is 2^-48 of the head's or less.
 TEST(GroupDraws, RoundingLosesLittleAttention) {
   const auto powers = [](double k) { return static_cast<float>(-k * std::log(2.0)); };
   std::vector<float> flat(900, 0.0f), peaked(900, -70.0f);
@@ -360,6 +360,16 @@ TEST(GroupDraws, RefusalsSayWhatIsMissing) {
   EXPECT_EQ(cache.refusal(methodOf("s2anta-sys draws=group exactAbove=never"), cache.inputs()),
             "budgets[0] = 8388608 is beyond 4194304, the most draws that are made with "
             "exactAbove=never and draws=group");
+
+  Cache longer({.lengths = {100}, .heads = 4});
+  const std::vector<int32_t> length = {1 << 24};
+  for (const char* text : {"s2anta-sys draws=group", "top-k choose=group"}) {
+    DecodeInputs in = longer.inputs();
+    in.lengths = length.data();
+    EXPECT_EQ(longer.refusal(methodOf(text), in),
+              "lengths[0] = 16777216 is too long: heads that share rows take fewer than 16777216 "
+              "keys");
+  }
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ std::optional<std::string> unsupported(const MethodOptions& method);
 struct StepBounds {
   int rows = 0;
   int heads = 0;
-  int max_length = 0;  // keys of a row
+  int max_length = 0;       // keys of a row
   uint32_t max_budget = 0;  // of heads that draw; with exactAbove=never every head does
   bool statistics = false;  // room for DecodeOutputs' statistics and for draws()
 };
