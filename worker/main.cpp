@@ -1,9 +1,9 @@
 // allot-worker: one worker process of a run.
 #include <openssl/rand.h>
 #include <spdlog/spdlog.h>
-#include <algorithm>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
