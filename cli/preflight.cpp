@@ -147,7 +147,7 @@ struct Grid {
 
 Grid gridOf(const v1::Experiment& experiment, const json& facts) {
   const ModelShape shape(facts.value("layers", 1U), facts.value("kv_heads", 1U),
-                         facts.value("heads", 1U));
+                         facts.value("heads", 1U), facts.value("head_dim", 64U));
   v1::AggregatorState state = initialState(experiment, shape);
   Grid grid;
   // A measurement of nothing has the measured cells, whose schedules are not shown.
