@@ -126,6 +126,9 @@ class Kept:
                 return key
         raise Fault(f"curve.csv has no cell {name!r} with {budget} reads")
 
+    def has(self, method, schedule, budget):
+        return self.key("dense", method, schedule, budget) in self.cells
+
     def accuracy(self, key):
         row = self.cells[key]
         return (f"{float(row['accuracy']):.3f} [{float(row['ci_low']):.3f}, "
@@ -186,24 +189,38 @@ def table(kept, query):
     {"reads": [8, 16], "layers": 8, "rows": [...]}: a column for each total budget, named by S.
         A row is "METHOD", or [METHOD, OTHER] for a difference, or [METHOD, OTHER, "repeats"].
         "cells" is a column of the other form, "accuracy" unless it is given.
+    {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
+        bytes. A uniform row is "none" where the share buys no uniform schedule.
     {"columns": ["accuracy", "over dense"], "rows": [["METHOD", 8], "METHOD"]}: a row for each cell,
         with its reads if the method has a budget.
     """
     lines = []
-    if "reads" in query:
-        layers = query.get("layers", 1)
-        head = [f"{reads / layers:g}" for reads in query["reads"]]
-        lines.append(["", ("S = " if layers > 1 else "reads = ") + head[0], *head[1:]])
+    if "reads" in query or "shares" in query:
+        budgets = query.get("shares") or query["reads"]
+        if "shares" in query:
+            lines.append(["", *(f"{share} %" for share in budgets)])
+        else:
+            layers = query.get("layers", 1)
+            head = [f"{reads / layers:g}" for reads in budgets]
+            lines.append(["", ("S = " if layers > 1 else "reads = ") + head[0], *head[1:]])
+
+        def find(name, budget):
+            if "shares" in query and "," not in name and not kept.has(name, "uniform", budget):
+                return None
+            return kept.find(name, budget)
+
         for row in query["rows"]:
             name, *other = [row] if isinstance(row, str) else row
-            keys = [kept.find(name, reads) for reads in query["reads"]]
+            keys = [find(name, budget) for budget in budgets]
             if not other:
-                cells = [cell_text(kept, query.get("cells", "accuracy"), key) for key in keys]
+                cells = [cell_text(kept, query.get("cells", "accuracy"), key) if key else "none"
+                         for key in keys]
                 lines.append([label(name), *cells])
                 continue
             compare = kept.by_repeat if other[1:] == ["repeats"] else kept.difference
-            cells = [compare(key, kept.find(other[0], reads))
-                     for key, reads in zip(keys, query["reads"])]
+            others = [find(other[0], budget) for budget in budgets]
+            cells = [compare(key, against) if key and against else "none"
+                     for key, against in zip(keys, others)]
             lines.append([f"{label(name)} less {label(other[0])}", *cells])
     else:
         lines.append(["", *query["columns"]])
