@@ -10,6 +10,7 @@
 #include "cli/table_notes.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/spec/prices.h"
 
 namespace allot {
 namespace {
@@ -66,7 +67,7 @@ std::string scheduleText(const SampleSchedule& schedule) {
   std::string text;
   for (const uint32_t samples : schedule) {
     if (text.size() > kLongestSchedule) return text + " ...";
-    text += (text.empty() ? "" : " ") + std::to_string(samples);
+    text += (text.empty() ? "" : " ") + (samples == kAllRows ? "all" : std::to_string(samples));
   }
   return text;
 }
@@ -220,7 +221,7 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method,
 }
 
 std::string blockText(const LeaderboardBlock& block, bool with_method, bool colour,
-                      std::optional<double> margin) {
+                      std::optional<double> margin, const std::string& unit) {
   const std::vector<Column> columns =
       columnsOf(block, with_method || block.total_budget == 0, margin);
   std::vector<std::string> head = {"rank"};
@@ -235,7 +236,7 @@ std::string blockText(const LeaderboardBlock& block, bool with_method, bool colo
     table.add(cells);
   }
   const std::string title = block.total_budget > 0
-                                ? "total budget " + std::to_string(block.total_budget)
+                                ? "total budget " + std::to_string(block.total_budget) + unit
                                 : "methods that read what they need";
   return toned(title, Tone::kBold, colour) + "\n" + table.text(colour);
 }
@@ -309,14 +310,14 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
     text += "\n\n";
   }
   for (const LeaderboardBlock& block : board.blocks) {
-    text += blockText(block, methods.size() > 1, colour, board.margin) + "\n";
+    text += blockText(block, methods.size() > 1, colour, board.margin, board.unit) + "\n";
   }
   if (ties) {
     text +=
         "~ these questions cannot tell it from rank 1: the 95 % interval of the difference on the "
         "same questions holds 0\n";
   }
-  if (board.margin) text += asGoodText(board.as_good, *board.margin);
+  if (board.margin) text += asGoodText(board.as_good, *board.margin, board.unit);
   return text + notes.text();
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <tuple>
 
+#include "aggregator/page/run_view.h"
 #include "cli/child_process.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
@@ -16,6 +17,7 @@
 #include "core/json_text.h"
 #include "core/learning/measured.h"
 #include "core/learning/policy.h"
+#include "core/learning/priced_schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -145,9 +147,13 @@ struct Grid {
   uint64_t units() const { return first.size() + times * later.size(); }
 };
 
+ModelShape shapeOf(const json& facts) {
+  return {facts.value("layers", 1U), facts.value("kv_heads", 1U), facts.value("heads", 1U),
+          facts.value("head_dim", 64U)};
+}
+
 Grid gridOf(const v1::Experiment& experiment, const json& facts) {
-  const ModelShape shape(facts.value("layers", 1U), facts.value("kv_heads", 1U),
-                         facts.value("heads", 1U));
+  const ModelShape shape = shapeOf(facts);
   v1::AggregatorState state = initialState(experiment, shape);
   Grid grid;
   // A measurement of nothing has the measured cells, whose schedules are not shown.
@@ -189,6 +195,26 @@ std::string whyNoPair(const v1::Spec& spec) {
          std::to_string(of_pair) + ") for each total budget";
 }
 
+// Returns a sentence that names the budgets that buy no uniform schedule; "" if there are none.
+std::string whyNoUniform(const v1::Spec& spec, const ModelShape& shape) {
+  const PriceList prices = priceListOf(spec, shape);
+  std::vector<std::string> lacking;
+  for (const uint32_t total : totalBudgets(spec.policy())) {
+    if (prices.empty() || uniformWithin(unitsOf(total, shape.layers), shape.layers, prices))
+      continue;
+    lacking.push_back(budgetText(spec.policy(), total));
+  }
+  if (lacking.empty()) return "";
+  uint32_t least = kPriceUnits;
+  for (const auto& [reads, price] : prices) {
+    if (reads > 0) least = std::min(least, price);
+  }
+  return "spec.policy.totalBudgets: " + joined(lacking) +
+         " buys no uniform schedule, the least of which costs " +
+         budgetText(spec.policy(), shareOf(least * shape.layers, shape.layers)) +
+         ": nothing is evaluated as uniform there, and what is learned is compared with measured";
+}
+
 // Returns a sentence for each value that is lawful and yet hardly meant.
 std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, const Grid& grid) {
   std::vector<std::string> all;
@@ -202,13 +228,14 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
   const auto add = [&](const char* key, const auto& budgets) {
     for (const uint32_t budget : budgets) keys.try_emplace(budget, key);
   };
-  if (spec.has_update()) {
+  // Prices are checked against the model.
+  if (spec.has_update() && !hasPrices(spec.policy())) {
     add(spec.policy().total_budgets().empty() ? "spec.policy.totalBudget"
                                               : "spec.policy.totalBudgets",
         totalBudgets(spec.policy()));
   }
   for (const v1::EvaluationUnit& unit : grid.first) {
-    if (measureOf(unit) == Measure::kLayerLoss) continue;
+    if (measureOf(unit) == Measure::kLayerLoss || hasPrices(spec.policy())) continue;
     if (unit.total_budget() > 0) keys.try_emplace(unit.total_budget(), "spec.evaluation.budgets");
   }
   for (const auto& [budget, key] : keys) {
@@ -234,6 +261,7 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
                   " rows that the longest prompt with its answer has there: dense attention reads "
                   "less");
   }
+  if (const std::string why = whyNoUniform(spec, shapeOf(facts)); !why.empty()) all.push_back(why);
   if (const std::string why = whyNoPair(spec); !why.empty()) all.push_back(why);
   const uint64_t bytes = bytesOfUpdate(0, 0, static_cast<double>(grid.units()), 0);
   if (bytes > kClusterStoreBytes) {
@@ -255,9 +283,11 @@ json learningJson(const v1::Spec& spec) {
           {"questions_per_episode", spec.rollout().questions_per_episode()}};
 }
 
-std::string budgetsText(const json& budgets) {
+std::string budgetsText(const json& budgets, const std::string& unit) {
   std::vector<std::string> words;
-  for (const json& budget : budgets) words.push_back(std::to_string(budget.get<uint64_t>()));
+  for (const json& budget : budgets) {
+    words.push_back(std::to_string(budget.get<uint64_t>()) + unit);
+  }
   return joined(words);
 }
 
@@ -375,6 +405,7 @@ json preflightJson(const Preflight& preflight, const std::string& file) {
             {"held_out", task.held_out_questions()},
             {"longest_prompt", facts.value("longest_prompt", uint64_t{0})},
             {"dataset_sha256", facts.value("dataset_sha256", "")}}},
+          {"price", wordOf(priceOf(spec.policy()))},
           {"learning", learningJson(spec)},
           {"evaluation", cellsJson(grid)},
           {"warnings", warningsOf(spec, facts, grid)},
@@ -391,6 +422,7 @@ std::string preflightText(const json& check, bool colour) {
   const json& questions = check["questions"];
   const json& learning = check["learning"];
   const json& workers = check["workers"];
+  const std::string unit = budgetUnit(check);
   std::vector<std::string> tasks = questions["tasks"];
   const auto number = [](const json& object, const char* key) {
     return std::to_string(object.value(key, uint64_t{0}));
@@ -415,7 +447,8 @@ std::string preflightText(const json& check, bool colour) {
             counted(learning["updates"], "update") + " of " +
             counted(learning["episodes_per_update"], "episode") + " with " +
             counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
-            budgetsText(learning["total_budgets"]) + "\n";
+            budgetsText(learning["total_budgets"], unit) +
+            (unit.empty() ? "" : " of dense attention's bytes") + "\n";
   }
   const std::vector<std::string> ends = model["end_tokens"];
   text += "answers:   end with " +
@@ -433,9 +466,11 @@ std::string preflightText(const json& check, bool colour) {
   for (const json& group : check["evaluation"]) {
     const uint64_t each = group["answers"], times = group["times"];
     answers += each * times;
+    // Layers are measured at reads.
+    const bool has_price = textOf(group, "measure") != wordOf(Measure::kLayerLoss);
     table.add({textOf(group, "measure"), textOf(group, "method"), textOf(group, "schedule"),
-               budgetsText(group["total_budgets"]), number(group, "cells"), std::to_string(each),
-               std::to_string(times)});
+               budgetsText(group["total_budgets"], has_price ? unit : ""), number(group, "cells"),
+               std::to_string(each), std::to_string(times)});
   }
   text += "evaluation: " + counted(answers, "answer") + " to held-out questions\n";
   if (!table.empty()) text += table.text(colour);

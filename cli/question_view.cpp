@@ -218,7 +218,7 @@ std::string QuestionView::table(bool colour) const {
     const uint64_t budget = cell.unit.total_budget();
     row.push_back(printable(methodsName(cell.unit), kMethodCell));
     row.push_back(printable(cell.unit.schedule_name(), kScheduleCell));
-    row.push_back(budget > 0 ? std::to_string(budget) : "");
+    row.push_back(budget > 0 ? budgetText(experiment_.spec().policy(), budget) : "");
     row.push_back(std::to_string(cell.unit.policy_version()));
     row.push_back(std::to_string(cell.score.tokens()));
     const Kept kept = keptOf(cell);
@@ -237,8 +237,8 @@ std::string QuestionView::answers(bool colour) const {
     const std::string title =
         "answer " + std::to_string(++number) + ": " + printable(methodsName(cell.unit), 100) +
         ", " + printable(cell.unit.schedule_name(), 40) +
-        (budget > 0 ? ", budget " + std::to_string(budget) : "") + ", version " +
-        std::to_string(cell.unit.policy_version()) +
+        (budget > 0 ? ", budget " + budgetText(experiment_.spec().policy(), budget) : "") +
+        ", version " + std::to_string(cell.unit.policy_version()) +
         (cell.unit.repeat() > 0 ? ", repeat " + std::to_string(cell.unit.repeat()) : "");
     text += "\n" + toned(title, Tone::kBold, colour) + "\n" + answerText(*cell.answer);
     const double scores[] = {cell.score.score(), cell.score.other_score()};

@@ -7,12 +7,14 @@
 #include <set>
 #include <vector>
 
+#include "aggregator/page/run_view.h"
 #include "cli/table_notes.h"
 #include "cli/terminal.h"
 #include "core/evaluation/margin.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
+#include "core/spec/prices.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
@@ -87,7 +89,7 @@ bool isPlain(const json& row) {
 using ByBudget = std::map<uint64_t, std::map<std::string, json>>;  // by schedule
 
 // Returns the differences to uniform and to dense by total budget; "" if nothing was compared.
-std::string differencesText(const ByBudget& table) {
+std::string differencesText(const ByBudget& table, const std::string& unit) {
   struct Pair {
     const char *schedule, *key, *head;
   };
@@ -107,7 +109,7 @@ std::string differencesText(const ByBudget& table) {
   for (const Pair& pair : pairs) text += formatted(" %-25s", pair.head);
   text = withoutEnd(text) + "\n";
   for (const auto& [budget, cells] : table) {
-    std::string line = formatted("%-24llu", static_cast<unsigned long long>(budget));
+    std::string line = formatted("%-24s", (std::to_string(budget) + unit).c_str());
     for (const Pair& pair : pairs) {
       const auto found = cells.find(pair.schedule);
       const json row = found == cells.end() ? json() : found->second;
@@ -119,17 +121,17 @@ std::string differencesText(const ByBudget& table) {
 }
 
 // Returns the table of one method: a row for each total budget, uniform and learned side by side.
-std::string methodText(const std::vector<json>& rows) {
+std::string methodText(const std::vector<json>& rows, const std::string& unit) {
   std::string text =
       formatted("\n%-24s %-34s %s\n", (nameOf(rows.front(), "method") + ", total budget").c_str(),
                 "uniform (95 % interval)", "learned (95 % interval)");
   ByBudget table;
   for (const json& row : rows) table[row.at("total_budget")][row.at("schedule")] = row;
   for (auto& [budget, cells] : table) {
-    text += formatted("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
+    text += formatted("%-24s %-34s %s\n", (std::to_string(budget) + unit).c_str(),
                       percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
   }
-  return text + differencesText(table);
+  return text + differencesText(table, unit);
 }
 
 // Returns a table with a row for each method and a column for each value of the member `number`. A
@@ -205,7 +207,7 @@ std::string prefillText(const json& evaluations) {
   return sparse ? "\n" + table.text(false) : "";
 }
 
-std::string accuracyText(const json& evaluations) {
+std::string accuracyText(const json& evaluations, const std::string& unit) {
   std::string text;
   std::map<std::string, std::vector<json>> plain;  // uniform and learned, by method
   std::vector<json> all;
@@ -238,16 +240,16 @@ std::string accuracyText(const json& evaluations) {
     }
   }
   if (learned || plain.size() == 1) {
-    for (const auto& [method, rows] : plain) text += methodText(rows);
+    for (const auto& [method, rows] : plain) text += methodText(rows, unit);
   } else if (!plain.empty()) {
     // Half of the interval: its two ends would make the table too wide.
-    text +=
-        gridText<uint64_t>(all, "total_budget", "accuracy at total budget", [](const json& row) {
-          const double low = row.at("ci95").at(0).get<double>(),
-                       high = row.at("ci95").at(1).get<double>();
-          return std::vector{formatted("%.3f", row.value("accuracy", 0.0)),
-                             formatted("±%.3f", (high - low) / 2)};
-        });
+    text += gridText<uint64_t>(all, "total_budget", "accuracy at total budget" + unit,
+                               [](const json& row) {
+                                 const double low = row.at("ci95").at(0).get<double>(),
+                                              high = row.at("ci95").at(1).get<double>();
+                                 return std::vector{formatted("%.3f", row.value("accuracy", 0.0)),
+                                                    formatted("±%.3f", (high - low) / 2)};
+                               });
     text += "  ± half of the 95 % interval; `allot top` shows its ends\n";
     text += lessThanDense(all);
   }
@@ -256,7 +258,7 @@ std::string accuracyText(const json& evaluations) {
   if (!others.empty()) text += "\n";
   for (const json& row : others) {
     const std::string name = nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " +
-                             row.at("total_budget").dump();
+                             row.at("total_budget").dump() + unit;
     text +=
         formatted("%-34s %s%s\n", name.c_str(), percentCell(row).c_str(), againstText(row).c_str());
   }
@@ -329,8 +331,14 @@ std::string varianceText(const json& summary) {
 std::string drawsText(const json& row) {
   const json means = row.value("layer_reads", json::array());
   const json& entries = row.at("learned_schedule");
-  if (means.empty() || means.size() == entries.size()) return entries.dump();
   std::string text;
+  if (means.empty() || means.size() == entries.size()) {
+    for (const json& draws : entries) {
+      text += text.empty() ? "[" : ",";
+      text += draws == kAllRows ? "all" : draws.dump();
+    }
+    return text + "]";
+  }
   for (const json& draws : means) {
     text += (text.empty() ? "[" : ",") + formatted("%.1f", draws.get<double>());
   }
@@ -341,8 +349,9 @@ std::string drawsText(const json& row) {
 std::string claimText(const json& row) {
   if (row.value("beats_uniform", json()).is_null()) return "";
   const json claim = row.value("claim", json());
-  if (!claim.is_object()) return "uniform: no other is known to be better";
-  return "better than uniform by " +
+  const std::string rival = printable(row.value("rival", "uniform"), 100);
+  if (!claim.is_object()) return rival + ": no other is known to be better";
+  return "better than " + rival + " by " +
          formatted("%.3f, at least %.3f, on ", claim.at("mean").get<double>(),
                    claim.at("low").get<double>()) +
          std::to_string(claim.at("questions").get<uint64_t>()) + " fresh questions";
@@ -362,8 +371,8 @@ std::string learnedText(const json& summary) {
   }
   TextTable table({"learned at", "reads per layer", ""});
   for (const json& row : frontier) {
-    table.add(
-        {std::to_string(row.at("total_budget").get<uint64_t>()), drawsText(row), claimText(row)});
+    table.add({std::to_string(row.at("total_budget").get<uint64_t>()) + budgetUnit(summary),
+               drawsText(row), claimText(row)});
   }
   return "\n" + table.text(false);
 }
@@ -484,7 +493,8 @@ std::string asGoodSummary(const json& summary) {
                      row.at("schedule"),
                      {number("total_budget"), number("stopped_at"), row.value("compared", true)}});
   }
-  const std::string text = asGoodText(lines, summary.value("margin", kUsualMargin));
+  const std::string text =
+      asGoodText(lines, summary.value("margin", kUsualMargin), budgetUnit(summary));
   return text.empty() ? text : "\n" + text;
 }
 
@@ -492,7 +502,8 @@ std::string asGoodSummary(const json& summary) {
 
 std::string reportText(const json& summary) {
   std::string text =
-      accuracyText(summary.value("evaluations", json::array())) + asGoodSummary(summary);
+      accuracyText(summary.value("evaluations", json::array()), budgetUnit(summary)) +
+      asGoodSummary(summary);
   text += fidelityText(summary) + varianceText(summary);
   return text + learnedText(summary);
 }

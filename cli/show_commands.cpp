@@ -43,16 +43,18 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
   ALLOT_ASSIGN(const RunHead head, access->source().readHead());
   EvaluationTable table(head.image.spec.experiment);
   ALLOT_TRY(eachEvaluation(&access->source(), head, [&](const auto& one) { table.add(one); }));
-  const Leaderboard board = makeLeaderboard(
+  Leaderboard board = makeLeaderboard(
       table.cells(), options.budget,
       [&](const EvaluationCell& a, const EvaluationCell& b) { return table.difference(a, b); },
       options.margin);
+  const v1::Policy& policy = head.image.spec.experiment.spec().policy();
+  board.unit = budgetUnit(policy);
   if (board.blocks.empty() && board.dense.empty()) {
     return badInput("no schedule has been measured yet");
   }
   if (board.blocks.empty() && options.budget != 0) {
     return badInput("nothing has been measured at a total budget of " +
-                    std::to_string(options.budget) + ": `allot top` lists the budgets");
+                    budgetText(policy, options.budget) + ": `allot top` lists the budgets");
   }
   printAs(options.format, "Leaderboard", leaderboardJson(board),
           leaderboardText(board, usesColour()));

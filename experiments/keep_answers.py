@@ -179,6 +179,9 @@ class Kept:
                 return key
         raise Fault(f"curve.csv has no cell {name!r} with {budget} reads")
 
+    def has(self, method, schedule, budget):
+        return self.key("dense", method, schedule, budget) in self.cells
+
     def accuracy(self, key):
         row = self.cells[key]
         return (f"{float(row['accuracy']):.3f} [{float(row['ci_low']):.3f}, "
@@ -388,6 +391,8 @@ def table(kept, query):
         HOW is "repeats"; "twice", where OTHER has twice the reads; or "twice, bound", with the
         one-sided lower bound of that difference.
         "cells" is a column of the other form, "accuracy" unless it is given.
+    {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
+        bytes. A uniform row is "none" where the share buys no uniform schedule.
     {"fidelity": "divergence", "reads": [...], "layers": 8, "rows": [...]}: the means of
         fidelity.csv.gz. A row is "METHOD", or [METHOD, OTHER] for the share of OTHER's draws with
         which METHOD has the same mean, over the budgets up to "most". With "mean": [...] such
@@ -400,28 +405,40 @@ def table(kept, query):
     if "fidelity" in query:
         kept = kept.of({name for row in query["rows"]
                         for name in ([row] if isinstance(row, str) else row)})
-    if "reads" in query:
-        layers = query.get("layers", 1)
-        head = [f"{reads / layers:g}" for reads in query["reads"]]
-        lines.append(["", ("S = " if layers > 1 else "reads = ") + head[0], *head[1:]])
+    if "reads" in query or "shares" in query:
+        budgets = query.get("shares") or query["reads"]
+        if "shares" in query:
+            lines.append(["", *(f"{share} %" for share in budgets)])
+        else:
+            layers = query.get("layers", 1)
+            head = [f"{reads / layers:g}" for reads in budgets]
+            lines.append(["", ("S = " if layers > 1 else "reads = ") + head[0], *head[1:]])
         if "mean" in query:
             lines[0].append("mean")
         for row in query["rows"] if "fidelity" in query else ():
             line = fidelity_line(kept, query, row)
             lines.append(line + [""] * (len(lines[0]) - len(line)))
+
+        def find(name, budget):
+            if "shares" in query and "," not in name and not kept.has(name, "uniform", budget):
+                return None
+            return kept.find(name, budget)
+
         for row in query["rows"] if "fidelity" not in query else ():
             name, *other = [row] if isinstance(row, str) else row
-            keys = [kept.find(name, reads) for reads in query["reads"]]
+            keys = [find(name, budget) for budget in budgets]
             if not other:
-                cells = [cell_text(kept, query.get("cells", "accuracy"), key) for key in keys]
+                cells = [cell_text(kept, query.get("cells", "accuracy"), key) if key else "none"
+                         for key in keys]
                 lines.append([label(name), *cells])
                 continue
             compare, times, at = {
                 "": (kept.difference, 1, ""), "repeats": (kept.by_repeat, 1, ""),
                 "twice": (kept.difference, 2, " at 2 S"),
                 "twice, bound": (kept.bound, 2, " at 2 S")}["".join(other[1:])]
-            cells = [compare(key, kept.find(other[0], times * reads))
-                     for key, reads in zip(keys, query["reads"])]
+            others = [find(other[0], times * budget) for budget in budgets]
+            cells = [compare(key, against) if key and against else "none"
+                     for key, against in zip(keys, others)]
             lines.append([f"{label(name)} less {label(other[0])}{at}", *cells])
     else:
         lines.append(["", *query["columns"]])

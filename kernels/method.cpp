@@ -245,6 +245,29 @@ bool usesBudget(const MethodOptions& options) {
   }
 }
 
+std::optional<uint64_t> mostBytes(const MethodOptions& options, const StepShape& shape,
+                                  uint64_t budget) {
+  const ChosenBy by = traitsOf(options.method).chosen_by;
+  if (by != ChosenBy::kSystematic && by != ChosenBy::kStratified && by != ChosenBy::kIndependent &&
+      by != ChosenBy::kLargest) {
+    return std::nullopt;
+  }
+  if (budget == 0) return 0;
+  const uint64_t n = shape.keys, row = shape.head_dim * shape.element_bytes;
+  const uint64_t rows = std::min(budget, n) * shape.group;
+  const bool together = drawsForGroup(options) || choosesForGroup(options);
+  const bool enough = (together && drawsByWeight(by) ? rows : budget) >= n;
+  if (enough && exactFromAllKeys(options)) return 2 * n * row;
+  const uint64_t drawn = std::min(rows, n);
+  const uint64_t norms = options.norm_proposal ? n * sizeof(float) : 0;
+  const int bits = shadowBits(options);
+  if (bits == 0) return n * row + drawn * row + norms;
+  // Other weights than kSelf need every exact score.
+  const uint64_t keys = options.weights == Weights::kSelf ? drawn : n;
+  return n * (shape.head_dim * static_cast<uint64_t>(bits) / 8 + sizeof(float)) + norms +
+         (keys + drawn) * row;
+}
+
 const std::vector<Method>& groupDrawingMethods() {
   static const std::vector<Method> all = {Method::kSanta, Method::kS2antaStrat, Method::kS2antaSys,
                                           Method::kS2antaProp, Method::kS2antaQ4};

@@ -8,6 +8,7 @@
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/policy.h"
 #include "core/spec/choices.h"
+#include "core/spec/prices.h"
 #include "core/worker_beats.h"
 
 namespace allot {
@@ -102,7 +103,10 @@ void AggregatorProbe::showSettings(const RunSnapshot& snapshot) {
   }
   set("allot_experiment_updates_max", spec.update().max_updates());
   set("allot_experiment_episodes_per_update", spec.update().episodes_per_update());
-  set("allot_experiment_total_budget_reads", spec.policy().total_budget());
+  // A share of dense attention's price is no number of reads.
+  if (!hasPrices(spec.policy())) {
+    set("allot_experiment_total_budget_reads", spec.policy().total_budget());
+  }
   set("allot_experiment_edit_refused", snapshot.edit_refused.empty() ? 0 : 1);
 }
 
@@ -111,8 +115,15 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
   if (policy.logits().empty()) return;  // nobody knows the model's layers yet
   const v1::Spec& spec = snapshot.experiment.spec();
   const std::vector<double> shares = layerShares(policy);
-  const std::vector<double> draws =
-      layerDraws(publishedSchedule(spec, policy, spec.policy().total_budget()), shares.size());
+  const auto drawsAt = [&](uint32_t total) {
+    std::vector<double> draws = layerDraws(publishedSchedule(spec, policy, total), shares.size());
+    // All rows are those of the longest context.
+    for (double& of_layer : draws) {
+      if (of_layer >= kAllRows) of_layer = spec.task().context_tokens();
+    }
+    return draws;
+  };
+  const std::vector<double> draws = drawsAt(spec.policy().total_budget());
   for (size_t layer = 0; layer < shares.size(); ++layer) {
     const MetricRegistry::Labels labels = {{"layer", layerLabel(layer, shares.size())}};
     metrics_.gauge("allot_policy_layer_probability_ratio", labels).Set(shares[layer]);
@@ -120,8 +131,7 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
   }
   for (const v1::BudgetPolicy& budget : policy.frontier().budgets()) {
     const std::string total = std::to_string(budget.total_budget());
-    const std::vector<double> published =
-        layerDraws(publishedSchedule(spec, policy, budget.total_budget()), shares.size());
+    const std::vector<double> published = drawsAt(budget.total_budget());
     for (size_t layer = 0; layer < shares.size(); ++layer) {
       metrics_
           .gauge("allot_policy_budget_reads",

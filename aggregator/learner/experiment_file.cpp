@@ -49,9 +49,9 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
       return badInput(options_.origin + ": is not the origin of a fork: make it with `allot fork`");
     }
     const v1::AggregatorState& state = run.origin->state();
-    // The number of heads is checked once the model is known.
+    // The number of heads and prices are checked once the model is known.
     const uint32_t heads = entriesPerLayer(state.policy());
-    const ModelShape shape(static_cast<uint32_t>(state.policy().logits_size()), heads, heads);
+    const ModelShape shape(static_cast<uint32_t>(state.policy().logits_size()), heads, heads, 0);
     if (const Status same = checkBudgets(experiment, shape, state); !same) {
       return badInput(options_.path +
                       ": the run that it forks learned otherwise: " + same.error().message +

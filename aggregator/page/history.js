@@ -139,7 +139,7 @@
   function makeCharts() {
     const label = (item) => `${item.dataset.label}: ${percent(item.parsed.y)}`;
     charts.accuracy = makeChart(byId('card-accuracy').querySelector('canvas'), 'line', {
-      x: axis('total budget, reads per head and step (log scale)', {type: 'logarithmic',
+      x: axis('total budget, reads per head and step or % of bytes (log scale)', {type: 'logarithmic',
         grid: {display: false}, ticks: {callback: (v) => String(v)}}),
       y: axis('accuracy', {min: 0, max: 1, ticks: shareTicks})}, {label});
     charts.reward = makeChart(byId('card-reward').querySelector('canvas'), 'line', {
@@ -168,8 +168,15 @@
       }
     }
     const accuracy = [], reward = [], legend = [];
+    // Reads and shares of bytes have no axis in common.
+    const priceOf = (run) => word(run.view.price) || 'reads';
     for (const run of shown) {
-      const {learned, uniform} = curves(run.view);
+      const fits = priceOf(run) === priceOf(shown[0]);
+      if (!fits) {
+        notice(`${run.name} has budgets of ${priceOf(run)}, and ${shown[0].name} of ` +
+          `${priceOf(shown[0])}: its accuracy is not drawn beside it.`);
+      }
+      const {learned, uniform} = fits ? curves(run.view) : {learned: [], uniform: []};
       if (learned.length) accuracy.push(markedSet(run, learned));
       if (uniform.length) {
         accuracy.push(lineSet(`${run.name}, uniform`, run.colour,

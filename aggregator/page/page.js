@@ -156,6 +156,13 @@
     return lines.filter((line) => !readBy || isDense(line) || readingOf(line) === readBy);
   }
 
+  // With spec.policy.price bytes a total budget is a share of dense attention's bytes.
+  const isPriced = (view) => view.price === 'bytes';
+  const budgetOf = (view, budget) => count(budget) + (isPriced(view) ? ' %' : '');
+  // As core/spec/prices.h: what reads all rows.
+  const ALL_ROWS = 1000000;
+  const readsText = (v) => (v >= ALL_ROWS ? 'all' : format(v, 1).replace(/\.0$/, ''));
+
   function drawAccuracy(view, all) {
     const card = byId('card-accuracy');
     const lines = chosenLines(all);
@@ -175,10 +182,11 @@
       `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
         `the answers are ${percent(dense.accuracy)} right` : ''}.`)) return;
     charts.accuracy ??= makeChart(card.querySelector('.plot canvas'), 'line', {
-      x: axis('total budget B, reads per head and step (log scale)', {type: 'logarithmic',
+      x: axis(isPriced(view) ? 'total budget B, % of dense attention’s bytes (log scale)' :
+        'total budget B, reads per head and step (log scale)', {type: 'logarithmic',
         grid: {display: false, borderColor: paint('edge')}, ticks: {callback: (v) => String(v)}}),
       y: axis('accuracy', {ticks: shareTicks}),
-    }, {title: (items) => `total budget ${items[0].parsed.x}`, label: pointLabel});
+    }, {title: (items) => `total budget ${budgetOf(view, items[0].parsed.x)}`, label: pointLabel});
     const {x} = charts.accuracy.options.scales;
     const pad = budgets.length > 1 ? (budgets[budgets.length - 1] / budgets[0]) ** 0.06 : 2;
     x.min = budgets[0] / pad;
@@ -191,7 +199,7 @@
     const kinds = kindsOf(curves.flatMap((line) => line.cells));
     say(byId('accuracy-note'), `held-out questions, 95 % intervals${kinds}` +
       (learns && trained.size ?
-      `; learned at ${[...trained].join(', ')}` +
+      `; learned at ${[...trained].map((b) => budgetOf(view, b)).join(', ')}` +
         (scaled ? ' (large marks), with the nearest one’s shares elsewhere' : '') : ''));
     const sets = curves.map((line) => {
       const set = markedSet(line, line.cells.map((row) => plotPoint(row.total_budget, row)));
@@ -219,27 +227,35 @@
   function drawSchedule(view) {
     const card = byId('card-schedule');
     const reads = list(view.layer_reads).map(number);
+    const priced = isPriced(view);
+    const shares = list(view.policy_probabilities).map(number);
     if (!plotOr(card, reads.length ? '' : 'Waiting for the first policy: it is made when a ' +
         'worker has said how many layers the model has.')) return;
-    const share = number(view.total_budget) === null ? null : view.total_budget / reads.length;
+    const share = number(view.total_budget) === null || priced ? null :
+      view.total_budget / reads.length;
     charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
       x: axis('layer (0 comes first)', {grid: {display: false, borderColor: paint('edge')}}),
-      y: axis('reads', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
+      y: priced ? axis('share of its bytes', {beginAtZero: true, ticks: shareTicks}) :
+        axis('reads', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
     }, {
       title: (items) => `layer ${items[0].label}`,
-      label: (item) => ` ${format(item.raw, 2).replace(/\.?0+$/, '')} reads`,
-      afterLabel: (item) => ` probability ${format(item.dataset.probabilities[item.dataIndex], 3)}`,
+      label: (item) => ` ${item.dataset.reads[item.dataIndex] >= ALL_ROWS ? 'all' :
+        format(item.dataset.reads[item.dataIndex], 2).replace(/\.?0+$/, '')} reads`,
+      afterLabel: (item) => ` ${priced ? 'share of the bytes' : 'probability'} ` +
+        format(item.dataset.probabilities[item.dataIndex], 3),
     });
     charts.schedule.options.scales.y.suggestedMax = share === null ? 1 : share * 1.15;
     charts.schedule.options.plugins.levels.lines =
         share === null ? [] : [{value: share, colour: 'uniform'}];
-    say(byId('schedule-note'), 'reads per head and step in each layer' +
+    say(byId('schedule-note'), (priced ? 'where the bytes of keys and values are read' :
+      'reads per head and step in each layer') +
         (view.granularity === 'layer' ? '' : ', in the mean over its heads') +
-        (share === null ? '' : `, at total budget ${count(view.total_budget)}`));
-    fill(charts.schedule, [{label: 'learned', data: reads, backgroundColor: paint('learned'),
-      probabilities: list(view.policy_probabilities).map(number), borderRadius: 3,
+        (number(view.total_budget) === null ? '' :
+          `, at total budget ${budgetOf(view, view.total_budget)}`));
+    fill(charts.schedule, [{label: 'learned', data: priced ? shares : reads,
+      backgroundColor: paint('learned'), probabilities: shares, reads, borderRadius: 3,
       maxBarThickness: 46, categoryPercentage: 0.82, barPercentage: 0.9}],
-    `Learned schedule, reads per layer: ${reads.join(', ')}.`, reads.map((_, i) => String(i)));
+    `Learned schedule, reads per layer: ${reads.map(readsText).join(', ')}.`, reads.map((_, i) => String(i)));
     drawLegend(card, [{name: 'learned', colour: 'learned', look: 'bar'}, ...(share === null ? [] :
       [{name: `uniform share (${count(Math.round(share * 100) / 100)})`, colour: 'uniform',
         look: 'dashed'}])]);
@@ -315,7 +331,8 @@
     card.hidden = !trained.length;
     if (card.hidden) return;
     say(byId('versions-note'),
-        `the learned schedule at total budget ${count(view.total_budget)}, policy by policy`);
+        `the learned schedule at total budget ${budgetOf(view, view.total_budget)}, ` +
+        'policy by policy');
     charts.versions ??= makeChart(card.querySelector('.plot canvas'), 'line',
         {x: {...updateAxis(), offset: true}, y: axis('accuracy', {ticks: shareTicks})},
         {title: (items) => `after update ${items[0].parsed.x}`, label: pointLabel});
@@ -334,7 +351,7 @@
   }
 
   // One row for cells whose prompts were read alike: those of a method that draws differ by budget.
-  function drawPrefills(lines) {
+  function drawPrefills(view, lines) {
     const cells = lines.flatMap((line) => line.cells.map((row) =>
       ({...row, way: readingOf(line), schedule: line.schedule})))
         .filter((row) => number(row.prefill_seconds) !== null);
@@ -349,7 +366,7 @@
     const milliseconds = (v) => (number(v) === null ? '–' : `${(v * 1000).toFixed(0)} ms`);
     syncRows(byId('prefills'), rows.map((row) => [
       {text: rows.filter((other) => other.way === row.way).length < 2 ? row.way :
-        `${row.way}, ${row.schedule}, budget ${count(row.total_budget)}`},
+        `${row.way}, ${row.schedule}, budget ${budgetOf(view, row.total_budget)}`},
       {text: percent(row.prefill_density), kind: 'r'},
       {text: percent(row.prefill_bytes_share), kind: 'r wide'},
       {text: milliseconds(row.prefill_seconds), kind: 'r'},
@@ -367,9 +384,9 @@
         plural(found.questions, 'question');
     };
     syncRows(byId('frontier'), rows.map((row) =>
-      [{text: count(row.total_budget), kind: 'r'},
-        {text: row.beats_uniform ? 'learned' : 'uniform'},
-        {text: list(row.layer_reads).map((v) => format(v, 1).replace(/\.0$/, '')).join(' ')},
+      [{text: budgetOf(view, row.total_budget), kind: 'r'},
+        {text: row.beats_uniform ? 'learned' : word(row.rival) || 'uniform'},
+        {text: list(row.layer_reads).map(readsText).join(' ')},
         {text: above(row.claim), kind: 'r'},
         {text: above(row.candidate), kind: 'r wide'}]));
   }
@@ -388,10 +405,11 @@
       y: axis('points of reward', {ticks: {maxTicksLimit: 7,
         callback: (v) => format(v * 100, 0)}}),
     }, {title: (items) => `layer ${Math.round(items[0].parsed.x)}`,
-      label: (item) => ` ${item.dataset.label}, ${plural(item.raw.reads, 'read')}: ` +
+      label: (item) => ` ${item.dataset.label}, ${item.raw.reads >= ALL_ROWS ? 'all reads' :
+        plural(item.raw.reads, 'read')}: ` +
         `${format(item.raw.y * 100, 1)} (${format(item.raw.low * 100, 1)} to ` +
         `${format(item.raw.high * 100, 1)}) points`});
-    const lines = shown.map((row, i) => ({name: `budget ${count(row.total_budget)}`,
+    const lines = shown.map((row, i) => ({name: `budget ${budgetOf(view, row.total_budget)}`,
       colour: ['learned', 'third', 'fourth'][i], shape: SHAPES[i], row}));
     // Side by side, so that intervals do not hide each other.
     const sets = lines.map((line, i) => ({...markedSet(line, list(line.row.worth).map(record)
@@ -461,7 +479,7 @@
         const {low, high} = interval(row);
         return [{text: isDense(line) ? 'dense' : named(line)},
           {text: line.schedule === 'learned' ? count(row.version) : '', kind: 'r wide'},
-          {text: isDense(line) ? 'all' : row.total_budget ? count(row.total_budget) : 'its own',
+          {text: isDense(line) ? 'all' : row.total_budget ? budgetOf(view, row.total_budget) : 'its own',
             kind: 'r'},
           {text: `${percent(row.accuracy)} (${range(low, high)})`, kind: 'r'},
           {text: above(row.over_dense).join(''), kind: 'r wide'},
@@ -485,7 +503,7 @@
         .map((place) => rowAt(view, place));
     const shown = learned || uniform || dense;
     say(byId('headline-name'), budget && (shown !== dense || !dense) ?
-      `Accuracy at budget ${count(budget)}` : 'Accuracy, dense');
+      `Accuracy at budget ${budgetOf(view, budget)}` : 'Accuracy, dense');
     say(byId('headline'), shown ? percent(shown.accuracy) : '–');
     if (learned && uniform) {
       const gain = (learned.accuracy - uniform.accuracy) * 100;
@@ -589,7 +607,7 @@
     drawAccuracy(shown, lines);
     drawVersions(shown);
     drawTables(shown, lines);
-    drawPrefills(lines);
+    drawPrefills(view, lines);
     drawFrontier(shown);
     drawWorth(shown);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);

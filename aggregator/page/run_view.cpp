@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "aggregator/page/status_document.h"
+#include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/budget_learning.h"
 #include "core/learning/confirmation.h"
 #include "core/learning/policy.h"
+#include "core/learning/priced_schedule.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
@@ -308,9 +310,15 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   if (!spec.has_update()) return rows;
   const v1::PolicySnapshot& policy = state.policy();
   const auto layers = static_cast<size_t>(policy.logits_size());
+  const PriceList prices = pricesOf(policy);
   for (const uint32_t total : totalBudgets(spec.policy())) {
     const SampleSchedule published = publishedSchedule(spec, policy, total);
+    const auto price = priceOf(published, prices);
     rows.push_back({{"total_budget", total},
+                    {"rival", uniformOf(policy, total) ? kUniformSchedule : kMeasuredSchedule},
+                    {"price_share", price ? json(static_cast<double>(*price) /
+                                                 (static_cast<double>(layers) * kPriceUnits))
+                                          : json()},
                     {"learned_schedule", published},
                     {"layer_reads", layerDraws(published, layers)},
                     {"beats_uniform", nullptr},
@@ -403,6 +411,10 @@ json madeForView(const RunSnapshot& snapshot) {
 
 }  // namespace
 
+std::string budgetUnit(const json& facts) {
+  return facts.value("price", std::string()) == wordOf(Price::kBytes) ? " %" : "";
+}
+
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
   const v1::Spec& spec = snapshot.experiment.spec();
   uint64_t refused = 0;
@@ -433,6 +445,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"audits", snapshot.told ? snapshot.told->audits().summary() : ""},
       {"lag_histogram", lagHistogram(snapshot.state)},
       {"total_budget", spec.policy().total_budget()},
+      {"price", wordOf(priceOf(spec.policy()))},
       {"layers", layers},
       {"history", historyView(snapshot.history)},
       {"workers", workersView(snapshot.workers)},

@@ -26,6 +26,10 @@ struct RunView {
 // Builds the view. The history in it is thinned evenly to at most 1000 points and the last one.
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
+// Returns what follows a total budget in texts of these facts, or of a summary with their "price":
+// nothing, or " %".
+std::string budgetUnit(const nlohmann::json& facts);
+
 // Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;
 // selections ("lines", "learning", "headline") are indices into "evaluations".
 nlohmann::json viewJson(const RunView& view);

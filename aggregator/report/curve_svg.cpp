@@ -310,8 +310,10 @@ Plot schedulePlot(const std::vector<double>& draws) {
   return plot;
 }
 
-std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points) {
+std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points,
+                     const std::string& unit) {
   Plot plot = curvePlot(points, LineStyles(points));
+  if (!unit.empty()) plot.x.label = "total budget B (% of dense attention's bytes, log scale)";
   plot.title = (title.empty() ? "" : title + ": ") + "accuracy against sample budget";
   return plotSvg(plot);
 }

@@ -76,7 +76,9 @@ Plot oneHotPlot(const std::vector<CurvePoint>& points);
 // A learned schedule as bars. draws: [layers] draws per head and step.
 Plot schedulePlot(const std::vector<double>& draws);
 
-// Returns curvePlot() as SVG under "TITLE: accuracy against sample budget".
-std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points);
+// Returns curvePlot() as SVG under "TITLE: accuracy against sample budget". unit: of total budgets,
+// "" for reads and " %" for shares of dense attention's bytes.
+std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points,
+                     const std::string& unit = "");
 
 }  // namespace allot

@@ -57,14 +57,14 @@ std::string differenceText(const std::optional<PairedDifference>& paired) {
                      paired->interval.high);
 }
 
-std::string rowText(const CurvePoint& point, double margin) {
+std::string rowText(const CurvePoint& point, double margin, const std::string& unit) {
   std::string against;
   if (point.over_dense) against = marginText(*point.over_dense, margin);
   return fmt::format(
       "| {} | {} | {} | {:.3f} \\[{:.3f}, {:.3f}] | {} | {} | {} | {} | {} |\n",
       cellText(point.method), cellText(point.schedule),
-      point.total_budget > 0 ? std::to_string(point.total_budget) : "", point.accuracy, point.low,
-      point.high, point.n, differenceText(point.over_dense), against,
+      point.total_budget > 0 ? std::to_string(point.total_budget) + unit : "", point.accuracy,
+      point.low, point.high, point.n, differenceText(point.over_dense), against,
       differenceText(point.over_uniform),
       point.kv_bytes_share ? fmt::format("{:.1f} %", 100 * *point.kv_bytes_share) : "");
 }
@@ -75,7 +75,7 @@ std::string tableText(const RunView& view) {
   bool with_dense = false;
   for (const CurvePoint& point : newestCompletePerCell(view.points)) {
     if (isOneHot(point.schedule)) continue;
-    rows += rowText(point, view.margin);
+    rows += rowText(point, view.margin, budgetUnit(view.facts));
     intervals.insert(point.interval);
     with_dense = with_dense || point.over_dense;
     for (const auto* paired : {&point.over_dense, &point.over_uniform}) {
@@ -136,13 +136,21 @@ json policyJson(const RunView& view) {
     if (point.schedule != kLearnedSchedule) rivals.insert(point.schedule);
   }
   const auto made_for = [&](const char* key) { return view.made_for.value(key, json()); };
-  return {{"experiment", fact("experiment")},   {"run_id", fact("run_id")},
-          {"version", fact("updates")},         {"total_budget", fact("total_budget")},
-          {"layers", fact("layers")},           {"probabilities", fact("policy_probabilities")},
-          {"granularity", fact("granularity")}, {"learned_schedule", fact("learned_schedule")},
-          {"frontier", fact("frontier")},       {"model", made_for("model")},
-          {"method", made_for("method")},       {"task", made_for("task")},
-          {"cells", std::move(cells)},          {"rivals", rivals},
+  return {{"experiment", fact("experiment")},
+          {"run_id", fact("run_id")},
+          {"version", fact("updates")},
+          {"total_budget", fact("total_budget")},
+          {"price", fact("price")},
+          {"layers", fact("layers")},
+          {"probabilities", fact("policy_probabilities")},
+          {"granularity", fact("granularity")},
+          {"learned_schedule", fact("learned_schedule")},
+          {"frontier", fact("frontier")},
+          {"model", made_for("model")},
+          {"method", made_for("method")},
+          {"task", made_for("task")},
+          {"cells", std::move(cells)},
+          {"rivals", rivals},
           {"written_by", buildText()}};
 }
 

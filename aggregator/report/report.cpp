@@ -34,6 +34,7 @@ struct Data {
   std::vector<FidelityPoint> fidelity;
   std::vector<FidelityPoint> variance;
   LineStyles styles;
+  std::string unit;  // of total budgets: "" or " %"
 };
 
 std::string section(std::string_view heading, std::string_view note, const std::string& body,
@@ -79,7 +80,7 @@ std::string tasksFigure(const Data& data) {
   for (const std::string& task : tasks) {
     Plot plot = curvePlot(curve, data.styles, task);
     plot.title = "accuracy on " + task;
-    plot.x.label = "total budget B (log scale)";
+    plot.x.label = "total budget B" + (data.unit.empty() ? "" : "," + data.unit) + " (log scale)";
     body +=
         "<figure><figcaption>" + escapedXml(task) + "</figcaption>" + part(plot) + "</figure>\n";
   }
@@ -94,8 +95,8 @@ std::string asGoodSection(const RunView& view) {
   std::string rows;
   for (const AsGoodLine& line : lines) {
     const auto& [budget, stopped_at, compared] = line.smallest;
-    const auto number = [](const std::optional<uint64_t>& value) {
-      return value ? std::to_string(*value) : std::string("none");
+    const auto number = [&](const std::optional<uint64_t>& value) {
+      return value ? std::to_string(*value) + budgetUnit(view.facts) : std::string("none");
     };
     rows += "<tr><td>" + escapedXml(line.method) + "</td><td>" + escapedXml(line.schedule) +
             "</td><td class=\"r\">" + number(budget) + "</td><td class=\"r\">" +
@@ -485,7 +486,7 @@ std::string figuresHtml(const RunView& view) {
   const auto variance = newestFidelity(view.variance);
   std::vector<FidelityPoint> compared = fidelity;
   compared.insert(compared.end(), variance.begin(), variance.end());
-  const Data data{points, fidelity, variance, LineStyles(points, compared)};
+  const Data data{points, fidelity, variance, LineStyles(points, compared), budgetUnit(view.facts)};
   std::string html =
       asGoodSection(view) + tasksFigure(data) +
       shareFigure(data, CurveShare::kKvBytes, "Accuracy against KV bytes read",
@@ -573,7 +574,7 @@ std::map<std::string, std::string> reportFiles(const RunView& view) {
   const auto variance = newestFidelity(view.variance);
   std::map<std::string, std::string> files = {
       {"curve.csv", curveCsv(curve)},
-      {"curve.svg", curveSvg(view.facts.value("experiment", ""), curve)},
+      {"curve.svg", curveSvg(view.facts.value("experiment", ""), curve, budgetUnit(view.facts))},
       {"policy.json", dump(policyJson(view), 2) + "\n"},
       {"summary.json", dump(summaryJson(view), 2) + "\n"}};
   if (!fidelity.empty()) files["fidelity.csv"] = fidelityCsv(fidelity);

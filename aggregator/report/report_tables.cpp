@@ -245,8 +245,8 @@ json summaryJson(const RunView& view) {
   json summary = json::object();
   for (const char* key :
        {"run_id", "experiment", "state", "synchronous", "started_unix_ms", "updates", "max_updates",
-        "episodes", "wall_seconds", "episodes_per_second", "total_budget", "layers", "granularity",
-        "learned_schedule", "layer_reads", "frontier", "model"}) {
+        "episodes", "wall_seconds", "episodes_per_second", "total_budget", "price", "layers",
+        "granularity", "learned_schedule", "layer_reads", "frontier", "model"}) {
     summary[key] = view.facts.value(key, json());
   }
   summary["evaluations"] = json::array();

@@ -8,6 +8,7 @@
 #include "allot/kernels/method.h"
 #include "core/learning/measured.h"
 #include "core/learning/policy.h"
+#include "core/learning/priced_schedule.h"
 #include "core/spec/measure_options.h"
 
 namespace allot {
@@ -68,7 +69,10 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
     for (uint32_t budget : spec.evaluation().budgets()) {
       switch (kind) {
         case ScheduleKind::kUniform:
-          cells.push_back({prefill, method, nameOf(kind), budget, uniformSchedule(budget, layers)});
+          // A price may buy no uniform schedule.
+          if (const auto uniform = uniformOf(policy, budget)) {
+            cells.push_back({prefill, method, nameOf(kind), budget, *uniform});
+          }
           break;
         case ScheduleKind::kLearned:
           cells.push_back(
@@ -81,9 +85,9 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
           }
           break;
         case ScheduleKind::kMeasured:
-          cells.push_back(
-              {prefill, method, nameOf(kind), budget,
-               measuredSchedule(*measuring.result, budget, spec.policy().min_per_layer())});
+          cells.push_back({prefill, method, nameOf(kind), budget,
+                           measuredSchedule(*measuring.result, pricesOf(policy), budget,
+                                            spec.policy().min_per_layer())});
           break;
         case ScheduleKind::kExplicit:
           break;  // above: its budget is its own

@@ -53,7 +53,8 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 // fidelity and variance: dense is the reference. Cells that do not depend on the policy (dense,
 // adaptive, uniform, oneHot, measured, explicit) are planned at version 0 only. Learned cells are
 // planned at every version except 0, and at 0 if a fork begins with a policy that is not uniform.
-// Measured cells are planned once `measuring` has its result. The units of planLayerLosses() come
+// A price that buys no uniform schedule has no uniform cell. Measured cells are planned once
+// `measuring` has its result. The units of planLayerLosses() come
 // first, unless the measurement is inherited.
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy,

@@ -69,16 +69,17 @@ std::vector<AsGoodLine> asGoodLines(const LineDifferences& differences, double m
   return lines;
 }
 
-std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin) {
+std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin,
+                       const std::string& unit) {
   if (lines.empty()) return "";
   std::string text =
       "smallest total budget that is as good as dense to within " + pointsText(margin) + ":\n";
   for (const AsGoodLine& line : lines) {
     const auto& [budget, stopped_at, compared] = line.smallest;
     text += "  " + printable(line.method, 100) + ", " + printable(line.schedule, 40) + ": " +
-            (budget ? std::to_string(*budget) : "none");
+            (budget ? std::to_string(*budget) + unit : "none");
     if (stopped_at) {
-      text += " (" + std::to_string(*stopped_at) + (budget ? "" : ", the largest,") +
+      text += " (" + std::to_string(*stopped_at) + unit + (budget ? "" : ", the largest,") +
               (compared ? " was not found as good)" : " is not measured yet)");
     }
     text += "\n";

@@ -55,6 +55,8 @@ struct AsGoodLine {
 };
 std::vector<AsGoodLine> asGoodLines(const LineDifferences& differences, double margin);
 // Returns a heading, a line for each, and the sentence that says what test it is; "" without lines.
-std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin);
+// unit: of total budgets, "" for reads and " %" for shares.
+std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin,
+                       const std::string& unit = "");
 
 }  // namespace allot

@@ -12,15 +12,14 @@
 namespace allot {
 namespace {
 
-constexpr size_t kOfEntry = 3;  // weights of an entry
-using EntryFeatures = std::array<double, kOfEntry>;
+using EntryFeatures = std::array<double, 4>;  // the last one with prices alone
 
 // Standard deviations of the prior, in log-odds. The first, of a read against none, is the largest,
-// and falls with the number of layers (priorOf).
-constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1};
+// and falls with the number of layers (priorOf). The last, of all rows, is that of log n at 128.
+constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1, 0.5};
 // Reads help, the first of a layer the most. Without this prior the first draws of weights would
 // put all reads into a few layers.
-constexpr EntryFeatures kPriorMean{1.0, -0.4, 0.0};
+constexpr EntryFeatures kPriorMean{1.0, -0.4, 0.0, 0.0};
 // Most episodes that are learned from together: the cost grows as their cube.
 constexpr size_t kMostTogether = 400;
 // Up to this number of layers a layer has the first of kPriorDeviation; beyond it less.
@@ -33,7 +32,13 @@ constexpr double kLevelVariance = 4.0, kSetLevelVariance = 0.25;
 
 EntryFeatures featuresOf(uint32_t draws, double log_draws) {
   if (draws == 0) return {};
-  return {1.0, 1.0 / draws, log_draws};
+  return {1.0, 1.0 / draws, log_draws, 0.0};
+}
+
+// Returns the features of an entry of the problem's schedules.
+EntryFeatures featuresOf(const AdditiveProblem& problem, uint32_t draws) {
+  if (!problem.prices.empty() && draws == kAllRows) return {1.0, 0.0, 0.0, 1.0};
+  return featuresOf(draws, draws == 0 ? 0 : exactLog(draws));
 }
 
 // The prior of one of a layer's weights, summed over its heads.
@@ -49,14 +54,14 @@ Prior priorOf(size_t feature, double layers) {
 }
 
 // [features] Returns f(n) - f(u) of each entry; 0 for the level.
-std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
-  const SampleSchedule uniform = problem.uniform();
+std::vector<double> aboveReference(const AdditiveProblem& problem, const SampleSchedule& reference,
+                                   const SampleSchedule& schedule) {
   std::vector<double> x;
   x.reserve(problem.features());
   for (uint32_t l = 0; l < problem.entries; ++l) {
-    const auto here = featuresOf(schedule[l], schedule[l] == 0 ? 0 : exactLog(schedule[l]));
-    const auto there = featuresOf(uniform[l], uniform[l] == 0 ? 0 : exactLog(uniform[l]));
-    for (size_t f = 0; f < kOfEntry; ++f) x.push_back(here[f] - there[f]);
+    const auto here = featuresOf(problem, schedule[l]);
+    const auto there = featuresOf(problem, reference[l]);
+    for (size_t f = 0; f < problem.weightsOfEntry(); ++f) x.push_back(here[f] - there[f]);
   }
   x.resize(problem.features());
   return x;
@@ -83,41 +88,70 @@ std::vector<double> normals(size_t count, RandomStream* random) {
   return drawn;
 }
 
-[[maybe_unused]] bool isScheduleOf(const AdditiveProblem& problem, const SampleSchedule& schedule) {
-  return schedule.size() == problem.entries &&
-         std::accumulate(schedule.begin(), schedule.end(), uint64_t{0}) == problem.total;
-}
-
 [[maybe_unused]] bool fits(const AdditiveProblem& problem, const v1::LearnerState& state) {
   return static_cast<size_t>(state.evidence_size()) == problem.features() &&
          static_cast<size_t>(state.precision_size()) == inTriangle(problem.features(), 0);
 }
 
+// Returns the sum of an entry's weights times its features.
+double worthOf(const AdditiveProblem& problem, const double* weights, const EntryFeatures& f) {
+  const double sum = weights[0] * f[0] + weights[1] * f[1] + weights[2] * f[2];
+  return problem.prices.empty() ? sum : sum + weights[3] * f[3];
+}
+
 }  // namespace
 
+SampleSchedule AdditiveProblem::reference() const {
+  if (prices.empty()) return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
+  if (auto uniform = uniformWithin(total, entries, prices)) return *std::move(uniform);
+  return bestWithin(total, entries, prices, [&](uint32_t, size_t action) {
+    return worthOf(*this, kPriorMean.data(), featuresOf(*this, prices[action].reads));
+  });
+}
+
+bool AdditiveProblem::isSchedule(const SampleSchedule& schedule) const {
+  if (schedule.size() != entries) return false;
+  if (prices.empty()) {
+    return std::accumulate(schedule.begin(), schedule.end(), uint64_t{0}) == total &&
+           std::all_of(schedule.begin(), schedule.end(),
+                       [&](uint32_t draws) { return draws >= min_per_layer; });
+  }
+  const auto price = priceOf(schedule, prices);
+  return price && *price <= total;
+}
+
 AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
-                          uint32_t total_budget) {
+                          uint32_t total_budget, const PriceList& prices) {
   assert(layers > 0 && per_layer > 0);
+  if (!prices.empty()) {
+    assert(per_layer == 1);
+    return {layers, unitsOf(total_budget, layers), 0, spec.rollout().questions_per_episode(), 1,
+            prices};
+  }
   assert(uint64_t{layers} * spec.policy().min_per_layer() <= total_budget);
-  return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
-          spec.rollout().questions_per_episode(), per_layer};
+  return {layers * per_layer,
+          total_budget * per_layer,
+          spec.policy().min_per_layer(),
+          spec.rollout().questions_per_episode(),
+          per_layer,
+          {}};
 }
 
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
-  const size_t features = problem.features();
+  const size_t features = problem.features(), of_entry = problem.weightsOfEntry();
   state->mutable_precision()->Resize(static_cast<int>(inTriangle(features, 0)), 0.0);
   state->mutable_evidence()->Resize(static_cast<int>(features), 0.0);
   // The covariance of a layer's heads is shared * ones + own * identity, so that their sum has the
   // variance of a layer, heads * heads * shared + heads * own. The precision is its inverse.
   const double heads = problem.per_layer, layers = problem.entries / heads;
-  const size_t of_layer = kOfEntry * problem.per_layer;
-  for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
-    const auto [variance, alone] = priorOf(i % kOfEntry, layers);
+  const size_t of_layer = of_entry * problem.per_layer;
+  for (size_t i = 0; i < of_entry * problem.entries; ++i) {
+    const auto [variance, alone] = priorOf(i % of_entry, layers);
     const double shared = kSharedByHeads * variance / (heads * heads);
     const double own = variance / heads - heads * shared;
     const double common = shared / (own * (own + heads * shared));
     const size_t first = i / of_layer * of_layer;
-    for (size_t j = first + i % kOfEntry; j < i && problem.per_layer > 1; j += kOfEntry) {
+    for (size_t j = first + i % of_entry; j < i && problem.per_layer > 1; j += of_entry) {
       state->set_precision(static_cast<int>(inTriangle(i, j)), -common);
     }
     const double precision = problem.per_layer == 1 ? alone : 1 / own - common;
@@ -126,11 +160,11 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   state->set_precision(static_cast<int>(inTriangle(features - 1, features - 1)),
                        1 / kLevelVariance);
   // Evidence is precision times mean. All heads of a layer have the same mean.
-  for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
-    const double mean = kPriorMean[i % kOfEntry] / heads;
+  for (size_t i = 0; i < of_entry * problem.entries; ++i) {
+    const double mean = kPriorMean[i % of_entry] / heads;
     const size_t first = i / of_layer * of_layer;
     double evidence = 0;
-    for (size_t j = first + i % kOfEntry; j < first + of_layer; j += kOfEntry) {
+    for (size_t j = first + i % of_entry; j < first + of_layer; j += of_entry) {
       const size_t at = inTriangle(std::max(i, j), std::min(i, j));
       evidence += state->precision(static_cast<int>(at)) * mean;
     }
@@ -144,9 +178,10 @@ void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& e
   Gaussian weights{{state->precision().begin(), state->precision().end()},
                    {state->evidence().begin(), state->evidence().end()}};
   std::vector<GradedAnswers> batch;
+  const SampleSchedule reference = problem.reference();
   for (const GradedEpisode& episode : episodes) {
-    assert(isScheduleOf(problem, episode.schedule));
-    std::vector<double> x = aboveUniform(problem, episode.schedule);
+    assert(problem.isSchedule(episode.schedule));
+    std::vector<double> x = aboveReference(problem, reference, episode.schedule);
     x.back() = 1;
     batch.push_back({std::move(x), std::clamp(episode.reward, 0.0, 1.0) * problem.questions,
                      static_cast<double>(problem.questions), episode.set});
@@ -162,7 +197,8 @@ void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& e
 AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state)
     : problem_(problem),
       root_(factorOf({state.precision().begin(), state.precision().end()}, problem.features())),
-      weights_(state.evidence().begin(), state.evidence().end()) {
+      weights_(state.evidence().begin(), state.evidence().end()),
+      reference_(problem.reference()) {
   assert(fits(problem, state));
   // Sums of a state from outside may overflow.
   if (root_.empty()) {
@@ -172,6 +208,7 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
   }
   solveLower(root_, &weights_);
   solveUpper(root_, &weights_);
+  if (!problem.prices.empty()) return;
   const uint32_t free_draws = problem.total - problem.entries * problem.min_per_layer;
   const uint32_t step = allotmentStep(free_draws);
   for (uint32_t n = 0; n <= free_draws; n += step) {
@@ -181,13 +218,20 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
 }
 
 SampleSchedule AdditivePosterior::bestBy(const std::vector<double>& weights) const {
+  const uint32_t of_entry = problem_.weightsOfEntry();
+  if (!problem_.prices.empty()) {
+    return bestWithin(problem_.total, problem_.entries, problem_.prices,
+                      [&](uint32_t entry, size_t action) {
+                        return worthOf(problem_, weights.data() + size_t{entry} * of_entry,
+                                       featuresOf(problem_, problem_.prices[action].reads));
+                      });
+  }
   const uint32_t step = allotmentStep(problem_.total - problem_.entries * problem_.min_per_layer);
   return bestSchedule(problem_.entries, problem_.total, problem_.min_per_layer,
                       [&](uint32_t entry, uint32_t draws) {
                         const auto f =
                             featuresOf(draws, logs_[(draws - problem_.min_per_layer) / step]);
-                        const double* w = weights.data() + entry * kOfEntry;
-                        return w[0] * f[0] + w[1] * f[1] + w[2] * f[2];
+                        return worthOf(problem_, weights.data() + size_t{entry} * of_entry, f);
                       });
 }
 
@@ -215,23 +259,24 @@ AdditivePosterior::Estimate AdditivePosterior::along(const std::vector<double>& 
 }
 
 AdditivePosterior::Estimate AdditivePosterior::above(const SampleSchedule& schedule) const {
-  return along(aboveUniform(problem_, schedule));
+  return along(aboveReference(problem_, reference_, schedule));
 }
 
 AdditivePosterior::Estimate AdditivePosterior::difference(const SampleSchedule& schedule,
                                                           const SampleSchedule& other) const {
-  std::vector<double> direction = aboveUniform(problem_, schedule);
-  const std::vector<double> from = aboveUniform(problem_, other);
+  std::vector<double> direction = aboveReference(problem_, reference_, schedule);
+  const std::vector<double> from = aboveReference(problem_, reference_, other);
   for (size_t i = 0; i < direction.size(); ++i) direction[i] -= from[i];
   return along(direction);
 }
 
 AdditivePosterior::Estimate AdditivePosterior::worth(uint32_t layer, uint32_t draws) const {
   std::vector<double> direction(weights_.size());
-  const auto f = featuresOf(draws, draws == 0 ? 0 : exactLog(draws));
+  const auto f = featuresOf(problem_, draws);
+  const uint32_t of_entry = problem_.weightsOfEntry();
   for (uint32_t h = 0; h < problem_.per_layer; ++h) {
     const size_t entry = size_t{layer} * problem_.per_layer + h;
-    std::copy(f.begin(), f.end(), direction.begin() + static_cast<ptrdiff_t>(entry * kOfEntry));
+    std::copy_n(f.begin(), of_entry, direction.begin() + static_cast<ptrdiff_t>(entry * of_entry));
   }
   return along(direction);
 }

@@ -12,6 +12,10 @@
 // update are learned from in batches of at most 400 (core/learning/logistic_update.h). Each batch
 // infers its sets' own levels anew.
 //
+// With prices (core/learning/priced_schedule.h) an entry that reads all rows has another weight
+// instead of 1/n and log n, and the schedules are those within the price. If no uniform schedule is
+// within it, u is the schedule that the prior's mean has for the best.
+//
 // Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
 // compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
@@ -19,7 +23,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
-#include "core/learning/schedule.h"
+#include "core/learning/priced_schedule.h"
 #include "core/random_stream.h"
 
 namespace allot {
@@ -31,18 +35,22 @@ struct AdditiveProblem {
   uint32_t min_per_layer = 0;  // least draws of an entry
   uint32_t questions = 0;      // answers whose mean is a reward
   uint32_t per_layer = 1;      // entries of a layer
+  PriceList prices = {};       // not empty: `total` is what a schedule may cost, in units
 
-  // Returns the number of weights: three for each entry, then the level that all sets share.
-  uint32_t features() const { return 3 * entries + 1; }
-  SampleSchedule uniform() const {
-    return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
-  }
+  uint32_t weightsOfEntry() const { return prices.empty() ? 3 : 4; }
+  // Returns the number of weights: those of each entry, then the level that all sets share.
+  uint32_t features() const { return weightsOfEntry() * entries + 1; }
+  // Returns u: the uniform schedule or, if none is within the price, the prior's best.
+  SampleSchedule reference() const;
+  // Returns true if the entries sum to the total, or are actions within the price.
+  bool isSchedule(const SampleSchedule& schedule) const;
 };
 
-// Returns the problem at `total_budget` draws per head.
-// Requires: layers > 0, per_layer > 0, layers * minPerLayer <= total_budget.
+// Returns the problem at `total_budget` draws per head or, with prices, per cent.
+// Requires: layers > 0, per_layer > 0, layers * minPerLayer <= total_budget; with prices, per_layer
+// is 1 and the budget buys layers * leastPrice(prices).
 AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
-                          uint32_t total_budget);
+                          uint32_t total_budget, const PriceList& prices = {});
 
 // Writes the prior into the state's precision and evidence.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
@@ -90,7 +98,8 @@ class AdditivePosterior {
   AdditiveProblem problem_;
   std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
   std::vector<double> weights_;  // mean
-  std::vector<double> logs_;     // of each number of draws that bestSchedule() asks for
+  std::vector<double> logs_;     // of each number of draws that the dynamic programme asks for
+  SampleSchedule reference_;
 };
 
 }  // namespace allot

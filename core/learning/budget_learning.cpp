@@ -41,8 +41,9 @@ class BudgetUpdate {
         policy_(*state->mutable_policy()->mutable_frontier()->mutable_budgets(index)),
         learner_(*state->mutable_learners(index)),
         problem_(problemOf(spec_, static_cast<uint32_t>(state->policy().logits_size()),
-                           entriesPerLayer(state->policy()), policy_.total_budget())),
-        uniform_(problem_.uniform()) {}
+                           entriesPerLayer(state->policy()), policy_.total_budget(),
+                           pricesOf(state->policy()))),
+        rival_(findRival()) {}
 
   void begin();
   // Learns from those of the results that are of this budget. Returns the gradient's squared norm.
@@ -58,6 +59,12 @@ class BudgetUpdate {
   std::vector<ComparedResult> compare(const std::vector<v1::EpisodeResult>& results,
                                       google::protobuf::RepeatedField<double>* baselines);
   void judge();
+  // Returns true if no uniform schedule has the price of this budget.
+  bool lacksUniform() const {
+    return !problem_.prices.empty() &&
+           !uniformWithin(problem_.total, problem_.entries, problem_.prices);
+  }
+  SampleSchedule findRival() const;
   SampleSchedule measured() const;
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
@@ -73,9 +80,9 @@ class BudgetUpdate {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
   }
   SampleSchedule candidate() const { return scheduleFrom(learner_.confirmation().candidate()); }
-  // Begins the confirmation of `schedule`. The uniform schedule stands for none.
+  // Begins the confirmation of `schedule`. The rival stands for none.
   void confirm(const SampleSchedule& schedule) {
-    const bool none = schedule == uniform_;
+    const bool none = schedule == rival_;
     if (!none) state_.set_confirmations(state_.confirmations() + 1);
     confirmNext(none ? SampleSchedule() : schedule, state_.confirmations(), pairs_, &learner_);
   }
@@ -92,12 +99,14 @@ class BudgetUpdate {
   v1::BudgetPolicy& policy_;
   v1::LearnerState& learner_;
   const AdditiveProblem problem_;
-  const SampleSchedule uniform_;
+  // What the candidate has to beat: the uniform schedule or, if none has the price, the measured
+  // one; before layers are measured, the surrogate's reference.
+  const SampleSchedule rival_;
   std::vector<GradedEpisode> episodes_;  // of this update, for the surrogate
 };
 
 void BudgetUpdate::begin() {
-  *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
+  *policy_.mutable_learned() = {rival_.begin(), rival_.end()};
   if (additive()) {
     beginAdditive(problem_, &learner_);
     const AdditivePosterior prior(problem_, learner_);
@@ -120,7 +129,7 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
     const uint64_t group = pair ? 2 * pair->number + 1 : 2 * set;
     episodes_.push_back({scheduleFrom(result.schedule()), result.reward(), group});
   }
-  countEpisode(result, set, pair, uniform_, &learner_);
+  countEpisode(result, set, pair, rival_, &learner_);
 }
 
 double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
@@ -132,8 +141,10 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
   if (additive()) {
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
+    // The measured schedule is a rival from the first update on.
+    if (!policy_.beats_uniform()) *policy_.mutable_learned() = {rival_.begin(), rival_.end()};
     judge();
-    if (version_ == 1 && state_.has_measurement()) {
+    if (version_ == 1 && state_.has_measurement() && !lacksUniform()) {
       confirm(measured());
     } else {
       nominate(posterior);
@@ -174,7 +185,7 @@ std::vector<ComparedResult> BudgetUpdate::compare(
   return compared;
 }
 
-// Publishes the candidate if its evidence says that it beats uniform, and keeps the claim's
+// Publishes the candidate if its evidence says that it beats its rival, and keeps the claim's
 // evidence up to date. Gives the candidate up if it is behind.
 void BudgetUpdate::judge() {
   const SampleSchedule tried = candidate();
@@ -204,8 +215,12 @@ void BudgetUpdate::judge() {
     return;
   }
   if (evidence.questions >= kLeastQuestions && evidence.mean < -kBehind * evidence.mean_error) {
-    confirm(uniform_);
+    confirm(rival_);
   }
+}
+
+SampleSchedule BudgetUpdate::findRival() const {
+  return lacksUniform() && state_.has_measurement() ? measured() : problem_.reference();
 }
 
 // Returns the measured schedule, with a layer's reads in each of its entries. It is the first one
@@ -245,9 +260,9 @@ void BudgetUpdate::propose(const AdditivePosterior* posterior) {
   const bool tries = !candidate().empty();
   // Uniform and candidate in turn, for the fresh pairs. What is beyond the proposals is drawn from
   // the logits.
-  addProposal(uniform_);
+  addProposal(rival_);
   for (uint32_t pair = 0; tries && pair < pairs_; ++pair) {
-    if (pair > 0) addProposal(uniform_);
+    if (pair > 0) addProposal(rival_);
     addProposal(candidate());
   }
   if (posterior == nullptr) return;
@@ -264,18 +279,24 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
   const auto layers = static_cast<uint32_t>(state.policy().logits_size());
   const uint32_t total = state.policy().frontier().budgets(budget).total_budget();
   // An unverified export may hold anything.
-  if (layers == 0 || uint64_t{layers} * spec.policy().min_per_layer() > total) return {};
-  const auto problem = problemOf(spec, layers, entriesPerLayer(state.policy()), total);
+  const PriceList prices = pricesOf(state.policy());
+  const uint32_t per_layer = entriesPerLayer(state.policy());
+  if (layers == 0) return {};
+  if (prices.empty() ? uint64_t{layers} * spec.policy().min_per_layer() > total
+                     : !isAffordable(total, layers, prices) || per_layer > 1) {
+    return {};
+  }
+  const auto problem = problemOf(spec, layers, per_layer, total, prices);
   const int64_t features = problem.features();
   if (learner.evidence_size() != features ||
       learner.precision_size() != features * (features + 1) / 2) {
     return {};
   }
   const AdditivePosterior posterior(problem, learner);
-  const SampleSchedule uniform = problem.uniform();
+  const SampleSchedule reference = problem.reference();
   std::vector<LayerWorth> worths;
   for (uint32_t l = 0; l < problem.entries / problem.per_layer; ++l) {
-    const uint32_t draws = std::max(1u, uniform[size_t{l} * problem.per_layer]);
+    const uint32_t draws = std::max(1u, reference[size_t{l} * problem.per_layer]);
     const auto estimate = posterior.worth(l, draws);
     worths.push_back({draws, -posterior.inReward(-estimate.mean),
                       -posterior.inReward(estimate.deviation - estimate.mean),

@@ -12,6 +12,9 @@
 // has kErrorRate / (k (k + 1)), in sum kErrorRate. So in at most kErrorRate of runs a schedule is
 // ever called better than uniform whose mean is not.
 //
+// Where a price buys no uniform schedule (core/learning/priced_schedule.h), the measured one stands
+// for uniform.
+//
 // A question that was asked and not answered within the reach of late results counts as lost: -1;
 // for the upper bound, as won. So a worker gains nothing by silence. What it answers falsely is for
 // audits to find; a pair whose candidate was answered under an older policy says nothing and is

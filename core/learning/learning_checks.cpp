@@ -36,18 +36,12 @@ bool hasFactor(const google::protobuf::RepeatedField<double>& precision, int64_t
 
 bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
                 const AdditiveProblem& problem) {
-  uint64_t sum = 0;
-  for (const uint32_t draws : samples) {
-    if (draws < problem.min_per_layer) return false;
-    sum += draws;
-  }
-  return samples.size() == static_cast<int64_t>(problem.entries) && sum == problem.total;
+  return problem.isSchedule({samples.begin(), samples.end()});
 }
 
 bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
   const int64_t logits = learner == Learner::kReinforce ? problem.entries : 0;
-  return policy.total_budget() == problem.total / problem.per_layer &&
-         policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
+  return policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
          isSchedule(policy.learned(), problem) &&
          std::all_of(
              policy.proposals().begin(), policy.proposals().end(),
@@ -153,8 +147,13 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
     total += samples;
   }
-  const uint64_t budget = totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget];
-  if (total != budget * per_layer) {
+  const uint32_t budget = totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget];
+  if (state.policy().has_prices()) {
+    const auto price = priceOf(scheduleFrom(result.schedule()), pricesOf(state.policy()));
+    if (!price || *price > unitsOf(budget, static_cast<uint32_t>(state.policy().logits_size()))) {
+      return bad("the schedule is not one that its total budget buys");
+    }
+  } else if (total != uint64_t{budget} * per_layer) {
     return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
   }
   if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {
@@ -197,6 +196,11 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
     return fail(ErrorCode::kData, "its policy is not one of its experiment: " + what);
   };
   const v1::Spec& spec = experiment.spec();
+  const PriceList stored = pricesOf(policy);
+  const PriceList prices = shape.head_dim > 0 ? priceListOf(spec, shape) : stored;
+  if (stored != prices || policy.has_prices() != hasPrices(spec.policy())) {
+    return wrong("other prices, of another spec.policy.price, method, context or model");
+  }
   if (!learnsByBudgets(spec)) {
     return policy.has_frontier() ? wrong("it has total budgets") : Status();
   }
@@ -207,10 +211,13 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
   const uint32_t per_layer = entriesPerLayer(spec.policy(), shape);
   if (entriesPerLayer(policy) != per_layer) return wrong("schedules of another granularity");
   for (size_t b = 0; b < totals.size(); ++b) {
-    const bool has_room = uint64_t{spec.policy().min_per_layer()} * shape.layers <= totals[b];
-    if (has_room &&
-        isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
-                   policy.frontier().budgets(static_cast<int>(b)))) {
+    const bool has_room = prices.empty()
+                              ? uint64_t{spec.policy().min_per_layer()} * shape.layers <= totals[b]
+                              : isAffordable(totals[b], shape.layers, prices);
+    const v1::BudgetPolicy& of = policy.frontier().budgets(static_cast<int>(b));
+    if (has_room && of.total_budget() == totals[b] &&
+        isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b], prices),
+                   learnerOf(spec.update()), of)) {
       continue;
     }
     return wrong("at total budget " + std::to_string(totals[b]));
@@ -257,8 +264,8 @@ Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
   if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
   for (int b = 0; b < budgets; ++b) {
     const uint32_t total = state.policy().frontier().budgets(b).total_budget();
-    const auto problem =
-        problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
+    const auto problem = problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total,
+                                   pricesOf(state.policy()));
     const v1::BudgetPolicy& policy = state.policy().frontier().budgets(b);
     if (policy.has_claim() && !isClaim(policy.claim(), state))
       return wrong("a claim that cannot be");

@@ -177,6 +177,16 @@ SampleSchedule LayerLosses::best(uint32_t total, uint32_t min_per_layer) const {
                       [&](uint32_t layer, uint32_t draws) { return -loss(layer, draws); });
 }
 
+SampleSchedule LayerLosses::bestWithin(uint32_t units, const PriceList& prices) const {
+  if (!measured_) {
+    if (auto uniform = uniformWithin(units, layers(), prices)) return *std::move(uniform);
+  }
+  return allot::bestWithin(units, layers(), prices, [&](uint32_t layer, size_t action) {
+    const uint32_t reads = prices[action].reads;
+    return reads == kAllRows ? 0.0 : -loss(layer, reads);
+  });
+}
+
 v1::Experiment measuredSettings(const v1::Spec& spec) {
   v1::Experiment settings;
   v1::Spec& of = *settings.mutable_spec();
@@ -202,16 +212,17 @@ bool inheritsMeasurement(const v1::Spec& spec, const v1::Origin* origin) {
          origin->measured_of() == measurementDigest(spec);
 }
 
-SampleSchedule measuredSchedule(const v1::Measurement& measurement, uint32_t total,
-                                uint32_t min_per_layer) {
+SampleSchedule measuredSchedule(const v1::Measurement& measurement, const PriceList& prices,
+                                uint32_t total, uint32_t min_per_layer) {
   const LayerLosses losses(measurement);
+  if (!prices.empty()) return losses.bestWithin(unitsOf(total, losses.layers()), prices);
   return losses.best(total, std::min(min_per_layer, total / losses.layers()));
 }
 
 std::optional<SampleSchedule> measuredSchedule(const v1::AggregatorState& state, uint32_t total,
                                                uint32_t min_per_layer) {
   if (!state.has_measurement()) return std::nullopt;
-  return measuredSchedule(state.measurement(), total, min_per_layer);
+  return measuredSchedule(state.measurement(), pricesOf(state.policy()), total, min_per_layer);
 }
 
 }  // namespace allot

@@ -15,7 +15,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
-#include "core/learning/schedule.h"
+#include "core/learning/priced_schedule.h"
 #include "core/result.h"
 
 namespace allot {
@@ -43,6 +43,9 @@ class LayerLosses {
   // Returns the schedule of layers with the least sum of losses; uniform if no layer has a loss.
   // Requires: layers() * min_per_layer <= total.
   SampleSchedule best(uint32_t total, uint32_t min_per_layer) const;
+  // Returns the schedule of actions with the least sum of losses that `units` buy.
+  // Requires: as bestWithin().
+  SampleSchedule bestWithin(uint32_t units, const PriceList& prices) const;
 
  private:
   bool measured_ = false;    // false: no layer has a loss, as where answers have a single token
@@ -65,8 +68,8 @@ bool inheritsMeasurement(const v1::Spec& spec, const v1::Origin* origin);
 // has no measurement. A total that has no room for min_per_layer gets as many as it has room for.
 std::optional<SampleSchedule> measuredSchedule(const v1::AggregatorState& state, uint32_t total,
                                                uint32_t min_per_layer);
-// As above, from the measurement itself.
-SampleSchedule measuredSchedule(const v1::Measurement& measurement, uint32_t total,
-                                uint32_t min_per_layer);
+// As above, from the measurement itself. prices: of the policy; empty if budgets are reads.
+SampleSchedule measuredSchedule(const v1::Measurement& measurement, const PriceList& prices,
+                                uint32_t total, uint32_t min_per_layer);
 
 }  // namespace allot

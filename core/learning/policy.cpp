@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/digest.h"
+#include "core/learning/priced_schedule.h"
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -142,13 +143,20 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
 
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total) {
+  const auto layers = static_cast<uint32_t>(policy.logits_size());
+  if (policy.has_prices()) {
+    for (const v1::BudgetPolicy& budget : policy.frontier().budgets()) {
+      if (budget.total_budget() == total) return scheduleFrom(budget.learned());
+    }
+    return uniformOf(policy, total).value_or(SampleSchedule(layers));
+  }
   if (policy.frontier().budgets().empty()) {
     return learnedSchedule(softmaxOf(policy.logits()), total, spec.policy().min_per_layer(),
                            spec.policy().total_budget());
   }
   const v1::BudgetPolicy& budget = nearest(policy, total);
   if (!budget.beats_uniform()) {
-    return uniformSchedule(total, static_cast<uint32_t>(policy.logits_size()));
+    return uniformSchedule(total, layers);
   }
   return scaledSchedule(scheduleFrom(budget.learned()), total * entriesPerLayer(policy));
 }
@@ -167,7 +175,15 @@ std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
   const v1::BudgetPolicy& of = policy.frontier().budgets(budget);
   const auto per_layer = static_cast<size_t>(entriesPerLayer(policy));
   std::vector<double> entries;
-  if (!of.logits().empty()) {
+  if (policy.has_prices()) {
+    const PriceList prices = pricesOf(policy);
+    double sum = 0;
+    for (const uint32_t reads : of.learned()) {
+      entries.push_back(static_cast<double>(priceOf({reads}, prices).value_or(0)));
+      sum += entries.back();
+    }
+    for (double& entry : entries) entry = sum > 0 ? entry / sum : 1.0 / of.learned_size();
+  } else if (!of.logits().empty()) {
     entries = softmaxOf(of.logits());
   } else {
     const double total = static_cast<double>(of.total_budget()) * per_layer;

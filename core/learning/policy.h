@@ -76,7 +76,8 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
 // Returns the published schedule at a total budget. A policy with budgets has one for each: a
 // learned schedule, or uniform as long as no schedule is known to beat uniform. Another total takes
 // the schedule of the budget whose ratio to it is nearest to 1: uniform, or the learned one scaled.
-// A policy without budgets has its learnedSchedule().
+// A policy without budgets has its learnedSchedule(). With prices no schedule is scaled: a total
+// that is no budget has its uniform schedule or, without one, zeros.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 
@@ -85,7 +86,7 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
 
 // [layers] Returns the softmax of the logits at the `budget`th total budget, summed over a layer's
-// heads; without logits the shares of the published schedule.
+// heads; without logits the shares of the published schedule, with prices those of its price.
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
 
 // Returns the SHA-256 of the snapshot's deterministic bytes, in hex.

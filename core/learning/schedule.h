@@ -7,6 +7,8 @@
 // budget times the number of these heads in a layer, so that a budget stays draws per head. A
 // policy with logits is a softmax over entries. A drawn schedule gives every entry minPerLayer and
 // spreads the other draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
+//
+// Schedules within a price sum to nothing: core/learning/priced_schedule.h.
 #include <cstdint>
 #include <functional>
 #include <vector>

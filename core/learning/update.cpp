@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "core/learning/additive.h"
 #include "core/learning/budget_learning.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/gradient.h"
@@ -127,6 +128,7 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
     state.add_first_moment(0.0);
     state.add_second_moment(0.0);
   }
+  setPrices(priceListOf(experiment.spec(), shape), state.mutable_policy());
   if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, shape, &state);
   return state;
 }
@@ -175,9 +177,11 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
   const uint32_t per_layer = entriesPerLayer(state.policy());
   for (int b = 0; b < state.policy().frontier().budgets_size(); ++b) {
     v1::BudgetPolicy& budget = *first.mutable_policy()->mutable_frontier()->mutable_budgets(b);
-    const SampleSchedule uniform = uniformSchedule(
-        budget.total_budget(), static_cast<uint32_t>(state.policy().logits_size()), per_layer);
-    *budget.mutable_learned() = {uniform.begin(), uniform.end()};
+    const AdditiveProblem problem =
+        problemOf(experiment.spec(), static_cast<uint32_t>(state.policy().logits_size()), per_layer,
+                  budget.total_budget(), pricesOf(state.policy()));
+    const SampleSchedule first_one = problem.reference();
+    *budget.mutable_learned() = {first_one.begin(), first_one.end()};
     budget.set_beats_uniform(false);
     budget.clear_claim();
   }

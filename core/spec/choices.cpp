@@ -39,6 +39,18 @@ ZeroReadsChoice zeroReadsOf(const v1::Policy& policy) {
   return fromWord<ZeroReadsChoice>(policy.zero_reads()).value_or(ZeroReadsChoice::kOff);
 }
 
+Price priceOf(const v1::Policy& policy) {
+  return fromWord<Price>(policy.price()).value_or(Price::kReads);
+}
+
+bool hasPrices(const v1::Policy& policy) { return priceOf(policy) != Price::kReads; }
+
+std::string budgetUnit(const v1::Policy& policy) { return hasPrices(policy) ? " %" : ""; }
+
+std::string budgetText(const v1::Policy& policy, uint64_t budget) {
+  return std::to_string(budget) + budgetUnit(policy);
+}
+
 uint32_t readsOf(const v1::Schedule& schedule) {
   return schedule.has_reads() ? schedule.reads() : 1;
 }

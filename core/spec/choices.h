@@ -50,6 +50,10 @@ constexpr std::string_view wordOf(ZeroReadsChoice value) {
   return wordAt(value, {"off", "mean-value", "window"});
 }
 
+// spec.policy.price: what total budgets count.
+enum class Price { kReads, kBytes };
+constexpr std::string_view wordOf(Price value) { return wordAt(value, {"reads", "bytes"}); }
+
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
 enum class ScheduleKind { kUniform, kLearned, kOneHot, kMeasured, kExplicit };
 constexpr std::string_view wordOf(ScheduleKind value) {
@@ -114,6 +118,7 @@ Baseline baselineOf(const v1::Update& update);                // moving-average
 StalenessMode modeOf(const v1::Staleness& staleness);         // none
 Granularity granularityOf(const v1::Policy& policy);          // layer
 ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);        // off
+Price priceOf(const v1::Policy& policy);                      // reads
 ScheduleKind kindOf(const v1::Schedule& schedule);            // oneHot
 Measure measureOf(const v1::EvaluationUnit& unit);            // accuracy
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);  // none
@@ -135,6 +140,12 @@ bool learnsFromMeasurement(const v1::Spec& spec);
 // Returns the total budgets that schedules are learned for: totalBudgets, or totalBudget if that
 // list is empty.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
+// Returns true if total budgets are per cent of dense attention's price, and not reads.
+bool hasPrices(const v1::Policy& policy);
+// Returns what follows a total budget in texts: nothing, or " %" if the policy has prices.
+std::string budgetUnit(const v1::Policy& policy);
+// Returns a total budget for people: "16", or "15 %" if the policy has prices.
+std::string budgetText(const v1::Policy& policy, uint64_t budget);
 // Returns true if a schedule is learned for each total budget, from question sets
 // (core/learning/policy.h). Else one policy is learned by its gradient or, without spec.update,
 // none.

@@ -8,6 +8,7 @@
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_defaults.h"
+#include "core/spec/spec_prices.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_values.h"
 #include "core/spec/spec_yaml.h"
@@ -165,9 +166,12 @@ void deriveDefaults(v1::Spec& spec) {
     return kindOf(schedule) == ScheduleKind::kMeasured;
   });
   v1::Policy& policy = *spec.mutable_policy();
-  if (measured && !policy.has_measure_questions()) policy.set_measure_questions(kMeasureQuestions);
-  // Equal experiments have equal bytes.
-  if (!measured && policy.measure_questions() == 0) policy.clear_measure_questions();
+  // A priced run compares with the measured schedule where there is no uniform one.
+  const bool measures = measured || (hasPrices(policy) && spec.has_update());
+  if (measures && !policy.has_measure_questions()) policy.set_measure_questions(kMeasureQuestions);
+  // Equal experiments have equal bytes, also those of builds that knew no price.
+  if (!hasPrices(policy)) policy.clear_price();
+  if (!measures && policy.measure_questions() == 0) policy.clear_measure_questions();
   if (evaluation.methods().empty()) {
     evaluation.add_methods("dense");
     if (spec.attention().decode() != "dense") evaluation.add_methods(spec.attention().decode());
@@ -356,7 +360,9 @@ ExperimentObject readFile(const YamlValue& root, const std::string& place, uint3
   mistakes->passJoined(deriveLearning(root, place, spec));
   deriveDefaults(spec);
   mistakes->passJoined(readOwnProfile(spec, place));
-  for (const auto& check : {checkTask, checkQuestions, checkLearning, checkLearned, checkMethods}) {
+  mistakes->passJoined(checkShares(root, place, spec));
+  for (const auto& check :
+       {checkTask, checkQuestions, checkLearning, checkLearned, checkMethods, checkPrices}) {
     mistakes->passJoined(check(spec, place));
   }
   object.cluster = readCluster(root, place, mistakes);

@@ -47,11 +47,19 @@ std::string textYaml(const std::string& text) {
   return out + "\"";
 }
 
-std::string entryYaml(const Message& message, const FieldDescriptor* field, int index) {
+// Returns an integer, or a total budget as a share if the policy has prices.
+std::string numberYaml(const SpecRule& rule, const v1::Spec& spec, uint32_t value) {
+  if (!rule.or_share || !hasPrices(spec.policy())) return std::to_string(value);
+  return doubleQuoted(budgetText(spec.policy(), value));
+}
+
+std::string entryYaml(const SpecRule& rule, const v1::Spec& spec, const SpecField& at, int index) {
+  const Message& message = *at.message;
+  const FieldDescriptor* field = at.field;
   const auto* reflection = message.GetReflection();
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_UINT32:
-      return std::to_string(reflection->GetRepeatedUInt32(message, field, index));
+      return numberYaml(rule, spec, reflection->GetRepeatedUInt32(message, field, index));
     case FieldDescriptor::CPPTYPE_STRING:
       return textYaml(reflection->GetRepeatedString(message, field, index));
     default:
@@ -68,21 +76,26 @@ std::string valueYaml(const SpecRule& rule, const v1::Spec& spec) {
   if (at.field->is_repeated()) {
     std::string list;
     for (int i = 0; i < reflection->FieldSize(message, at.field); ++i) {
-      list += (i == 0 ? "" : ", ") + entryYaml(message, at.field, i);
+      list += (i == 0 ? "" : ", ") + entryYaml(rule, spec, at, i);
     }
     return "[" + list + "]";
   }
   switch (at.field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_UINT32:
-      return std::to_string(reflection->GetUInt32(message, at.field));
+      return numberYaml(rule, spec, reflection->GetUInt32(message, at.field));
     case FieldDescriptor::CPPTYPE_UINT64:
       return std::to_string(reflection->GetUInt64(message, at.field));
     case FieldDescriptor::CPPTYPE_DOUBLE: {
       const double value = reflection->GetDouble(message, at.field);
       return rule.number.or_empty && value == 0 ? "\"\"" : decimalOf(value);
     }
-    default:
-      return textYaml(reflection->GetString(message, at.field));
+    default: {
+      // A build that did not know the key left an optional one out.
+      const bool is_missing = at.field->has_presence() && !reflection->HasField(message, at.field);
+      const bool has_default = rule.when_missing == SpecDefault::kValue;
+      return textYaml(is_missing && has_default ? rule.default_value
+                                                : reflection->GetString(message, at.field));
+    }
   }
 }
 

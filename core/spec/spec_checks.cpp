@@ -8,6 +8,7 @@
 #include "core/digest.h"
 #include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
+#include "core/spec/prices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_defaults.h"
 #include "core/spec/spec_rules.h"
@@ -225,6 +226,26 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
                   "; choose a coarser one, or another learner");
 }
 
+// Checks that each budget buys a schedule.
+Status checkPriced(const v1::Spec& spec, const ModelShape& shape) {
+  const PriceList prices = priceListOf(spec, shape);
+  const std::string model = " (the model has " + std::to_string(shape.layers) + " layers)";
+  if (prices.empty()) {
+    return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
+                    " reads in each layer cost more than dense attention" + model +
+                    "; lower it, or set spec.policy.price to reads");
+  }
+  const uint32_t least = leastPrice(prices) * shape.layers;
+  for (const uint32_t total : totalBudgets(spec.policy())) {
+    if (isAffordable(total, shape.layers, prices)) continue;
+    return badInput("spec.policy.totalBudgets: " + budgetText(spec.policy(), total) +
+                    " buys no schedule: the cheapest one costs " +
+                    budgetText(spec.policy(), shareOf(least, shape.layers)) + model +
+                    "; raise it, or lower spec.policy.minPerLayer");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status checkWords(const v1::Experiment& experiment, const std::string& place) {
@@ -274,6 +295,8 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
 
 Status checkEffects(const v1::Experiment& experiment, uint32_t layers) {
   const v1::Spec& spec = experiment.spec();
+  // Prices are for checkAgainstModel().
+  if (hasPrices(spec.policy())) return {};
   if (spec.policy().min_per_layer() == 0 || !spec.has_update()) return {};
   const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
   const std::string takes = std::to_string(spec.policy().min_per_layer()) +
@@ -305,6 +328,7 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
   if (layers == 0) return badInput("the model has no layers");
   const bool of_heads = granularityOf(spec.policy()) != Granularity::kLayer;
   if (of_heads) ALLOT_TRY(checkEntries(spec, shape));
+  if (hasPrices(spec.policy())) return checkPriced(spec, shape);
   const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
   for (const uint32_t total : totalBudgets(spec.policy())) {
     if (least <= total) continue;

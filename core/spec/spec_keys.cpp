@@ -85,7 +85,8 @@ std::string rangeText(const SpecRule& rule) {
   switch (rule.type) {
     case SpecType::kInteger:
     case SpecType::kIntegers:
-      return std::to_string(rule.low) + ".." + std::to_string(rule.high);
+      return std::to_string(rule.low) + ".." + std::to_string(rule.high) +
+             (rule.or_share ? ", or 1 %..100 %" : "");
     case SpecType::kNumber: {
       const std::string low = (rule.number.above_low ? ">" : "") + decimal(rule.number.low);
       if (rule.number.high) return low + ".." + decimal(*rule.number.high);

@@ -94,6 +94,11 @@ SpecRule derived(SpecRule rule, SpecType type) {
   return derived(std::move(rule));
 }
 
+SpecRule orShare(SpecRule rule) {
+  rule.or_share = true;
+  return rule;
+}
+
 SpecRule orEmpty(SpecRule rule) {
   rule.may_be_empty = true;
   return rule;
@@ -248,14 +253,20 @@ std::vector<SpecRule> learningRules() {
              "multiplies their negative ones, before the temperature does anything; the SANTA "
              "paper has 1.1 for GSM8K and MMLU. 1: none. With another one the host of a GPU "
              "chooses the tokens, which is slower."),
-      derived(integer("policy.totalBudget",
-                      "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
-                      "Reads per head and decoded token, value rows, summed over all layers; the "
-                      "policy learns which layers get them. 8 over 8 layers is one read a layer.")),
-      orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
-                   "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
-                   "together. Empty: spec.policy.totalBudget alone.",
-                   1, kMaxBudget)),
+      orShare(derived(
+          integer("policy.totalBudget",
+                  "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
+                  "Reads per head and decoded token, value rows, summed over all layers; the "
+                  "policy learns which layers get them. 8 over 8 layers is one read a layer. With "
+                  "spec.policy.price bytes a share of dense attention's bytes, as in 15 %."))),
+      orShare(orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
+                           "Several total budgets, as in [8, 16, 32] or [10 %, 15 %]: a schedule "
+                           "is learned for each, together. Empty: spec.policy.totalBudget alone.",
+                           1, kMaxBudget))),
+      choice("policy.price", Price::kReads,
+             "What budgets count: reads, or bytes of keys and values, as a share of what dense "
+             "attention reads at spec.task.contextTokens. With bytes a layer is off, reads all "
+             "rows, or 1, 2, 3, 4, 6, 8, 12, 16, ... rows a head."),
       integer("policy.minPerLayer", "0", 0, 100000,
               "Reads that every layer (every head, where spec.policy.granularity says so) gets "
               "before the policy spreads the rest; with 0 it may read nothing, and "
@@ -269,7 +280,9 @@ std::vector<SpecRule> learningRules() {
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
       derived(integer("policy.measureQuestions",
-                      "64 where spec.evaluation.schedules has measured; else 0", 0, 1000000,
+                      "64 where spec.evaluation.schedules has measured or spec.policy.price is "
+                      "bytes; else 0",
+                      0, 1000000,
                       "Training questions on which each layer is measured before the first update, "
                       "for measured schedules: how far its next tokens are from dense attention's "
                       "while it alone reads 0, 1, 2, 4, 8, 16 or 32 rows. No answer is graded. At "
@@ -340,10 +353,11 @@ std::vector<SpecRule> measuringRules() {
       live(integer("evaluation.everyUpdates", "25", 0, 1000000,
                    "Updates between two measurements of held-out accuracy; 0 measures only before "
                    "the first and after the last.")),
-      derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
-                      "Total budgets at which each schedule and method is measured: the x axis of "
-                      "the accuracy curve."),
-              SpecType::kIntegers),
+      orShare(derived(
+          integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
+                  "Total budgets at which each schedule and method is measured: the x axis of "
+                  "the accuracy curve."),
+          SpecType::kIntegers)),
       derived(
           choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
                  namedSchedules(),

@@ -59,6 +59,7 @@ struct SpecRule {
   uint64_t low = 0;  // of an integer, or of each integer in a list
   uint64_t high = 0;
   NumberRange number;
+  bool or_share = false;  // of a budget: "15 %" is accepted, as spec.policy.price says
   std::vector<std::string> choices;
   std::string allowed;                             // of a text: the values, for messages
   bool may_be_empty = false;                       // of a text or choice: ""; of a list: []
@@ -94,6 +95,7 @@ constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of all layers
 // Most entries by heads with which a surrogate learns: it keeps (3 * entries)^2 / 2 numbers.
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
+constexpr char kSharePattern[] = "^([1-9][0-9]?|100) ?%$";  // a budget as a share
 
 // Returns the rules of all keys except those of spec.cluster (clusterRules).
 const std::vector<SpecRule>& specRules();

@@ -89,6 +89,16 @@ Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high
   return number;
 }
 
+// Reads a budget, which may be a share of dense attention's price. Whether it has to be one is for
+// core/spec/spec_prices.h to say.
+Result<uint64_t> readBudget(const YamlValue& value, const SpecRule& rule, const Site& site) {
+  if (!rule.or_share || !isShare(value)) return readInteger(value, rule.low, rule.high, site);
+  YamlValue number = value;
+  number.text = value.text.substr(0, value.text.find_first_of(" %"));
+  number.style = YamlValue::Style::kEither;
+  return readInteger(number, 1, 100, site);
+}
+
 Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Site& site) {
   const std::string& text = value.text;
   const bool scalar = value.kind == YamlValue::Kind::kScalar;
@@ -328,7 +338,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
                              const SpecField& target) {
   const auto* reflection = target.message->GetReflection();
   if (rule.type == SpecType::kIntegers) {
-    ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
+    ALLOT_ASSIGN(const uint64_t number, readBudget(value, rule, site));
     reflection->AddUInt32(target.message, target.field, static_cast<uint32_t>(number));
     return std::to_string(number);
   }
@@ -384,7 +394,7 @@ Status readScalar(const SpecRule& rule, const YamlValue& value, const Site& site
   const auto* reflection = message->GetReflection();
   switch (rule.type) {
     case SpecType::kInteger: {
-      ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
+      ALLOT_ASSIGN(const uint64_t number, readBudget(value, rule, site));
       if (target.field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64) {
         reflection->SetUInt64(message, target.field, number);
       } else {
@@ -451,6 +461,11 @@ tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const 
     return site.refuse(std::string("has no value; write ") + wanted + " or remove the key");
   }
   return site.refuse(described(value) + " is not " + wanted);
+}
+
+bool isShare(const YamlValue& value) {
+  return value.kind == YamlValue::Kind::kScalar && value.text.size() < 8 &&
+         isShaped(value.text, kSharePattern);
 }
 
 Result<std::string> readString(const YamlValue& value, const Site& site) {

@@ -64,6 +64,9 @@ std::string described(const YamlValue& value);
 // Returns the error for a value that is not `wanted` ("an integer", "a list").
 tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted);
 
+// Returns true for "15 %" and "15%": a budget as a share of dense attention's price.
+bool isShare(const YamlValue& value);
+
 // Returns the text of a scalar that Kubernetes takes for a text, too.
 Result<std::string> readString(const YamlValue& value, const Site& site);
 

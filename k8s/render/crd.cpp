@@ -57,6 +57,12 @@ json integerSchema(const SpecRule& rule) {
   json schema = {{"type", "integer"}, {"format", "int64"}, {"minimum", rule.low}};
   // A server reads larger bounds as inexact numbers; the format is limit enough.
   if (rule.high <= kExactInJson) schema["maximum"] = rule.high;
+  if (!rule.or_share) return schema;
+  schema.erase("type");
+  schema.erase("format");
+  schema[kIntOrString] = true;
+  schema["maxLength"] = 8;
+  schema["pattern"] = kSharePattern;
   return schema;
 }
 

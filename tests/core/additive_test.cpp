@@ -11,7 +11,7 @@
 namespace allot {
 namespace {
 
-constexpr AdditiveProblem kProblem{4, 10, 0, 16};
+const AdditiveProblem kProblem{4, 10, 0, 16};
 
 struct Asked {
   uint64_t set;
@@ -201,13 +201,13 @@ TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
   EXPECT_NEAR(by_layer.worth(1, 3).mean, by_head.worth(1, 3).mean, 1e-12);
   EXPECT_NEAR(by_layer.worth(1, 1).mean, 0.6, 1e-12);
   // Two layers change places, or two heads of one: uniform is 4 in each.
-  SampleSchedule one = heads.uniform(), other = heads.uniform();
+  SampleSchedule one = heads.reference(), other = heads.reference();
   one[0] = other[4] = 5;
   const double apart = by_head.difference(one, other).deviation;
-  other = heads.uniform();
+  other = heads.reference();
   other[1] = 5;
   EXPECT_NEAR(by_head.difference(one, other).deviation, apart * std::sqrt(0.5), 1e-12);
-  EXPECT_EQ(by_head.above(heads.uniform()).deviation, 0);
+  EXPECT_EQ(by_head.above(heads.reference()).deviation, 0);
 }
 
 // Of the level that answers have: what is above uniform gains less reward than it would lose where

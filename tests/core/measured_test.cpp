@@ -156,7 +156,7 @@ TEST(Measured, WithoutAnyStepItIsUniform) {
     loss.clear_questions();
   }
   EXPECT_TRUE(checkMeasurement(nothing, 4));
-  EXPECT_EQ(measuredSchedule(nothing, 10, 0), uniformSchedule(10, 4));
+  EXPECT_EQ(measuredSchedule(nothing, {}, 10, 0), uniformSchedule(10, 4));
 }
 
 TEST(Measured, AMeasurementThatDoesNotFitTheModelIsRefused) {

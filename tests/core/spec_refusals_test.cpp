@@ -194,7 +194,8 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.policy={learningRate: 8}",
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
-       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
+       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, price, "
+       "minPerLayer, "
        "granularity, zeroReads, measureQuestions"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},

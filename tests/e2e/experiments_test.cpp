@@ -14,9 +14,9 @@ std::vector<std::string> sweeps() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(kExperiments)) {
     const std::string name = entry.path().filename();
-    // Two of them learn; run_test has that. The others are for models that are not here.
+    // Three of them learn; run_test has that. The others are for models that are not here.
     if (fs::exists(entry.path() / "experiment.yaml") && name.starts_with("recall-") &&
-        name != "recall-layer-budget" && name != "recall-frontier") {
+        name != "recall-layer-budget" && name != "recall-frontier" && name != "recall-priced") {
       names.push_back(name);
     }
   }

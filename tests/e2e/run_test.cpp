@@ -166,6 +166,68 @@ TEST_F(AllotRun, LearnsAFrontier) {
   EXPECT_THAT(verified.out, HasSubstr("4 updates"));
 }
 
+// The experiment whose budgets are shares of dense attention's bytes, small: no cell reads more
+// than its budget, and where a budget buys no uniform schedule the measured one is what is
+// published.
+TEST_F(AllotRun, LearnsWithinAPrice) {
+  const std::string file =
+      std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-priced/experiment.yaml";
+  auto arguments = std::vector<std::string>{"run", file, "--dir", dir("p"), "--workers", "2"};
+  for (const char* setting :
+       {"spec.task.heldOutQuestions=16", "spec.task.trainQuestions=48",
+        "spec.policy.measureQuestions=8", "spec.rollout.questionsPerEpisode=4",
+        "spec.update.maxUpdates=3", "spec.update.episodesPerUpdate=16",
+        "spec.evaluation.everyUpdates=0", "spec.policy.totalBudgets=[10 %, 15 %, 30 %]"}) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  const auto output = valueOf(capture(command(arguments, {})));
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("learned at"));
+  EXPECT_THAT(output.out, HasSubstr("30 %"));
+  const json s = summary("p");
+  ASSERT_TRUE(s.is_object());
+  EXPECT_EQ(s["price"], "bytes");
+  std::map<uint64_t, std::string> rivals;
+  for (const json& row : s["frontier"]) {
+    rivals[row["total_budget"].get<uint64_t>()] = row["rival"];
+    EXPECT_LE(row["price_share"].get<double>(), row["total_budget"].get<double>() / 100);
+  }
+  EXPECT_EQ(rivals,
+            (std::map<uint64_t, std::string>{{10, "measured"}, {15, "uniform"}, {30, "uniform"}}));
+  std::set<std::string> cells;
+  for (const json& cell : s["evaluations"]) {
+    const auto budget = cell["total_budget"].get<uint64_t>();
+    cells.insert(cell["schedule"].get<std::string>() + std::to_string(budget));
+    // Answers are shorter than the room for them, and prompts about as long as the context.
+    EXPECT_LE(cell["kv_bytes_share"].get<double>(), budget == 0 ? 1 : budget / 100.0 + 0.02);
+  }
+  EXPECT_EQ(cells,
+            (std::set<std::string>{"dense0", "uniform15", "uniform30", "measured10", "measured15",
+                                   "measured30", "learned10", "learned15", "learned30"}));
+  const json policy = json::parse(readFile(dir("p") + "/policy.json"));
+  EXPECT_EQ(policy["price"], "bytes");
+  EXPECT_EQ(policy["frontier"], s["frontier"]);
+  const auto verified = valueOf(capture(command({"verify", dir("p")}, {})));
+  EXPECT_EQ(verified.status, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("3 updates"));
+  // A fork keeps the prices, and refuses others.
+  auto fork = arguments;
+  fork[0] = "fork";
+  fork[3] = dir("fork");
+  fork.insert(fork.end(), {"--from", dir("p"), "--set", "spec.update.maxUpdates=1"});
+  const auto forked = valueOf(capture(command(fork, {})));
+  EXPECT_EQ(forked.status, 0) << forked.err;
+  EXPECT_EQ(valueOf(capture(command({"verify", dir("fork")}, {}))).status, 0);
+  fork[3] = dir("other");
+  fork.insert(fork.end(), {"--set", "spec.attention.decode=s2anta-sys", "--set",
+                           "spec.evaluation.methods=[dense, s2anta-sys]"});
+  const auto refused = valueOf(capture(command(fork, {})));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.err, HasSubstr("other prices"));
+  const auto top = valueOf(capture(command({"top", dir("p")}, {})));
+  EXPECT_THAT(top.out, HasSubstr("total budget 10 %"));
+}
+
 TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
   // All but the clock.
   const auto evaluations = [&](const char* workers) {

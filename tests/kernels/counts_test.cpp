@@ -358,6 +358,51 @@ TEST(Decode, OutputsAreTheReferencesCountsTimesTheValues) {
   }
 }
 
+// A step reads no more than mostBytes() says, and as much where no two draws can meet.
+TEST(MostBytes, BoundsWhatIsRead) {
+  constexpr int kKeys = 96, kDim = 32;
+  int methods = 0;
+  for (const std::string& text : methodTexts()) {
+    const MethodOptions method = methodOf(text);
+    if (!mostBytes(method, {.keys = kKeys, .head_dim = kDim}, 1)) continue;
+    ++methods;
+    for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+      for (const int group : {1, 4}) {
+        SCOPED_TRACE(text + ", " + std::to_string(group) + " heads");
+        Cache cache({.lengths = {kKeys, kKeys, kKeys, kKeys, kKeys, kKeys, kKeys},
+                     .heads = group,
+                     .head_dim = kDim,
+                     .element = element,
+                     .seed = 9});
+        cache.budgets = {1, 2, 3, 24, 60, 96, 1000000};
+        const StepShape shape{.keys = kKeys,
+                              .group = static_cast<uint64_t>(group),
+                              .head_dim = kDim,
+                              .element_bytes = static_cast<uint64_t>(bytesOf(element))};
+        EXPECT_EQ(mostBytes(method, shape, 0), 0u);
+        const auto run = cache.run(method);
+        for (int r = 0; r < cache.rows(); ++r) {
+          const uint32_t budget = cache.budgets[r];
+          const uint64_t read = run.groups[r].key_bytes + run.groups[r].value_bytes;
+          const uint64_t most = *mostBytes(method, shape, budget);
+          EXPECT_LE(read, most) << "S " << budget;
+          const bool all = budget >= kKeys && exactFromAllKeys(method);
+          if (all || (budget == 1 && group == 1)) {
+            EXPECT_EQ(read, most) << "S " << budget;
+          }
+          if (all) {
+            EXPECT_EQ(read, run.statistics[r].dense_bytes);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(methods, 10);
+  for (const char* text : {"dense", "vattention", "quest", "s2anta-flash", "bernoulli"}) {
+    EXPECT_FALSE(mostBytes(methodOf(text), {.keys = kKeys, .head_dim = kDim}, 1)) << text;
+  }
+}
+
 TEST(Philox, KnownAnswers) {
   // From the reference implementation's kat_vectors (Random123), philox4x32-10.
   EXPECT_EQ(philox(0, 0, 0, 0, 0),

@@ -35,6 +35,7 @@ v1::ModelFacts factsOf(const Scenario& scenario) {
   v1::ModelFacts facts;
   facts.set_layers(scenario.shape.layers);
   facts.set_kv_heads(scenario.shape.kv_heads);
+  facts.set_head_dim(scenario.shape.head_dim);
   facts.set_heads(scenario.shape.heads);
   facts.set_weights_sha256("weights");
   return facts;

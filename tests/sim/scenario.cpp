@@ -44,6 +44,19 @@ void learnByBudgets(Learner learner, v1::Spec* spec) {
   spec->mutable_rollout()->set_episodes_per_question_set(8);
 }
 
+// Within shares of dense attention's bytes, of which the first buys no uniform schedule.
+void learnByPrice(v1::Spec* spec) {
+  v1::Policy& policy = *spec->mutable_policy();
+  policy.set_price(std::string(wordOf(Price::kBytes)));
+  spec->mutable_attention()->set_decode("s2anta-q4");
+  spec->mutable_evaluation()->set_methods(0, "s2anta-q4");
+  policy.set_total_budgets(0, 10);
+  policy.set_total_budgets(1, 40);
+  policy.set_total_budget(policy.total_budgets(static_cast<int>(spec->seed() / 36 % 2)));
+  spec->mutable_evaluation()->set_budgets(0, policy.total_budget());
+  policy.set_measure_questions(10);
+}
+
 // How schedules are learned, by the run's seed alone: whatever is added here, other draws stay.
 void drawLearner(v1::Spec* spec) {
   static constexpr Learner kByBudgets[] = {Learner::kAdditive, Learner::kReinforce};
@@ -53,6 +66,8 @@ void drawLearner(v1::Spec* spec) {
     static constexpr Granularity kAll[] = {Granularity::kLayer, Granularity::kKvHead,
                                            Granularity::kHead};
     spec->mutable_policy()->set_granularity(std::string(wordOf(kAll[spec->seed() / 12 % 3])));
+    // Then additive, by layers, and with accuracy alone.
+    if (spec->seed() % 36 == 6) learnByPrice(spec);
   } else if (spec->seed() % 5 == 0) {
     update.set_learner(std::string(wordOf(Learner::kSanta)));
     update.set_optimizer(std::string(wordOf(Optimizer::kSgd)));

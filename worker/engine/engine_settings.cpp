@@ -122,7 +122,7 @@ WeightType weightTypeOf(Dtype dtype) {
 
 ModelShape shapeOf(const ModelConfig& config) {
   return {static_cast<uint32_t>(config.layers), static_cast<uint32_t>(config.kv_heads),
-          static_cast<uint32_t>(config.heads)};
+          static_cast<uint32_t>(config.heads), static_cast<uint32_t>(config.head_dim)};
 }
 
 Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text,

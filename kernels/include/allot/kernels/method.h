@@ -188,6 +188,19 @@ int localKeys(const MethodOptions& options, int n);
 
 // Returns the bits of the key shadow that the method reads; 0: none.
 int shadowBits(const MethodOptions& options);
+// What the bytes of a decode step depend on, for one KV head.
+struct StepShape {
+  uint64_t keys = 0;           // n
+  uint64_t group = 1;          // query heads that share the KV head
+  uint64_t head_dim = 0;       // channels of a key or value
+  uint64_t element_bytes = 2;  // of a channel in the cache
+};
+// Returns the most bytes of keys, shadows and values that a step reads of one KV head if each of
+// its query heads has the sample budget `budget`: each draw reads a row that no other draw of the
+// group reads, as long as there is one. Returns nothing for a method whose reads are not a score of
+// every key and `budget` draws. With budget 0 nothing is read: DecodeOutputs::lse is null.
+std::optional<uint64_t> mostBytes(const MethodOptions& options, const StepShape& shape,
+                                  uint64_t budget);
 // Returns true if the method reads the keys' bounds (quest).
 bool readsBounds(const MethodOptions& options);
 

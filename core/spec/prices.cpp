@@ -1,0 +1,58 @@
+#include "core/spec/prices.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "allot/kernels/method.h"
+#include "core/spec/choices.h"
+
+namespace allot {
+namespace {
+
+// Keys that a head without reads attends to (spec.policy.zeroReads: window).
+constexpr uint64_t kWindow = 64;
+
+}  // namespace
+
+uint32_t leastPrice(const PriceList& prices) {
+  uint32_t least = prices.front().price;
+  for (const Action& action : prices) least = std::min(least, action.price);
+  return least;
+}
+
+bool isAffordable(uint32_t share, uint32_t layers, const PriceList& prices) {
+  constexpr size_t kMostActions = 64;  // a ladder up to kAllRows has 40
+  return share <= 100 && !prices.empty() && prices.size() <= kMostActions &&
+         uint64_t{leastPrice(prices)} * layers <= unitsOf(share, layers);
+}
+
+PriceList priceListOf(const v1::Spec& spec, const ModelShape& shape) {
+  if (!hasPrices(spec.policy())) return {};
+  kernels::MethodOptions method;
+  kernels::parseMethod(spec.attention().decode(), &method);
+  kernels::StepShape step;
+  // 0 in a damaged store.
+  step.keys = std::max(1u, spec.task().context_tokens());
+  step.group = std::max(1u, shape.heads / std::max(1u, shape.kv_heads));
+  step.head_dim = std::max(1u, shape.head_dim);
+  step.element_bytes = kvDtypeOf(spec.model()) == KvDtype::kBFloat16 ? 2 : 4;
+  const uint64_t row = 2 * step.head_dim * step.element_bytes, dense = step.keys * row;
+  const auto priceOf = [&](uint64_t bytes) {
+    return static_cast<uint32_t>((bytes * kPriceUnits + dense - 1) / dense);
+  };
+  const uint32_t least = spec.policy().min_per_layer();
+  PriceList list;
+  if (least == 0) {
+    const bool window = zeroReadsOf(spec.policy()) == ZeroReadsChoice::kWindow;
+    list.push_back({0, window ? priceOf(std::min(kWindow, step.keys) * row) : 0});
+  }
+  for (uint32_t reads = 1; reads < kAllRows; reads += std::max(1u, std::bit_floor(reads) / 2)) {
+    const uint32_t price = priceOf(kernels::mostBytes(method, step, reads).value_or(dense));
+    if (price >= kPriceUnits) break;
+    if (reads >= least) list.push_back({reads, price});
+  }
+  if (kernels::exactFromAllKeys(method)) list.push_back({kAllRows, kPriceUnits});
+  return list;
+}
+
+}  // namespace allot
