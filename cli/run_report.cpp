@@ -349,7 +349,10 @@ std::string drawsText(const json& row) {
 std::string claimText(const json& row) {
   if (row.value("beats_uniform", json()).is_null()) return "";
   const json claim = row.value("claim", json());
-  const std::string rival = printable(row.value("rival", "uniform"), 100);
+  // Of a run by an earlier build the rival is uniform; of a price that is not measured yet, none.
+  const json named = row.value("rival", json("uniform"));
+  if (!named.is_string()) return "no layer is measured yet";
+  const std::string rival = printable(named.get<std::string>(), 100);
   if (!claim.is_object()) return rival + ": no other is known to be better";
   return "better than " + rival + " by " +
          formatted("%.3f, at least %.3f, on ", claim.at("mean").get<double>(),

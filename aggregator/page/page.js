@@ -385,7 +385,7 @@
     };
     syncRows(byId('frontier'), rows.map((row) =>
       [{text: budgetOf(view, row.total_budget), kind: 'r'},
-        {text: row.beats_uniform ? 'learned' : word(row.rival) || 'uniform'},
+        {text: row.beats_uniform ? 'learned' : word(row.rival) || 'nothing known yet'},
         {text: list(row.layer_reads).map(readsText).join(' ')},
         {text: above(row.claim), kind: 'r'},
         {text: above(row.candidate), kind: 'r wide'}]));

@@ -315,7 +315,9 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
     const SampleSchedule published = publishedSchedule(spec, policy, total);
     const auto price = priceOf(published, prices);
     rows.push_back({{"total_budget", total},
-                    {"rival", uniformOf(policy, total) ? kUniformSchedule : kMeasuredSchedule},
+                    {"rival", uniformOf(policy, total)  ? json(kUniformSchedule)
+                              : state.has_measurement() ? json(kMeasuredSchedule)
+                                                        : json()},
                     {"price_share", price ? json(static_cast<double>(*price) /
                                                  (static_cast<double>(layers) * kPriceUnits))
                                           : json()},

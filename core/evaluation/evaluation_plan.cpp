@@ -47,7 +47,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
                           const Measuring& measuring) {
   const v1::Spec& spec = experiment.spec();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
-  // The policy of version 0 is uniform, unless the run is a fork.
+  // The policy of version 0 has learned nothing, unless the run is a fork.
   const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
   const bool learned_before =
       std::any_of(policy.frontier().budgets().begin(), policy.frontier().budgets().end(),

@@ -198,8 +198,13 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
   const v1::Spec& spec = experiment.spec();
   const PriceList stored = pricesOf(policy);
   const PriceList prices = shape.head_dim > 0 ? priceListOf(spec, shape) : stored;
-  if (stored != prices || policy.has_prices() != hasPrices(spec.policy())) {
-    return wrong("other prices, of another spec.policy.price, method, context or model");
+  if (stored != prices || policy.has_prices() != hasPrices(spec.policy()) ||
+      policy.prices().reads_size() != policy.prices().prices_size()) {
+    return wrong(
+        "other prices, of another model or another spec.policy.price, minPerLayer or zeroReads, "
+        "spec.attention.decode, spec.task.contextTokens or spec.model.kvDtype: keep these, or "
+        "begin "
+        "anew");
   }
   if (!learnsByBudgets(spec)) {
     return policy.has_frontier() ? wrong("it has total budgets") : Status();

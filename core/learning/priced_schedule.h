@@ -2,7 +2,7 @@
 // Schedules within a price (spec.policy.price): each layer has one action of a price list.
 //
 // A total budget is then a share of dense attention's price, in per cent. The list stands in the
-// policy, so that whoever has a policy knows what its budgets buy. Pure; any thread.
+// policy, so that its readers know what its budgets buy. Pure; any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -8,7 +8,7 @@
 // policy with logits is a softmax over entries. A drawn schedule gives every entry minPerLayer and
 // spreads the other draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
 //
-// Schedules within a price sum to nothing: core/learning/priced_schedule.h.
+// The reads of a schedule within a price have no given sum: core/learning/priced_schedule.h.
 #include <cstdint>
 #include <functional>
 #include <vector>

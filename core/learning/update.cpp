@@ -10,6 +10,7 @@
 #include "core/learning/gradient.h"
 #include "core/learning/measured.h"
 #include "core/learning/policy.h"
+#include "core/learning/priced_schedule.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
 
@@ -180,7 +181,10 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
     const AdditiveProblem problem =
         problemOf(experiment.spec(), static_cast<uint32_t>(state.policy().logits_size()), per_layer,
                   budget.total_budget(), pricesOf(state.policy()));
-    const SampleSchedule first_one = problem.reference();
+    SampleSchedule first_one = problem.reference();
+    if (state.has_measurement() && !uniformOf(state.policy(), budget.total_budget())) {
+      first_one = *measuredSchedule(state, budget.total_budget(), problem.min_per_layer);
+    }
     *budget.mutable_learned() = {first_one.begin(), first_one.end()};
     budget.set_beats_uniform(false);
     budget.clear_claim();

@@ -11,6 +11,7 @@
 #include "core/spec/prices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_defaults.h"
+#include "core/spec/spec_prices.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
 
@@ -228,6 +229,14 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
 
 // Checks that each budget buys a schedule.
 Status checkPriced(const v1::Spec& spec, const ModelShape& shape) {
+  // A stored experiment has not come through the reader of files.
+  ALLOT_TRY(checkPrices(spec, "the run's experiment"));
+  if (shape.head_dim == 0) {
+    return badInput(
+        "spec.policy.price: bytes needs the channels of the model's keys, which are not stored "
+        "with "
+        "it; begin the run anew");
+  }
   const PriceList prices = priceListOf(spec, shape);
   const std::string model = " (the model has " + std::to_string(shape.layers) + " layers)";
   if (prices.empty()) {

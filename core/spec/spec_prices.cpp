@@ -4,6 +4,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
+#include "core/spec/prices.h"
 #include "core/spec/spec_values.h"
 
 namespace allot {
@@ -136,6 +137,11 @@ Status checkPrices(const v1::Spec& spec, const std::string& place) {
     return Site{place, "spec.policy.measureQuestions"}.refuse(
         "0 measures no layer, and with spec.policy.price bytes a price below that of any uniform "
         "schedule is compared with the measured one: raise it, or leave it out");
+  }
+  if (spec.task().context_tokens() > kAllRows) {
+    return Site{place, "spec.task.contextTokens"}.refuse(
+        std::to_string(spec.task().context_tokens()) + " is beyond " + std::to_string(kAllRows) +
+        ", the reads that stand for all rows under spec.policy.price bytes: lower it");
   }
   ALLOT_TRY(checkPricedMethods(spec, place));
   return checkPricedGrid(spec, place);

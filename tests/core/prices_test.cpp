@@ -358,8 +358,9 @@ TEST(PricedRun, RefusesWhatItsPricesDoNotBuy) {
   };
   EXPECT_EQ(refusal(experiment), "");
   const std::string sentence =
-      "its policy is not one of its experiment: other prices, of another spec.policy.price, "
-      "method, context or model";
+      "its policy is not one of its experiment: other prices, of another model or another "
+      "spec.policy.price, minPerLayer or zeroReads, spec.attention.decode, "
+      "spec.task.contextTokens or spec.model.kvDtype: keep these, or begin anew";
   EXPECT_EQ(refusal(pricedExperiment({"spec.attention.decode=s2anta-sys"})), sentence);
   EXPECT_EQ(refusal(pricedExperiment({"spec.task.contextTokens=1024"})), sentence);
   EXPECT_EQ(refusal(experimentOf("{totalBudgets: [10, 15, 30]}", "{learner: additive}")), sentence);
@@ -371,6 +372,51 @@ TEST(PricedRun, RefusesWhatItsPricesDoNotBuy) {
   v1::AggregatorState cheap = state;
   cheap.mutable_policy()->mutable_prices()->set_prices(1, 1);
   EXPECT_FALSE(checkFrontier(experiment, kShape, cheap.policy()));
+  v1::AggregatorState surplus = state;
+  surplus.mutable_policy()->mutable_prices()->add_reads(9);
+  EXPECT_FALSE(checkFrontier(experiment, kShape, surplus.policy()));
+}
+
+// A stored experiment has not come through the reader of files, which refuses these.
+TEST(PricedRun, ADamagedStoreIsRefused) {
+  const auto refusal = [](const std::function<void(v1::Spec&)>& damage, const ModelShape& shape) {
+    v1::Experiment experiment = pricedExperiment();
+    damage(*experiment.mutable_spec());
+    const Status checked = checkAgainstModel(experiment, shape);
+    return checked ? "" : checked.error().message;
+  };
+  const auto nothing = [](v1::Spec&) {};
+  EXPECT_EQ(refusal(nothing, kShape), "");
+  EXPECT_EQ(refusal(nothing, ModelShape(8, 1, 1, 0)),
+            "spec.policy.price: bytes needs the channels of the model's keys, which are not stored "
+            "with it; begin the run anew");
+  EXPECT_EQ(refusal([](v1::Spec& spec) { spec.mutable_policy()->set_granularity("head"); }, kShape),
+            "the run's experiment: spec.policy.granularity: head has no prices: heads of a KV head "
+            "read their keys together; leave it out, or set spec.policy.price to reads");
+  EXPECT_EQ(
+      refusal([](v1::Spec& spec) { spec.mutable_evaluation()->add_budgets(1000000); }, kShape),
+      "the run's experiment: spec.evaluation.budgets[3]: 1000000 % is not one of "
+      "spec.policy.totalBudgets: a schedule is learned for its own price and not scaled to "
+      "another; add it there, or remove it here");
+  EXPECT_EQ(
+      refusal([](v1::Spec& spec) { spec.mutable_task()->set_context_tokens(1048576); }, kShape),
+      "the run's experiment: spec.task.contextTokens: 1048576 is beyond 1000000, the reads "
+      "that stand for all rows under spec.policy.price bytes: lower it");
+}
+
+// A fork publishes the measured schedule from the beginning where no uniform one has the price.
+TEST(PricedRun, AForkBeginsWithTheMeasuredSchedule) {
+  const v1::Experiment experiment = pricedExperiment();
+  const v1::AggregatorState state = measuredState(experiment);
+  const v1::Origin origin = originOf(experiment, "01ARZ3NDEKTSV4RRFFQ69G5FAV", state);
+  int without_uniform = 0;
+  for (const v1::BudgetPolicy& budget : origin.state().policy().frontier().budgets()) {
+    const uint32_t total = budget.total_budget();
+    if (uniformOf(state.policy(), total)) continue;
+    ++without_uniform;
+    EXPECT_EQ(scheduleFrom(budget.learned()), *measuredSchedule(state, total, 0));
+  }
+  EXPECT_GT(without_uniform, 0);
 }
 
 TEST(PricedRun, EvaluatesNoUniformScheduleBelowTheLeastOne) {
