@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aggregator/page/run_view.h"
 #include "aggregator/report/curve_svg.h"
 #include "aggregator/report/report_tables.h"
 #include "cli/commands.h"
@@ -28,21 +29,24 @@ struct PlotOptions {
   std::string over = "budget";
 };
 
-Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points) {
-  const LineStyles styles(points);
+Plot plotOver(const std::string& over, const std::vector<CurvePoint>& points,
+              const std::string& unit) {
+  const LineStyles styles(points, {}, unit);
   if (over == "bytes") return sharePlot(points, styles, CurveShare::kKvBytes);
   if (over == "prefill") return sharePlot(points, styles, CurveShare::kPrefillBlocks);
   return over == "layer" ? oneHotPlot(points) : curvePlot(points, styles);
 }
 
-// Returns the reads per layer in policy.json: the first of the frontier or, without one, the
-// learned schedule.
-Result<std::vector<double>> readsOf(const std::string& text, const std::string& file) {
+// Returns the plot of policy.json: the first schedule of the frontier or, without one, the learned
+// schedule.
+Result<Plot> policyPlot(const std::string& text, const std::string& file) {
   const auto policy = nlohmann::json::parse(text, nullptr, false);
   try {
     const nlohmann::json& frontier = policy.at("frontier");
-    return frontier.empty() ? policy.at("learned_schedule").get<std::vector<double>>()
-                            : frontier.at(0).at("layer_reads").get<std::vector<double>>();
+    const auto reads = frontier.empty()
+                           ? policy.at("learned_schedule").get<std::vector<double>>()
+                           : frontier.at(0).at("layer_reads").get<std::vector<double>>();
+    return schedulePlot(reads, !budgetUnit(policy).empty());
   } catch (const nlohmann::json::exception&) {
     return fail(ErrorCode::kData, file + " is no policy.json of a run");
   }
@@ -52,11 +56,10 @@ Status draw(const PlotOptions& options) {
   ALLOT_ASSIGN(const std::string text, readWholeFile(options.file, kMostBytes));
   Plot plot;
   if (options.file.ends_with(".json")) {
-    ALLOT_ASSIGN(const std::vector<double> draws, readsOf(text, options.file));
-    plot = schedulePlot(draws);
+    ALLOT_ASSIGN(plot, policyPlot(text, options.file));
   } else {
     ALLOT_ASSIGN(const std::vector<CurvePoint> points, curvePointsOf(text, options.file));
-    plot = plotOver(options.over, points);
+    plot = plotOver(options.over, points, curveUnitOf(text));
   }
   if (!options.title.empty()) plot.title = options.title;
   const std::string svg = plotSvg(plot);

@@ -184,19 +184,8 @@ json cellsJson(const Grid& grid) {
   return cells;
 }
 
-// Returns a sentence if no total budget has fresh questions for a single pair; else "".
-std::string whyNoPair(const v1::Spec& spec) {
-  if (!learnsByBudgets(spec) || pairsWithQuestions(spec, v1::PolicySnapshot()) > 0) return "";
-  const uint64_t budgets = totalBudgets(spec.policy()).size();
-  const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
-  return "spec.task.confirmQuestions: " + counted(spec.task().confirm_questions(), "question") +
-         " confirm no schedule, so that uniform is all that is published: set at least " +
-         std::to_string(of_pair * budgets) + ", spec.rollout.questionsPerEpisode (" +
-         std::to_string(of_pair) + ") for each total budget";
-}
-
-// Returns a sentence that names the budgets that buy no uniform schedule; "" if there are none.
-std::string whyNoUniform(const v1::Spec& spec, const ModelShape& shape) {
+// Returns the total budgets that buy no uniform schedule.
+std::vector<std::string> budgetsWithoutUniform(const v1::Spec& spec, const ModelShape& shape) {
   const PriceList prices = priceListOf(spec, shape);
   std::vector<std::string> lacking;
   for (const uint32_t total : totalBudgets(spec.policy())) {
@@ -204,15 +193,49 @@ std::string whyNoUniform(const v1::Spec& spec, const ModelShape& shape) {
       continue;
     lacking.push_back(budgetText(spec.policy(), total));
   }
+  return lacking;
+}
+
+// Returns a sentence if no total budget has fresh questions for a single pair; else "".
+std::string whyNoPair(const v1::Spec& spec, const ModelShape& shape) {
+  if (!learnsByBudgets(spec) || pairsWithQuestions(spec, v1::PolicySnapshot()) > 0) return "";
+  const uint64_t budgets = totalBudgets(spec.policy()).size();
+  const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
+  const std::vector<std::string> lacking = budgetsWithoutUniform(spec, shape);
+  std::string rival = "uniform";
+  if (lacking.size() == budgets) {
+    rival = "measured";
+  } else if (!lacking.empty()) {
+    rival += " (measured at " + joined(lacking) + ")";
+  }
+  return "spec.task.confirmQuestions: " + counted(spec.task().confirm_questions(), "question") +
+         " confirm no schedule, so that " + rival + " is all that is published: set at least " +
+         std::to_string(of_pair * budgets) + ", spec.rollout.questionsPerEpisode (" +
+         std::to_string(of_pair) + ") for each total budget";
+}
+
+// Returns a sentence that names the budgets that buy no uniform schedule; "" if there are none.
+std::string whyNoUniform(const v1::Spec& spec, const ModelShape& shape) {
+  const std::vector<std::string> lacking = budgetsWithoutUniform(spec, shape);
   if (lacking.empty()) return "";
   uint32_t least = kPriceUnits;
-  for (const auto& [reads, price] : prices) {
+  for (const auto& [reads, price] : priceListOf(spec, shape)) {
     if (reads > 0) least = std::min(least, price);
   }
-  return "spec.policy.totalBudgets: " + joined(lacking) +
-         " buys no uniform schedule, the least of which costs " +
+  return "spec.policy.totalBudgets: " + joined(lacking) + (lacking.size() > 1 ? " buy" : " buys") +
+         " no uniform schedule, the least of which costs " +
          budgetText(spec.policy(), shareOf(least * shape.layers, shape.layers)) +
-         ": nothing is evaluated as uniform there, and what is learned is compared with measured";
+         ": nothing is evaluated as uniform there" +
+         (spec.has_update() ? ", and what is learned is compared with measured" : "");
+}
+
+// Returns a sentence if prices are of many more keys than the longest prompt with its answer has;
+// else "". rows: of that prompt and answer, 0 if unknown.
+std::string whyTooDear(const v1::Spec& spec, uint64_t rows) {
+  const uint64_t keys = spec.task().context_tokens();
+  if (!hasPrices(spec.policy()) || rows == 0 || 4 * rows >= 3 * keys) return "";
+  return "spec.task.contextTokens: prices are those of " + std::to_string(keys) +
+         " keys, but the longest prompt with its answer has " + std::to_string(rows);
 }
 
 // Returns a sentence for each value that is lawful and yet hardly meant.
@@ -262,7 +285,9 @@ std::vector<std::string> warningsOf(const v1::Spec& spec, const json& facts, con
                   "less");
   }
   if (const std::string why = whyNoUniform(spec, shapeOf(facts)); !why.empty()) all.push_back(why);
-  if (const std::string why = whyNoPair(spec); !why.empty()) all.push_back(why);
+  if (const std::string why = whyNoPair(spec, shapeOf(facts)); !why.empty()) all.push_back(why);
+  const uint64_t known = facts.value("longest_prompt", uint64_t{0}) > 0 ? rows : 0;
+  if (const std::string why = whyTooDear(spec, known); !why.empty()) all.push_back(why);
   const uint64_t bytes = bytesOfUpdate(0, 0, static_cast<double>(grid.units()), 0);
   if (bytes > kClusterStoreBytes) {
     all.push_back("spec.evaluation: the grid's " + counted(grid.units(), "unit") + " take about " +

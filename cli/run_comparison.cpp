@@ -7,6 +7,7 @@
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/printable.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_change.h"
 
 namespace allot {
@@ -57,10 +58,10 @@ std::string difference(const RunHead& a, const RunHead& b) {
   return "";
 }
 
-std::string cellName(const EvaluationCell& cell) {
+std::string cellName(const EvaluationCell& cell, const v1::Policy& policy) {
   std::string name = cell.method;
   if (cell.total_budget > 0) {
-    name += ", " + cell.schedule_name + ", budget " + std::to_string(cell.total_budget);
+    name += ", " + cell.schedule_name + ", budget " + budgetText(policy, cell.total_budget);
   }
   return name;
 }
@@ -118,6 +119,7 @@ Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun
   }
   PredictionComparison comparison;
   comparison.of_runs = true;
+  const v1::Policy& policy = a.head.image.spec.experiment.spec().policy();  // of b's price, too
   const auto key = [](const EvaluationCell& cell) {
     return std::tie(cell.method, cell.schedule_name, cell.total_budget);
   };
@@ -127,7 +129,8 @@ Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun
     if (other == b.cells.end()) continue;
     const auto differences = b.table.differences(*other, a.table, one);
     if (!differences) continue;
-    PredictionRow row{cellName(one), differences->size(), sideOf(one), sideOf(*other), {}, {}};
+    PredictionRow row{
+        cellName(one, policy), differences->size(), sideOf(one), sideOf(*other), {}, {}};
     // One stream for all rows, so that runs in the other order give the mirror image.
     row.difference =
         pairedDifference(*differences, RandomStream(RunStreams{}, Purpose::kBootstrap, 1));
@@ -135,7 +138,8 @@ Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun
   }
   if (comparison.rows.empty()) {
     return badInput("the runs have no method, schedule and budget in common: " + a.name + " has " +
-                    cellName(a.cells.front()) + ", " + b.name + " " + cellName(b.cells.front()));
+                    cellName(a.cells.front(), policy) + ", " + b.name + " " +
+                    cellName(b.cells.front(), policy));
   }
   if (comparison.rows.size() > 1) {
     std::vector<PairedDifference*> family;

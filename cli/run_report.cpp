@@ -345,6 +345,12 @@ std::string drawsText(const json& row) {
   return text + "]";
 }
 
+// Returns "18.75 %", a share of dense attention's bytes; "" if budgets are reads.
+std::string priceText(const json& row, const char* key) {
+  const json share = row.value(key, json());
+  return share.is_number() ? formatted("%.2f %%", 100 * share.get<double>()) : "";
+}
+
 // Why the schedule of a total budget is published.
 std::string claimText(const json& row) {
   if (row.value("beats_uniform", json()).is_null()) return "";
@@ -352,7 +358,10 @@ std::string claimText(const json& row) {
   // Of a run by an earlier build the rival is uniform; of a price that is not measured yet, none.
   const json named = row.value("rival", json("uniform"));
   if (!named.is_string()) return "no layer is measured yet";
-  const std::string rival = printable(named.get<std::string>(), 100);
+  std::string rival = printable(named.get<std::string>(), 100);
+  if (const std::string price = priceText(row, "rival_price_share"); !price.empty()) {
+    rival += " (" + price + ")";
+  }
   if (!claim.is_object()) return rival + ": no other is known to be better";
   return "better than " + rival + " by " +
          formatted("%.3f, at least %.3f, on ", claim.at("mean").get<double>(),
@@ -372,10 +381,16 @@ std::string learnedText(const json& summary) {
     return "\nlearned schedule, reads per layer: " + drawsText(summary) +
            (claim.empty() ? "" : " (" + claim + ")") + "\n";
   }
-  TextTable table({"learned at", "reads per layer", ""});
+  const bool has_price = !budgetUnit(summary).empty();
+  std::vector<std::string> head = {"learned at", "reads per layer", ""};
+  if (has_price) head.insert(head.begin() + 1, "price");
+  TextTable table(head);
   for (const json& row : frontier) {
-    table.add({std::to_string(row.at("total_budget").get<uint64_t>()) + budgetUnit(summary),
-               drawsText(row), claimText(row)});
+    std::vector<std::string> cells = {
+        std::to_string(row.at("total_budget").get<uint64_t>()) + budgetUnit(summary),
+        drawsText(row), claimText(row)};
+    if (has_price) cells.insert(cells.begin() + 1, priceText(row, "price_share"));
+    table.add(cells);
   }
   return "\n" + table.text(false);
 }

@@ -179,8 +179,14 @@ class Kept:
                 return key
         raise Fault(f"curve.csv has no cell {name!r} with {budget} reads")
 
-    def has(self, method, schedule, budget):
-        return self.key("dense", method, schedule, budget) in self.cells
+    def lacks_uniform(self, name, budget):
+        """Returns True if the budget has other schedules of the method, and others have uniform."""
+        prefill, _, method = name.rpartition(" + ")
+        cells = [(schedule, reads) for before, decode, schedule, reads in self.cells
+                 if (before, decode) == (prefill or "dense", method)]
+        return (("uniform", budget) not in cells
+                and any(schedule == "uniform" for schedule, _ in cells)
+                and any(reads == budget for _, reads in cells))
 
     def accuracy(self, key):
         row = self.cells[key]
@@ -420,7 +426,7 @@ def table(kept, query):
             lines.append(line + [""] * (len(lines[0]) - len(line)))
 
         def find(name, budget):
-            if "shares" in query and "," not in name and not kept.has(name, "uniform", budget):
+            if "shares" in query and kept.lacks_uniform(name, budget):
                 return None
             return kept.find(name, budget)
 

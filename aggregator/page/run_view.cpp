@@ -9,6 +9,7 @@
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/budget_learning.h"
 #include "core/learning/confirmation.h"
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/learning/priced_schedule.h"
 #include "core/spec/choices.h"
@@ -313,14 +314,20 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   const PriceList prices = pricesOf(policy);
   for (const uint32_t total : totalBudgets(spec.policy())) {
     const SampleSchedule published = publishedSchedule(spec, policy, total);
-    const auto price = priceOf(published, prices);
+    const auto uniform = uniformOf(policy, total);
+    const auto rival =
+        uniform ? uniform : measuredSchedule(state, total, spec.policy().min_per_layer());
+    const auto shareOfDense = [&](const SampleSchedule& schedule) {
+      const auto price = priceOf(schedule, prices);
+      return price ? json(static_cast<double>(*price) / (static_cast<double>(layers) * kPriceUnits))
+                   : json();
+    };
     rows.push_back({{"total_budget", total},
-                    {"rival", uniformOf(policy, total)  ? json(kUniformSchedule)
-                              : state.has_measurement() ? json(kMeasuredSchedule)
-                                                        : json()},
-                    {"price_share", price ? json(static_cast<double>(*price) /
-                                                 (static_cast<double>(layers) * kPriceUnits))
-                                          : json()},
+                    {"rival", uniform ? json(kUniformSchedule)
+                              : rival ? json(kMeasuredSchedule)
+                                      : json()},
+                    {"rival_price_share", rival ? shareOfDense(*rival) : json()},
+                    {"price_share", shareOfDense(published)},
                     {"learned_schedule", published},
                     {"layer_reads", layerDraws(published, layers)},
                     {"beats_uniform", nullptr},

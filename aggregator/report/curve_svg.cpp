@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/evaluation/evaluation_plan.h"
+#include "core/spec/prices.h"
 #include "core/words.h"
 
 namespace allot {
@@ -57,11 +58,12 @@ std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& tas
   return std::nullopt;
 }
 
-PlotPoint plotPoint(const CurvePoint& point, const TaskScore& score, const std::string& name) {
+PlotPoint plotPoint(const CurvePoint& point, const TaskScore& score, const std::string& name,
+                    const std::string& unit) {
   return {static_cast<double>(point.total_budget), score.accuracy, score.low, score.high,
-          fmt::format("{}, budget {}: {:.1f} % ({:.1f} to {:.1f}), n = {}, version {}", name,
-                      point.total_budget, score.accuracy * 100, score.low * 100, score.high * 100,
-                      score.n, point.version)};
+          fmt::format("{}, budget {}{}: {:.1f} % ({:.1f} to {:.1f}), n = {}, version {}", name,
+                      point.total_budget, unit, score.accuracy * 100, score.low * 100,
+                      score.high * 100, score.n, point.version)};
 }
 
 // Returns "held-out accuracy, 95 % intervals (bootstrap, wilson)".
@@ -161,7 +163,8 @@ std::vector<PlotSeries> linesByNumber(const std::vector<Measured>& measured,
 bool isOneHot(const std::string& schedule) { return schedule.starts_with(kOneHot); }
 
 LineStyles::LineStyles(const std::vector<CurvePoint>& points,
-                       const std::vector<FidelityPoint>& fidelity) {
+                       const std::vector<FidelityPoint>& fidelity, std::string unit)
+    : unit_(std::move(unit)) {
   std::set<std::string> methods;
   std::set<std::string> schedules;
   std::set<std::pair<std::string, std::string>> lines;
@@ -195,7 +198,10 @@ size_t LineStyles::style(const std::string& method, const std::string& schedule)
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task) {
   Plot plot;
-  plot.x = {"total budget B (reads per head and step, all layers, log scale)", true};
+  plot.x = {styles.unit().empty()
+                ? "total budget B (reads per head and step, all layers, log scale)"
+                : "total budget B (% of dense attention's bytes, log scale)",
+            true};
   plot.y = {accuracyLabel(points, task), false, true};
   plot.empty = "No evaluation was finished.";
   std::map<std::pair<std::string, std::string>, PlotSeries> lines;
@@ -211,7 +217,7 @@ Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
     PlotSeries& line = lines[{point.schedule, point.method}];
     line.name = styles.name(point.method, point.schedule);
     line.style = styles.style(point.method, point.schedule);
-    line.points.push_back(plotPoint(point, *score, line.name));
+    line.points.push_back(plotPoint(point, *score, line.name, styles.unit()));
   }
   std::set<double> budgets;
   for (auto& [key, line] : lines) {
@@ -235,7 +241,8 @@ Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, 
       plot.levels = {denseLevel(point)};
     } else if (read && *read > 0 && !isOneHot(point.schedule)) {
       const std::string budget =
-          point.total_budget > 0 ? fmt::format(", budget {}", point.total_budget) : "";
+          point.total_budget > 0 ? fmt::format(", budget {}{}", point.total_budget, styles.unit())
+                                 : "";
       measured.push_back(
           {point.method,
            point.schedule,
@@ -289,7 +296,7 @@ Plot oneHotPlot(const std::vector<CurvePoint>& points) {
   return plot;
 }
 
-Plot schedulePlot(const std::vector<double>& draws) {
+Plot schedulePlot(const std::vector<double>& draws, bool has_price) {
   Plot plot;
   plot.title = "Learned schedule";
   plot.x = {"layer (0 comes first)"};
@@ -297,13 +304,23 @@ Plot schedulePlot(const std::vector<double>& draws) {
   plot.empty = "No schedule was learned.";
   if (draws.empty()) return plot;
   PlotSeries bars{.name = "learned", .style = 0, .points = {}, .joined = false, .bars = true};
+  double most = 0;  // of the layers that do not read all rows
+  for (const double each : draws) {
+    if (each < kAllRows) most = std::max(most, each);
+  }
+  const double all = most > 0 ? 1.25 * most : 1;
   for (size_t layer = 0; layer < draws.size(); ++layer) {
     const auto x = static_cast<double>(layer);
     plot.x.ticks.push_back(x);
+    if (draws[layer] >= kAllRows) {
+      bars.points.push_back({x, all, all, all, fmt::format("layer {}: all rows", layer), "all"});
+      continue;
+    }
     bars.points.push_back({x, draws[layer], draws[layer], draws[layer],
                            fmt::format("layer {}: {:.4g} draws", layer, draws[layer])});
   }
   plot.series = {std::move(bars)};
+  if (has_price) return plot;
   const double mean =
       std::accumulate(draws.begin(), draws.end(), 0.0) / static_cast<double>(draws.size());
   plot.levels = {{fmt::format("uniform ({:.4g})", mean), mean}};
@@ -312,8 +329,7 @@ Plot schedulePlot(const std::vector<double>& draws) {
 
 std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points,
                      const std::string& unit) {
-  Plot plot = curvePlot(points, LineStyles(points));
-  if (!unit.empty()) plot.x.label = "total budget B (% of dense attention's bytes, log scale)";
+  Plot plot = curvePlot(points, LineStyles(points, {}, unit));
   plot.title = (title.empty() ? "" : title + ": ") + "accuracy against sample budget";
   return plotSvg(plot);
 }

@@ -12,15 +12,18 @@
 namespace allot {
 
 // Styles and names of the lines of a run's plots. A method and a schedule make a line. Names have
-// what tells the lines apart: the method, the schedule, or both.
+// what tells the lines apart: the method, the schedule, or both. unit: of total budgets, "" for
+// reads and " %" for shares of dense attention's bytes.
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<CurvePoint>& points,
-                      const std::vector<FidelityPoint>& fidelity = {});
+                      const std::vector<FidelityPoint>& fidelity = {}, std::string unit = "");
   std::string name(const std::string& method, const std::string& schedule) const;
   size_t style(const std::string& method, const std::string& schedule) const;
+  const std::string& unit() const { return unit_; }
 
  private:
+  std::string unit_;
   bool methods_ = false;    // several
   bool schedules_ = false;  // several
   std::map<std::pair<std::string, std::string>, size_t> styles_;
@@ -73,11 +76,12 @@ Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, 
 // Accuracy of the one-hot schedules against the layer that each cuts to one draw.
 Plot oneHotPlot(const std::vector<CurvePoint>& points);
 
-// A learned schedule as bars. draws: [layers] draws per head and step.
-Plot schedulePlot(const std::vector<double>& draws);
+// A learned schedule as bars, with a level for uniform. draws: [layers] draws per head and step.
+// has_price: budgets are shares of bytes, where uniform is not the mean and has no level. A bar of
+// all rows says so and is 1.25 times as high as the highest of the others.
+Plot schedulePlot(const std::vector<double>& draws, bool has_price = false);
 
-// Returns curvePlot() as SVG under "TITLE: accuracy against sample budget". unit: of total budgets,
-// "" for reads and " %" for shares of dense attention's bytes.
+// Returns curvePlot() as SVG under "TITLE: accuracy against sample budget". unit: as in LineStyles.
 std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points,
                      const std::string& unit = "");
 

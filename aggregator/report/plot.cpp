@@ -265,9 +265,14 @@ std::string drawSeries(const Plot& plot, const PlotSeries& series, const Scale& 
           fmt::format("M{0:.1f} {2:.1f}h{4}M{1:.1f} {2:.1f}V{3:.1f}M{0:.1f} {3:.1f}h{4}",
                       x - kWhisker, x, y_scale.at(point.low), y_scale.at(point.high), 2 * kWhisker);
     }
+    std::string label;
+    if (!point.label.empty()) {
+      label = fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x,
+                          y - 4, escapedXml(point.label));
+    }
     marks += fmt::format(
-        "<g>{}<title>{}</title></g>\n",
-        series.bars ? bar(series.style, point, x_scale, y_scale) : mark(series.style, x, y),
+        "<g>{}{}<title>{}</title></g>\n",
+        series.bars ? bar(series.style, point, x_scale, y_scale) : mark(series.style, x, y), label,
         escapedXml(point.title));
   }
   const size_t colour = series.style % kColours;

@@ -16,6 +16,7 @@ struct PlotPoint {
   double low = 0;  // ends of an interval, which is drawn if low < high
   double high = 0;
   std::string title = {};  // shown under the pointer
+  std::string label = {};  // over a bar
 };
 
 struct PlotSeries {

@@ -486,7 +486,8 @@ std::string figuresHtml(const RunView& view) {
   const auto variance = newestFidelity(view.variance);
   std::vector<FidelityPoint> compared = fidelity;
   compared.insert(compared.end(), variance.begin(), variance.end());
-  const Data data{points, fidelity, variance, LineStyles(points, compared), budgetUnit(view.facts)};
+  const Data data{points, fidelity, variance, LineStyles(points, compared, budgetUnit(view.facts)),
+                  budgetUnit(view.facts)};
   std::string html =
       asGoodSection(view) + tasksFigure(data) +
       shareFigure(data, CurveShare::kKvBytes, "Accuracy against KV bytes read",
@@ -573,7 +574,7 @@ std::map<std::string, std::string> reportFiles(const RunView& view) {
   const auto fidelity = newestFidelity(view.fidelity);
   const auto variance = newestFidelity(view.variance);
   std::map<std::string, std::string> files = {
-      {"curve.csv", curveCsv(curve)},
+      {"curve.csv", curveCsv(curve, budgetUnit(view.facts))},
       {"curve.svg", curveSvg(view.facts.value("experiment", ""), curve, budgetUnit(view.facts))},
       {"policy.json", dump(policyJson(view), 2) + "\n"},
       {"summary.json", dump(summaryJson(view), 2) + "\n"}};

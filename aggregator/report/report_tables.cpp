@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "aggregator/report/curve_svg.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -136,7 +137,8 @@ std::string rowsOf(const std::vector<FidelityPoint>& points, Row row) {
 
 }  // namespace
 
-std::string curveCsv(const std::vector<CurvePoint>& points) {
+std::string curveCsv(const std::vector<CurvePoint>& points, const std::string& unit) {
+  const std::string price(wordOf(unit.empty() ? Price::kReads : Price::kBytes));
   std::string csv =
       "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
       "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,prefill_seconds,"
@@ -144,7 +146,7 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
       "answer_tokens,prompt_tokens,over_dense,over_dense_low,over_dense_high,over_uniform,"
       "over_uniform_low,over_uniform_high,interval,over_dense_interval,over_dense_p,"
       "over_dense_holm_p,over_dense_family,over_uniform_interval,over_uniform_p,"
-      "over_uniform_holm_p,over_uniform_family\n";
+      "over_uniform_holm_p,over_uniform_family,price\n";
   const auto row = [&](const CurvePoint& p, const auto& score, const std::string& task) {
     csv += fmt::format("{},{},{},{},{},{},{},{},{}", csvField(p.method), csvField(p.schedule),
                        p.total_budget, score.n, score.accuracy, score.low, score.high, p.version,
@@ -157,15 +159,15 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
                        csvNumber(p.prefill_density), csvNumber(p.prefill_bytes_share),
                        csvNumber(p.prefill_seconds), csvNumber(p.prefill_selection_seconds),
                        csvNumber(p.prefill_kept_mass), csvNumber(p.prefill_least_kept_mass));
-    csv += fmt::format(",{},{},{},{},{},{},{},{},{}\n", p.repeats, csvNumber(p.repeat_sd),
+    csv += fmt::format(",{},{},{},{},{},{},{},{},{},{}\n", p.repeats, csvNumber(p.repeat_sd),
                        csvNumber(p.answer_tokens), csvNumber(p.prompt_tokens),
                        csvDifference(p.over_dense), csvDifference(p.over_uniform), p.interval,
-                       csvTest(p.over_dense), csvTest(p.over_uniform));
+                       csvTest(p.over_dense), csvTest(p.over_uniform), price);
   }
   for (const CurvePoint& p : points) {
     for (const TaskScore& task : p.tasks) {
       row(p, task, task.task);
-      csv += fmt::format(",,,,,,,,,,,{},,,,,,,,,,{},,,,,,,,\n", p.repeats, task.interval);
+      csv += fmt::format(",,,,,,,,,,,{},,,,,,,,,,{},,,,,,,,,{}\n", p.repeats, task.interval, price);
     }
   }
   return csv;
@@ -213,6 +215,16 @@ Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std:
     }
   }
   return points;
+}
+
+std::string curveUnitOf(const std::string& csv) {
+  std::istringstream lines(csv);
+  std::string head, first;
+  std::getline(lines, head);
+  std::getline(lines, first);
+  const std::vector<std::string> names = csvFields(head), fields = csvFields(first);
+  const bool has_price = CurveLineReader(names, fields).text("price") == wordOf(Price::kBytes);
+  return has_price ? " %" : "";
 }
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {

@@ -90,11 +90,10 @@ const std::vector<MetricInfo>& metricCatalogue() {
             "Reads of the layer in the schedule published at the total budget, in the mean over "
             "its heads.",
             {"total_budget", "layer"}),
-      gauge(
-          "allot_policy_beats_uniform", "aggregator",
-          "1: the schedule that is published is known to be better than the uniform one; 0: it is "
-          "the uniform one.",
-          {"total_budget"}),
+      gauge("allot_policy_beats_uniform", "aggregator",
+            "1: the schedule that is published is known to be better than its rival (uniform or, "
+            "where a price buys no uniform schedule, measured); 0: it is the rival.",
+            {"total_budget"}),
       gauge("allot_policy_entropy_nats", "aggregator", "Entropy of the policy over layers."),
       gauge("allot_policy_step_kl_nats", "aggregator",
             "Kullback-Leibler divergence of the newest update's step."),

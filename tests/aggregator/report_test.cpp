@@ -188,8 +188,10 @@ TEST(Report, CsvIsExactAndQuoted) {
             "repeats,repeat_sd,answer_tokens,prompt_tokens,over_dense,over_dense_low,"
             "over_dense_high,over_uniform,over_uniform_low,over_uniform_high,interval,"
             "over_dense_interval,over_dense_p,over_dense_holm_p,over_dense_family,"
-            "over_uniform_interval,over_uniform_p,over_uniform_holm_p,over_uniform_family\n"
-            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,,1,,,,,,,,,,,,,,,,,,\n");
+            "over_uniform_interval,over_uniform_p,over_uniform_holm_p,over_uniform_family,"
+            "price\n"
+            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,,1,,,,,,,,,,,,,,,,,,,"
+            "reads\n");
 }
 
 TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
@@ -216,9 +218,10 @@ TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
   const std::string all =
       "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125,"
       "sale tau=0.1,0.75,0.625,2,1,0.875,0.5,3,0.0625,6.5,512,-0.25,-0.375,-0.125,0.125,-0.125,"
-      "0.375,bootstrap,normal,0.001,0.04,40,exact,0.5,,\n";
+      "0.375,bootstrap,normal,0.001,0.04,40,exact,0.5,,,reads\n";
   const std::string task =
-      "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,,3,,,,,,,,,,wilson,,,,,,,,\n";
+      "top-k "
+      "scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,,3,,,,,,,,,,wilson,,,,,,,,,reads\n";
   EXPECT_EQ(csv.substr(csv.find('\n') + 1), all + all + task + task);
 }
 
@@ -415,6 +418,29 @@ TEST(Report, CurveCsvIsReadBackAndDrawnAlike) {
               isError(ErrorCode::kData, HasSubstr("c.csv, line 2: ")));
   EXPECT_THAT(plotSvg(curvePlot(*curvePointsOf("", "c.csv"), LineStyles({}))),
               HasSubstr("No evaluation was finished."));
+}
+
+TEST(Report, CurveCsvKeepsTheUnitOfItsBudgets) {
+  const auto points = newestCompletePerSchedule(sampleView().points);
+  const std::string csv = curveCsv(points, " %");
+  EXPECT_EQ(curveUnitOf(csv), " %");
+  EXPECT_EQ(curveUnitOf(curveCsv(points)), "");
+  EXPECT_EQ(curveUnitOf("method,schedule,total_budget\nm,s,8\n"), "");  // of earlier versions
+  EXPECT_EQ(curveUnitOf(""), "");
+  const std::string svg = curveSvg("x", valueOf(curvePointsOf(csv, "c.csv")), curveUnitOf(csv));
+  EXPECT_THAT(svg, HasSubstr("total budget B (% of dense attention's bytes, log scale)"));
+  EXPECT_THAT(svg, HasSubstr("learned, budget 128 %: 88.8 %"));
+  EXPECT_THAT(svg, Not(HasSubstr("reads per head")));
+}
+
+TEST(Report, BarsOfAllRowsSayAllAndHideNoOthers) {
+  const Plot plot = schedulePlot({4, 1'000'000, 0}, true);
+  EXPECT_EQ(plot.series[0].points[1].y, 5);
+  EXPECT_THAT(plot.levels, SizeIs(0));
+  const std::string svg = plotSvg(plot);
+  EXPECT_THAT(svg, HasSubstr(">all</text><title>layer 1: all rows</title>"));
+  EXPECT_THAT(svg, Not(HasSubstr("1000000")));
+  EXPECT_EQ(schedulePlot({1'000'000}, true).series[0].points[0].y, 1);
 }
 
 TEST(Report, BarsStandOnZero) {

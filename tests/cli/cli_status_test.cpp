@@ -238,6 +238,7 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   EXPECT_THAT(text, Not(HasSubstr("s2anta-sys")));
   EXPECT_EQ(makeLeaderboard({cell("uniform", 0, 8, 480, 166)}, 16).blocks.size(), 0u);
   const auto json = leaderboardJson(board);
+  EXPECT_EQ(json["price"], "reads");
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["schedule"], "learned");
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["interval"], "wilson");
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["over_dense_interval"], nullptr);

@@ -289,6 +289,41 @@ TEST(Check, SaysWhatWillRun) {
   EXPECT_THAT(text, Not(HasSubstr("warning")));
 }
 
+TEST(Check, NamesBudgetsWithoutUniformAndPricesOfMoreKeys) {
+  const auto warnings = [](const std::string& budgets, const std::string& rest, uint32_t prompt) {
+    Preflight preflight = plantedPreflight();
+    preflight.facts["longest_prompt"] = prompt;
+    preflight.experiment = valueOf(parseExperiment(
+        "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: sums}\nspec:\n"
+        "  model: {path: m}\n"
+        "  task: {suite: recall, tasks: [niah, freq], contextTokens: 512, trainQuestions: 32,"
+        " confirmQuestions: 0, heldOutQuestions: 40}\n"
+        "  policy: {price: bytes, totalBudgets: [" +
+            budgets + "]}\n  attention: {decode: s2anta-q4}\n" + rest,
+        "sums.yaml"));
+    return preflightJson(preflight, "sums.yaml").at("warnings").get<std::vector<std::string>>();
+  };
+  const std::string learns = "  update: {learner: additive, maxUpdates: 2, episodesPerUpdate: 4}\n";
+  const std::string measures =
+      "  evaluation: {budgets: [10 %], methods: [dense, s2anta-q4], schedules: [uniform]}\n";
+  EXPECT_THAT(
+      warnings("10 %, 12 %, 30 %", learns, 400),
+      ElementsAre(AllOf(StartsWith("spec.policy.totalBudgets: 10 %, 12 % buy no uniform schedule, "
+                                   "the least of which costs "),
+                        HasSubstr("and what is learned is compared with measured")),
+                  HasSubstr("so that uniform (measured at 10 %, 12 %) is all that is published")));
+  EXPECT_THAT(warnings("10 %, 12 %", learns, 400),
+              Contains(HasSubstr("so that measured is all that is published")));
+  EXPECT_THAT(warnings("30 %", learns, 400),
+              ElementsAre(HasSubstr("so that uniform is all that is published")));
+  EXPECT_THAT(warnings("10 %", measures, 400),
+              ElementsAre(AllOf(HasSubstr("10 % buys no uniform schedule"),
+                                EndsWith(": nothing is evaluated as uniform there"))));
+  EXPECT_THAT(warnings("30 %", learns, 128),
+              Contains("spec.task.contextTokens: prices are those of 512 keys, but the longest "
+                       "prompt with its answer has 152"));
+}
+
 TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
   const auto warnings = [](const std::function<void(v1::Spec*)>& change) {
     Preflight preflight = plantedPreflight();

@@ -91,6 +91,35 @@ class KeptFigures(unittest.TestCase):
             self.assertEqual(f"{copy}/README.md\n", named.getvalue())
 
 
+class Shares(unittest.TestCase):
+    """Tables over shares of bytes, of which 10 % buys no uniform schedule."""
+
+    def table(self, *rows):
+        kept = keeper.Kept.__new__(keeper.Kept)
+        kept.cells = {
+            ("dense", "m", schedule, budget):
+                {"accuracy": "0.5", "ci_low": "0.25", "ci_high": "0.75"}
+            for schedule, budget in (("measured", 10), ("uniform", 20), ("measured", 20),
+                                     ("uniform", 40))}
+        return keeper.table(kept, {"shares": [10, 20], "rows": list(rows)}).splitlines()[2:]
+
+    def test_a_share_without_a_uniform_schedule_has_none(self):
+        cell = "0.500 [0.250, 0.750]"
+        self.assertEqual([f"| `m` | none | {cell} |", f"| `m`, measured | {cell} | {cell} |"],
+                         self.table("m", "m, measured"))
+
+    def test_a_cell_that_is_not_there_is_a_fault(self):
+        for name in ("n", "m, learned", "p + m"):
+            with self.subTest(name=name), self.assertRaises(keeper.Fault):
+                self.table(name)
+        kept = keeper.Kept.__new__(keeper.Kept)
+        kept.cells = {("dense", "m", "uniform", 20): {}}
+        for budget in (10, 20):  # lost, and there
+            self.assertFalse(kept.lacks_uniform("m", budget))
+        with self.assertRaises(keeper.Fault):
+            keeper.table(kept, {"shares": [10], "rows": ["m"]})
+
+
 class Keeping(unittest.TestCase):
     """A run of two questions, asked twice."""
 

@@ -184,13 +184,16 @@ TEST_F(AllotRun, LearnsWithinAPrice) {
   ASSERT_EQ(output.status, 0) << output.err;
   EXPECT_THAT(output.out, HasSubstr("learned at"));
   EXPECT_THAT(output.out, HasSubstr("30 %"));
+  EXPECT_THAT(output.out, HasSubstr("uniform (26.56 %)"));
   const json s = summary("p");
   ASSERT_TRUE(s.is_object());
   EXPECT_EQ(s["price"], "bytes");
   std::map<uint64_t, std::string> rivals;
   for (const json& row : s["frontier"]) {
     rivals[row["total_budget"].get<uint64_t>()] = row["rival"];
-    EXPECT_LE(row["price_share"].get<double>(), row["total_budget"].get<double>() / 100);
+    for (const char* key : {"price_share", "rival_price_share"}) {
+      EXPECT_LE(row[key].get<double>(), row["total_budget"].get<double>() / 100);
+    }
   }
   EXPECT_EQ(rivals,
             (std::map<uint64_t, std::string>{{10, "measured"}, {15, "uniform"}, {30, "uniform"}}));
