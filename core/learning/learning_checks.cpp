@@ -203,8 +203,7 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
     return wrong(
         "other prices, of another model or another spec.policy.price, minPerLayer or zeroReads, "
         "spec.attention.decode, spec.task.contextTokens or spec.model.kvDtype: keep these, or "
-        "begin "
-        "anew");
+        "begin anew");
   }
   if (!learnsByBudgets(spec)) {
     return policy.has_frontier() ? wrong("it has total budgets") : Status();
