@@ -235,7 +235,8 @@ std::string whyTooDear(const v1::Spec& spec, uint64_t rows) {
   const uint64_t keys = spec.task().context_tokens();
   if (!hasPrices(spec.policy()) || rows == 0 || 4 * rows >= 3 * keys) return "";
   return "spec.task.contextTokens: prices are those of " + std::to_string(keys) +
-         " keys, but the longest prompt with its answer has " + std::to_string(rows);
+         " keys, but the longest prompt with its answer has " + std::to_string(rows) +
+         ": lower it to that, or shares are of bytes that no prompt reads";
 }
 
 // Returns a sentence for each value that is lawful and yet hardly meant.

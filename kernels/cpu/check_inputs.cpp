@@ -112,7 +112,7 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
     if (together && in.lengths[row] >= kTooManyKeys) {
       return "lengths[" + std::to_string(row) + "] = " + std::to_string(in.lengths[row]) +
              " is too long: heads that share rows take fewer than " + std::to_string(kTooManyKeys) +
-             " keys";
+             " keys; with draws=head or choose=head there may be more";
     }
     if (auto refusal = checkRow(kv, in, row)) return refusal;
   }

@@ -18,6 +18,13 @@ static_assert(kPieceKeys == kSplitKeys);
 // A GPU's weight is a multiple of 2^-23 of the power of two of its split.
 constexpr int kWeightShift = kWeightBits - 23;
 
+// One draw of a group: the row that it takes, and 1 / p_j, p_j the row's share of all integers.
+struct alignas(16) SharedDraw {
+  int key;
+  uint32_t entry;
+  float inverse;
+};
+
 template <bool kWide>
 struct MixtureShared {
   static constexpr int kHeads = kWide ? kMaxHeadGroup : 8;

@@ -138,12 +138,6 @@ constexpr int partsOf(uint64_t draws) {
   return draws == 0 ? 0 : static_cast<int>((draws + each - 1) / each);
 }
 
-// One draw of a group: the row that it takes, and 1 / p_j, p_j the row's share of all integers.
-struct alignas(16) SharedDraw {
-  int key;
-  uint32_t entry;
-  float inverse;
-};
 // A query head's part of the mixture; not set if the head does not draw.
 struct SharedHead {
   float max_score;     // the largest of its splits

@@ -321,7 +321,8 @@ TEST(Check, NamesBudgetsWithoutUniformAndPricesOfMoreKeys) {
                                 EndsWith(": nothing is evaluated as uniform there"))));
   EXPECT_THAT(warnings("30 %", learns, 128),
               Contains("spec.task.contextTokens: prices are those of 512 keys, but the longest "
-                       "prompt with its answer has 152"));
+                       "prompt with its answer has 152: lower it to that, or shares are of bytes "
+                       "that no prompt reads"));
 }
 
 TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {

@@ -368,7 +368,7 @@ TEST(GroupDraws, RefusalsSayWhatIsMissing) {
     in.lengths = length.data();
     EXPECT_EQ(longer.refusal(methodOf(text), in),
               "lengths[0] = 16777216 is too long: heads that share rows take fewer than 16777216 "
-              "keys");
+              "keys; with draws=head or choose=head there may be more");
   }
 }
 
