@@ -280,7 +280,7 @@ json leaderboardJson(const Leaderboard& board) {
     budgets.push_back({{"total_budget", block.total_budget}, {"schedules", rows}});
   }
   return {{"dense", board.dense.empty() ? json() : rowJson(board.dense.front(), board.margin)},
-          {"price", wordOf(board.unit.empty() ? Price::kReads : Price::kBytes)},
+          {"price", wordOf(priceWith(board.unit))},
           {"budgets", budgets},
           {"margin", board.margin ? json(*board.margin) : json()},
           {"as_good_as_dense", asGoodView(board.as_good)}};

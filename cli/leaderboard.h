@@ -42,7 +42,7 @@ struct Leaderboard {
   std::vector<LeaderboardRow> dense;     // the reference; at most one row
   std::vector<LeaderboardBlock> blocks;  // by budget
   std::optional<double> margin;          // --margin
-  std::string unit = {};                 // of total budgets in texts: "" or " %"
+  std::string unit = {};                 // of total budgets in texts (unitOf())
   std::vector<AsGoodLine> as_good;       // with a margin: of all budgets, whatever is shown
 };
 

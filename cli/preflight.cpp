@@ -236,7 +236,7 @@ std::string whyTooDear(const v1::Spec& spec, uint64_t rows) {
   if (!hasPrices(spec.policy()) || rows == 0 || 4 * rows >= 3 * keys) return "";
   return "spec.task.contextTokens: prices are those of " + std::to_string(keys) +
          " keys, but the longest prompt with its answer has " + std::to_string(rows) +
-         ": lower it to that, or shares are of bytes that no prompt reads";
+         ": lower it to that, or shares are of more than any prompt reads";
 }
 
 // Returns a sentence for each value that is lawful and yet hardly meant.
@@ -474,7 +474,7 @@ std::string preflightText(const json& check, bool colour) {
             counted(learning["episodes_per_update"], "episode") + " with " +
             counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
             budgetsText(learning["total_budgets"], unit) +
-            (unit.empty() ? "" : " of dense attention's bytes") + "\n";
+            (unit.empty() ? "" : " of dense attention's " + std::string(wordOf(priceWith(unit)))) + "\n";
   }
   const std::vector<std::string> ends = model["end_tokens"];
   text += "answers:   end with " +

@@ -139,7 +139,7 @@
   function makeCharts() {
     const label = (item) => `${item.dataset.label}: ${percent(item.parsed.y)}`;
     charts.accuracy = makeChart(byId('card-accuracy').querySelector('canvas'), 'line', {
-      x: axis('total budget, reads per head and step or % of bytes (log scale)', {type: 'logarithmic',
+      x: axis('total budget, reads per head and step or % of bytes or time (log scale)', {type: 'logarithmic',
         grid: {display: false}, ticks: {callback: (v) => String(v)}}),
       y: axis('accuracy', {min: 0, max: 1, ticks: shareTicks})}, {label});
     charts.reward = makeChart(byId('card-reward').querySelector('canvas'), 'line', {

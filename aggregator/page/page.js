@@ -156,9 +156,10 @@
     return lines.filter((line) => !readBy || isDense(line) || readingOf(line) === readBy);
   }
 
-  // With spec.policy.price bytes a total budget is a share of dense attention's bytes.
-  const isPriced = (view) => view.price === 'bytes';
-  const budgetOf = (view, budget) => count(budget) + (isPriced(view) ? ' %' : '');
+  // With spec.policy.price bytes or time a total budget is a share of dense attention's.
+  const isPriced = (view) => view.price === 'bytes' || view.price === 'time';
+  const budgetOf = (view, budget) => count(budget) +
+    (view.price === 'time' ? ' % of time' : isPriced(view) ? ' %' : '');
   // As core/spec/prices.h: what reads all rows.
   const ALL_ROWS = 1000000;
   const readsText = (v) => (v >= ALL_ROWS ? 'all' : format(v, 1).replace(/\.0$/, ''));
@@ -182,7 +183,7 @@
       `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
         `the answers are ${percent(dense.accuracy)} right` : ''}.`)) return;
     charts.accuracy ??= makeChart(card.querySelector('.plot canvas'), 'line', {
-      x: axis(isPriced(view) ? 'total budget B, % of dense attention’s bytes (log scale)' :
+      x: axis(isPriced(view) ? `total budget B, % of dense attention’s ${view.price} (log scale)` :
         'total budget B, reads per head and step (log scale)', {type: 'logarithmic',
         grid: {display: false, borderColor: paint('edge')}, ticks: {callback: (v) => String(v)}}),
       y: axis('accuracy', {ticks: shareTicks}),
@@ -235,19 +236,20 @@
       view.total_budget / reads.length;
     charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
       x: axis('layer (0 comes first)', {grid: {display: false, borderColor: paint('edge')}}),
-      y: priced ? axis('share of its bytes', {beginAtZero: true, ticks: shareTicks}) :
+      y: priced ? axis(`share of its ${view.price}`, {beginAtZero: true, ticks: shareTicks}) :
         axis('reads', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
     }, {
       title: (items) => `layer ${items[0].label}`,
       label: (item) => ` ${item.dataset.reads[item.dataIndex] >= ALL_ROWS ? 'all' :
         format(item.dataset.reads[item.dataIndex], 2).replace(/\.?0+$/, '')} reads`,
-      afterLabel: (item) => ` ${priced ? 'share of the bytes' : 'probability'} ` +
+      afterLabel: (item) => ` ${priced ? `share of the ${view.price}` : 'probability'} ` +
         format(item.dataset.probabilities[item.dataIndex], 3),
     });
     charts.schedule.options.scales.y.suggestedMax = share === null ? 1 : share * 1.15;
     charts.schedule.options.plugins.levels.lines =
         share === null ? [] : [{value: share, colour: 'uniform'}];
-    say(byId('schedule-note'), (priced ? 'where the bytes of keys and values are read' :
+    say(byId('schedule-note'), (priced ? (view.price === 'time' ? 'where the time of decode steps is spent' :
+      'where the bytes of keys and values are read') :
       'reads per head and step in each layer') +
         (view.granularity === 'layer' ? '' : ', in the mean over its heads') +
         (number(view.total_budget) === null ? '' :

@@ -421,7 +421,7 @@ json madeForView(const RunSnapshot& snapshot) {
 }  // namespace
 
 std::string budgetUnit(const json& facts) {
-  return facts.value("price", std::string()) == wordOf(Price::kBytes) ? " %" : "";
+  return unitOf(fromWord<Price>(facts.value("price", std::string())).value_or(Price::kReads));
 }
 
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {

@@ -198,9 +198,11 @@ size_t LineStyles::style(const std::string& method, const std::string& schedule)
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task) {
   Plot plot;
-  plot.x = {styles.unit().empty()
-                ? "total budget B (reads per head and step, all layers, log scale)"
-                : "total budget B (% of dense attention's bytes, log scale)",
+  const Price price = priceWith(styles.unit());
+  plot.x = {price == Price::kReads
+                ? std::string("total budget B (reads per head and step, all layers, log scale)")
+                : "total budget B (% of dense attention's " + std::string(wordOf(price)) +
+                      ", log scale)",
             true};
   plot.y = {accuracyLabel(points, task), false, true};
   plot.empty = "No evaluation was finished.";

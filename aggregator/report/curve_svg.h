@@ -12,8 +12,8 @@
 namespace allot {
 
 // Styles and names of the lines of a run's plots. A method and a schedule make a line. Names have
-// what tells the lines apart: the method, the schedule, or both. unit: of total budgets, "" for
-// reads and " %" for shares of dense attention's bytes.
+// what tells the lines apart: the method, the schedule, or both. unit: of total budgets, as
+// unitOf() (core/spec/choices.h).
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<CurvePoint>& points,

@@ -34,7 +34,7 @@ struct Data {
   std::vector<FidelityPoint> fidelity;
   std::vector<FidelityPoint> variance;
   LineStyles styles;
-  std::string unit;  // of total budgets: "" or " %"
+  std::string unit;  // of total budgets (unitOf())
 };
 
 std::string section(std::string_view heading, std::string_view note, const std::string& body,

@@ -138,7 +138,7 @@ std::string rowsOf(const std::vector<FidelityPoint>& points, Row row) {
 }  // namespace
 
 std::string curveCsv(const std::vector<CurvePoint>& points, const std::string& unit) {
-  const std::string price(wordOf(unit.empty() ? Price::kReads : Price::kBytes));
+  const std::string price(wordOf(priceWith(unit)));
   std::string csv =
       "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
       "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,prefill_seconds,"
@@ -223,8 +223,8 @@ std::string curveUnitOf(const std::string& csv) {
   std::getline(lines, head);
   std::getline(lines, first);
   const std::vector<std::string> names = csvFields(head), fields = csvFields(first);
-  const bool has_price = CurveLineReader(names, fields).text("price") == wordOf(Price::kBytes);
-  return has_price ? " %" : "";
+  const auto price = fromWord<Price>(CurveLineReader(names, fields).text("price"));
+  return unitOf(price.value_or(Price::kReads));
 }
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {

@@ -12,7 +12,7 @@ namespace allot {
 
 // Returns a row for each point (task "all"), then a row for each task of each point. In the latter
 // all columns behind the task are empty, except repeats, interval and price.
-// unit: of total budgets, "" for reads and " %" for shares of dense attention's bytes.
+// unit: of total budgets, as unitOf() (core/spec/choices.h).
 std::string curveCsv(const std::vector<CurvePoint>& points, const std::string& unit = "");
 
 // Reads points with their tasks from a text that curveCsv() made: method, schedule, budget,

@@ -45,7 +45,18 @@ Price priceOf(const v1::Policy& policy) {
 
 bool hasPrices(const v1::Policy& policy) { return priceOf(policy) != Price::kReads; }
 
-std::string budgetUnit(const v1::Policy& policy) { return hasPrices(policy) ? " %" : ""; }
+std::string unitOf(Price price) {
+  return std::string(wordAt(price, {"", " %", " % of time"}));
+}
+
+Price priceWith(std::string_view unit) {
+  for (const Price price : {Price::kBytes, Price::kTime}) {
+    if (unit == unitOf(price)) return price;
+  }
+  return Price::kReads;
+}
+
+std::string budgetUnit(const v1::Policy& policy) { return unitOf(priceOf(policy)); }
 
 std::string budgetText(const v1::Policy& policy, uint64_t budget) {
   return std::to_string(budget) + budgetUnit(policy);

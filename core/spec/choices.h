@@ -51,8 +51,10 @@ constexpr std::string_view wordOf(ZeroReadsChoice value) {
 }
 
 // spec.policy.price: what total budgets count.
-enum class Price { kReads, kBytes };
-constexpr std::string_view wordOf(Price value) { return wordAt(value, {"reads", "bytes"}); }
+enum class Price { kReads, kBytes, kTime };
+constexpr std::string_view wordOf(Price value) {
+  return wordAt(value, {"reads", "bytes", "time"});
+}
 
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
 enum class ScheduleKind { kUniform, kLearned, kOneHot, kMeasured, kExplicit };
@@ -142,9 +144,12 @@ bool learnsFromMeasurement(const v1::Spec& spec);
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Returns true if total budgets are per cent of dense attention's price, and not reads.
 bool hasPrices(const v1::Policy& policy);
-// Returns what follows a total budget in texts: nothing, or " %" if the policy has prices.
+// Returns what follows a total budget in texts: nothing for reads, " %" for bytes, " % of time".
+std::string unitOf(Price price);
+// Returns the price whose unit that is; of another text kReads.
+Price priceWith(std::string_view unit);
 std::string budgetUnit(const v1::Policy& policy);
-// Returns a total budget for people: "16", or "15 %" if the policy has prices.
+// Returns a total budget for people: "16", "15 %" or "15 % of time".
 std::string budgetText(const v1::Policy& policy, uint64_t budget);
 // Returns true if a schedule is learned for each total budget, from question sets
 // (core/learning/policy.h). Else one policy is learned by its gradient or, without spec.update,

@@ -1,11 +1,12 @@
 #pragma once
-// What a layer may read under spec.policy.price bytes, and the price of it.
+// What a layer may read under spec.policy.price bytes or time, and the price of it.
 //
 // An action of a layer is a number of reads per head: none, one of a ladder, or all rows, which is
-// dense attention. Its price is what mostBytes() (allot/kernels/method.h) says at
-// spec.task.contextTokens: a draw counts as a row that no other draw of its KV head reads. Prices
-// are integers in units of 1 / kPriceUnits of dense attention's price in one layer, rounded up, so
-// that a schedule within a price is within it to the byte. Pure; any thread.
+// dense attention. Its price in bytes is what mostBytes() (allot/kernels/method.h) says at
+// spec.task.contextTokens: a draw counts as a row that no other draw of its KV head reads. Its
+// price in time is that of spec.policy.stepTimes (step_times.h); a layer that is off takes none.
+// Prices are integers in units of 1 / kPriceUnits of dense attention's price in one layer, rounded
+// up, so that a schedule within a price is within it to the byte. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
@@ -28,15 +29,16 @@ struct Action {
 using PriceList = std::vector<Action>;  // with rising reads
 
 // Returns the actions of a layer: of 0, 1, 2, 3, 4, 6, 8, 12, ... reads those that are
-// spec.policy.minPerLayer or more and cost less than dense attention; then kAllRows, unless the
-// method draws from any number of rows. Empty if budgets are reads.
+// spec.policy.minPerLayer or more, cost less than dense attention and, if they are priced in time,
+// are not beyond the measured numbers of reads; then kAllRows, unless the method draws from any
+// number of rows. Empty if budgets are reads.
 // Requires: checkPrices() accepts the experiment.
 PriceList priceListOf(const v1::Spec& spec, const ModelShape& shape);
 
 // Requires: the list is not empty.
 uint32_t leastPrice(const PriceList& prices);
 
-// Returns the price that `share` per cent of dense attention's bytes buy, in units, rounded down.
+// Returns the price that `share` per cent of dense attention's buy, in units, rounded down.
 inline uint32_t unitsOf(uint32_t share, uint32_t layers) {
   return static_cast<uint32_t>(uint64_t{share} * kPriceUnits * layers / 100);
 }

@@ -50,7 +50,7 @@ std::string textYaml(const std::string& text) {
 // Returns an integer, or a total budget as a share if the policy has prices.
 std::string numberYaml(const SpecRule& rule, const v1::Spec& spec, uint32_t value) {
   if (!rule.or_share || !hasPrices(spec.policy())) return std::to_string(value);
-  return doubleQuoted(budgetText(spec.policy(), value));
+  return doubleQuoted(std::to_string(value) + " %");
 }
 
 std::string entryYaml(const SpecRule& rule, const v1::Spec& spec, const SpecField& at, int index) {

@@ -231,11 +231,10 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
 Status checkPriced(const v1::Spec& spec, const ModelShape& shape) {
   // A stored experiment has not come through the reader of files.
   ALLOT_TRY(checkPrices(spec, "the run's experiment"));
-  if (shape.head_dim == 0) {
+  if (priceOf(spec.policy()) == Price::kBytes && shape.head_dim == 0) {
     return badInput(
         "spec.policy.price: bytes needs the channels of the model's keys, which are not stored "
-        "with "
-        "it; begin the run anew");
+        "with it; begin the run anew");
   }
   const PriceList prices = priceListOf(spec, shape);
   const std::string model = " (the model has " + std::to_string(shape.layers) + " layers)";

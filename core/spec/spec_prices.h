@@ -12,7 +12,8 @@ namespace allot {
 Status checkShares(const YamlValue& root, const std::string& place, const v1::Spec& spec);
 
 // Checks that an experiment with prices has nothing that has no price: a method whose reads its
-// budget does not bound, schedules of heads, learners and schedules that count reads.
+// budget does not bound, schedules of heads, learners and schedules that count reads; and that it
+// has spec.policy.stepTimes if and only if its price is time.
 Status checkPrices(const v1::Spec& spec, const std::string& place);
 
 }  // namespace allot

@@ -258,15 +258,23 @@ std::vector<SpecRule> learningRules() {
                   "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
                   "Reads per head and decoded token, value rows, summed over all layers; the "
                   "policy learns which layers get them. 8 over 8 layers is one read a layer. With "
-                  "spec.policy.price bytes a share of dense attention's bytes, as in 15 %."))),
+                  "spec.policy.price bytes or time a share of dense attention's, as in 15 %."))),
       orShare(orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
                            "Several total budgets, as in [8, 16, 32] or [10 %, 15 %]: a schedule "
                            "is learned for each, together. Empty: spec.policy.totalBudget alone.",
                            1, kMaxBudget))),
       choice("policy.price", Price::kReads,
-             "What budgets count: reads, or bytes of keys and values, as a share of what dense "
-             "attention reads at spec.task.contextTokens. With bytes a layer is off, reads all "
-             "rows, or 1, 2, 3, 4, 6, 8, 12, 16, ... rows a head."),
+             "What budgets count: reads; bytes of keys and values, as a share of what dense "
+             "attention reads at spec.task.contextTokens; or time, as a share of dense attention's "
+             "in spec.policy.stepTimes. With bytes or time a layer is off, reads all rows, or 1, "
+             "2, 3, 4, 6, 8, 12, 16, ... rows a head."),
+      allowing("times as in dense 711, 8 132, 128 144",
+               orEmpty(text("policy.stepTimes", "\"\"",
+                            "With spec.policy.price time: microseconds of one layer's decode step, "
+                            "of dense attention and of spec.attention.decode at several numbers of "
+                            "reads a head, as in dense 711, 8 132, 128 144; `allot bench kernels "
+                            "--json` writes such a text for each method. Between two numbers the "
+                            "time is linear; fewer or more reads than these have no price."))),
       integer("policy.minPerLayer", "0", 0, 100000,
               "Reads that every layer (every head, where spec.policy.granularity says so) gets "
               "before the policy spreads the rest; with 0 it may read nothing, and "

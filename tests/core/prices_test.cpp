@@ -359,7 +359,7 @@ TEST(PricedRun, RefusesWhatItsPricesDoNotBuy) {
   EXPECT_EQ(refusal(experiment), "");
   const std::string sentence =
       "its policy is not one of its experiment: other prices, of another model or another "
-      "spec.policy.price, minPerLayer or zeroReads, spec.attention.decode, "
+      "spec.policy.price, stepTimes, minPerLayer or zeroReads, spec.attention.decode, "
       "spec.task.contextTokens or spec.model.kvDtype: keep these, or begin anew";
   EXPECT_EQ(refusal(pricedExperiment({"spec.attention.decode=s2anta-sys"})), sentence);
   EXPECT_EQ(refusal(pricedExperiment({"spec.task.contextTokens=1024"})), sentence);
@@ -460,24 +460,24 @@ spec:
 TEST(PricedFile, RefusesByName) {
   EXPECT_EQ(refusalOf({}), "");
   EXPECT_EQ(refusalOf({"spec.policy.totalBudgets=[10, 15 %]"}),
-            "x.yaml: spec.policy.totalBudgets[0]: \"10\" is no share, and spec.policy.price is "
-            "bytes: write a per cent of what dense attention reads, as in 15 %");
+            "x.yaml: spec.policy.totalBudgets[0]: \"10\" is no share, as spec.policy.price "
+            "bytes needs: write a per cent of dense attention's, as in 15 %");
   EXPECT_EQ(refusalOf({"spec.policy.price=reads"}),
             "x.yaml:9: spec.policy.totalBudgets[0]: \"10 %\" is a share, and spec.policy.price is "
-            "reads: write a number of reads, or set spec.policy.price to bytes");
+            "reads: write a number of reads, or set spec.policy.price to bytes or time");
   for (const char* wrong : {"0 %", "101 %", "1.5 %", "-3 %"}) {
     EXPECT_THAT(refusalOf({"spec.policy.totalBudgets=[" + std::string(wrong) + "]"}),
                 testing::HasSubstr("spec.policy.totalBudgets[0]: \"" + std::string(wrong) +
                                    "\" is not an integer"));
   }
-  EXPECT_THAT(refusalOf({"spec.policy.price=time"}),
-              testing::HasSubstr("\"time\" is not one of reads, bytes"));
+  EXPECT_THAT(refusalOf({"spec.policy.price=flops"}),
+              testing::HasSubstr("\"flops\" is not one of reads, bytes, time"));
   EXPECT_EQ(refusalOf({"spec.policy.granularity=head"}),
             "x.yaml: spec.policy.granularity: head has no prices: heads of a KV head read their "
             "keys together; leave it out, or set spec.policy.price to reads");
   EXPECT_EQ(refusalOf({"spec.update.learner=reinforce"}),
-            "x.yaml: spec.update.learner: reinforce spreads reads, and spec.policy.price is bytes: "
-            "choose learner additive");
+            "x.yaml: spec.update.learner: reinforce spreads reads, and budgets have "
+            "spec.policy.price bytes: choose learner additive");
   EXPECT_THAT(refusalOf({"spec.policy.measureQuestions=0"}),
               testing::HasSubstr("spec.policy.measureQuestions: 0 measures no layer, and with "
                                  "spec.policy.price bytes"));

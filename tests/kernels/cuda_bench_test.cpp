@@ -171,6 +171,13 @@ TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
   EXPECT_DOUBLE_EQ(beaten.times_peers.at("mine"), 0.1 / 0.55);
   const auto json = reportJson({}, device, report);
   EXPECT_EQ(json["figures"][2]["fastest"], "mine");
+  EXPECT_EQ(json["stepTimes"].dump(), "{}");
+  report.figures.push_back(report.figures[2]);
+  for (size_t i = 2; i < 4; ++i) report.figures[i].budget = i == 2 ? 128 : 8;
+  report.figures[3].timing.median = 0.1324567;
+  EXPECT_EQ(reportJson({}, device, report)["stepTimes"].dump(),
+            "{\"peaked\":{\"s2anta-q4\":\"dense 500, 8 132.5, 128 550\"}}");
+  report.figures.pop_back();
   EXPECT_TRUE(json["figures"][2]["timesPeers"]["flashinfer"].is_null());
   EXPECT_EQ(json["peers"]["mine"]["way"], "tiles");
   testing::internal::CaptureStdout();
