@@ -26,6 +26,10 @@ constexpr size_t kMostTogether = 400;
 constexpr double kLayersOfPrior = 8;
 // The share of a layer's prior variance that its heads have in common.
 constexpr double kSharedByHeads = 0.8;
+// Of the multiple of the measured losses: its mean, which is its standard deviation, too.
+constexpr double kLossMultiple = 1;
+// What a measurement leaves of the other deviations of the prior.
+constexpr double kLeftByMeasurement = 0.5;
 // Variances of the log-odds of a right answer under the uniform schedule: of the level of all sets,
 // and of a set's own level around it.
 constexpr double kLevelVariance = 4.0, kSetLevelVariance = 0.25;
@@ -51,6 +55,29 @@ Prior priorOf(size_t feature, double layers) {
   const double part = feature == 0 ? std::min(1.0, kLayersOfPrior / layers) : 1;
   const double variance = part * deviation * part * deviation;
   return {variance, 1 / variance};
+}
+
+// [weightsOfEntry()] Returns the weights under which a layer's reads are worth what they are
+// measured to save, in nats a token: the least squares over kMeasuredReads. A read less loses as
+// much as is measured, and all rows lose nothing.
+std::vector<double> measuredWeights(const AdditiveProblem& problem, const LayerLosses& losses,
+                                    uint32_t layer) {
+  constexpr size_t kWeights = 3;
+  std::vector<double> squares(inTriangle(kWeights, 0)), weights(kWeights);
+  const double off = losses.loss(layer, 0);
+  for (const uint32_t reads : kMeasuredReads) {
+    if (reads == 0) continue;
+    const EntryFeatures f = featuresOf(reads, exactLog(reads));
+    for (size_t i = 0; i < kWeights; ++i) {
+      weights[i] += f[i] * (off - losses.loss(layer, reads));
+      for (size_t j = 0; j <= i; ++j) squares[inTriangle(i, j)] += f[i] * f[j];
+    }
+  }
+  const std::vector<double> root = factorOf(std::move(squares), kWeights);
+  solveLower(root, &weights);
+  solveUpper(root, &weights);
+  if (!problem.prices.empty()) weights.push_back(off - weights[0]);
+  return weights;
 }
 
 // [features] Returns f(n) - f(u) of each entry; 0 for the level.
@@ -170,6 +197,43 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
     }
     state->set_evidence(static_cast<int>(i), evidence);
   }
+}
+
+void beginMeasured(const AdditiveProblem& problem, const LayerLosses& losses,
+                   v1::LearnerState* state) {
+  assert(fits(problem, *state));
+  assert(losses.layers() * problem.per_layer == problem.entries);
+  const double steps = losses.stepsOfAnswer();
+  if (!(steps > 0)) return;
+  const size_t features = problem.features(), of_entry = problem.weightsOfEntry();
+  std::vector<double> saved(features), along(features);  // along: precision times saved
+  for (uint32_t entry = 0; entry < problem.entries; ++entry) {
+    const auto weights = measuredWeights(problem, losses, entry / problem.per_layer);
+    for (size_t f = 0; f < of_entry; ++f) {
+      saved[entry * of_entry + f] = kLossMultiple * steps * weights[f] / problem.per_layer;
+    }
+  }
+  // Of all weights but the level, whose row is the last.
+  std::vector<double> precision(state->precision().begin(), state->precision().end());
+  for (size_t i = 0; i < inTriangle(features - 1, 0); ++i) {
+    precision[i] /= kLeftByMeasurement * kLeftByMeasurement;
+  }
+  double whole = 1;
+  for (size_t i = 0; i < features; ++i) {
+    for (size_t j = 0; j < features; ++j) {
+      along[i] += precision[inTriangle(std::max(i, j), std::min(i, j))] * saved[j];
+    }
+    whole += along[i] * saved[i];
+  }
+  // The covariance grows by saved saved^T (Sherman and Morrison), and the mean is `saved`.
+  for (size_t i = 0; i < features; ++i) {
+    for (size_t j = 0; j <= i; ++j) precision[inTriangle(i, j)] -= along[i] * along[j] / whole;
+  }
+  for (double& evidence : along) evidence /= whole;
+  // Losses beyond reason leave no factor.
+  if (factorOf(precision, features).empty()) return;
+  *state->mutable_precision() = {precision.begin(), precision.end()};
+  *state->mutable_evidence() = {along.begin(), along.end()};
 }
 
 void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,

@@ -16,6 +16,11 @@
 // instead of 1/n and log n, and the schedules are those within the price. If no uniform schedule is
 // within it, u is the schedule that the prior's mean has for the best.
 //
+// Where layers are measured (core/learning/measured.h), the prior is another one: the log-odds that
+// a schedule loses are an unknown multiple of the log-probability that its layers are measured to
+// lose in an answer, plus deviations of each layer. The multiple has a mean and a deviation of 1,
+// which answers soon correct; the deviations are half as large as without a measurement.
+//
 // Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
 // compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
@@ -23,6 +28,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
+#include "core/learning/measured.h"
 #include "core/learning/priced_schedule.h"
 #include "core/random_stream.h"
 
@@ -54,6 +60,11 @@ AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_la
 
 // Writes the prior into the state's precision and evidence.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
+
+// Replaces the prior by that of the measured losses, if there are any.
+// Requires: the state has its prior alone; the losses are of the problem's layers.
+void beginMeasured(const AdditiveProblem& problem, const LayerLosses& losses,
+                   v1::LearnerState* state);
 
 // An episode of an update at the problem's total budget.
 struct GradedEpisode {

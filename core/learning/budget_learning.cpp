@@ -139,6 +139,10 @@ double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
   const std::vector<ComparedResult> compared = compare(results, record->mutable_baselines());
   double squares = 0;
   if (additive()) {
+    // A fork has the prior of its origin, in what that has learned.
+    if (steps_ == 1 && state_.has_measurement()) {
+      beginMeasured(problem_, LayerLosses(state_.measurement()), &learner_);
+    }
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     // The measured schedule is a rival from the first update on.

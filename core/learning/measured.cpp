@@ -137,6 +137,9 @@ LayerLosses::LayerLosses(const v1::Measurement& measurement) {
   assert(checkMeasurement(measurement, layers));
   measured_ = std::any_of(measurement.losses().begin(), measurement.losses().end(),
                           [](const v1::LayerLoss& loss) { return loss.divergence() > 0; });
+  const v1::LayerLoss& any = measurement.losses(0);
+  steps_ = static_cast<double>(any.steps()) /
+           static_cast<double>(std::max<uint64_t>(1, any.questions()));
   std::vector<Knots> variances(layers);
   for (uint32_t l = 0; l < layers; ++l) {
     auto& logs = logs_.emplace_back();

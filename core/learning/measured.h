@@ -36,6 +36,8 @@ class LayerLosses {
   explicit LayerLosses(const v1::Measurement& measurement);
 
   uint32_t layers() const { return static_cast<uint32_t>(off_.size()); }
+  // Returns the decode steps of an answer, in the mean; 0 if no layer has a loss.
+  double stepsOfAnswer() const { return measured_ ? steps_ : 0; }
   // Returns the loss of a layer in nats a token. From 1 read on it does not rise with the reads. At
   // 0 reads it is below that at 1 only if the questions show it by two standard errors: a layer
   // that is off may do less harm than one bad draw.
@@ -49,6 +51,7 @@ class LayerLosses {
 
  private:
   bool measured_ = false;    // false: no layer has a loss, as where answers have a single token
+  double steps_ = 0;         // of an answer
   double slope_ = 0;         // of the log of a loss by that of the reads, beyond the last knot
   std::vector<double> off_;  // [layers] loss at 0 reads
   // [layers] Log of the loss at each of kMeasuredReads except 0.

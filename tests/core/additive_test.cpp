@@ -210,6 +210,77 @@ TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
   EXPECT_EQ(by_head.above(heads.reference()).deviation, 0);
 }
 
+// Losses of 3 - 2 / n nats a token that layer l's reads save, times l + 1; answers of four steps.
+v1::Measurement risingLosses(uint32_t layers, double scale = 1) {
+  constexpr uint64_t kQuestions = 50;
+  v1::Measurement measurement;
+  for (const uint32_t reads : kMeasuredReads) {
+    for (uint32_t l = 0; l < layers; ++l) {
+      v1::LayerLoss& loss = *measurement.add_losses();
+      loss.set_layer(l);
+      loss.set_reads(reads);
+      loss.set_questions(kQuestions);
+      loss.set_steps(4 * kQuestions);
+      const double of_answer = 4 * scale * (l + 1) * (reads == 0 ? 3.0 : 2.0 / reads);
+      loss.set_divergence(kQuestions * of_answer);
+      loss.set_divergence_squared(kQuestions * of_answer * of_answer);
+    }
+  }
+  return measurement;
+}
+
+// The mean is what an answer is measured to lose. Its variance is that squared, the multiple being
+// 1 give or take 1, and a quarter of what it is without a measurement.
+TEST(Additive, AMeasurementIsThePriorUpToItsMultiple) {
+  const AdditiveProblem layers{4, 16, 0, 16}, heads{16, 64, 0, 16, 4};
+  const AdditiveProblem priced{4, 1024, 0, 16, 1, {{0, 0}, {1, 152}, {4, 256}, {kAllRows, 1024}}};
+  const LayerLosses losses(risingLosses(4));
+  for (const AdditiveProblem& problem : {layers, heads, priced}) {
+    v1::LearnerState state;
+    beginAdditive(problem, &state);
+    const AdditivePosterior before(problem, state);
+    beginMeasured(problem, losses, &state);
+    const AdditivePosterior after(problem, state);
+    SampleSchedule schedule(problem.entries);
+    double lost = 0;
+    for (uint32_t e = 0; e < problem.entries; ++e) {
+      schedule[e] =
+          problem.prices.empty() ? e / problem.per_layer * 8 / 3 : std::array{0, 1, 4, 4}[e];
+      const uint32_t reads = problem.reference()[e];
+      lost += 4 *
+              (losses.loss(e / problem.per_layer, schedule[e]) -
+               losses.loss(e / problem.per_layer, reads)) /
+              problem.per_layer;
+    }
+    const auto prior = before.above(schedule), measured = after.above(schedule);
+    EXPECT_NEAR(measured.mean, -lost, 1e-6);
+    EXPECT_NEAR(measured.deviation, std::hypot(lost, prior.deviation / 2), 1e-6);
+    EXPECT_EQ(after.inReward(1), before.inReward(1));
+  }
+  v1::LearnerState state;
+  beginAdditive(priced, &state);
+  beginMeasured(priced, losses, &state);
+  EXPECT_NEAR(AdditivePosterior(priced, state).worth(2, kAllRows).mean, 4 * 3 * 3, 1e-6);
+}
+
+// Without losses the prior stays. Losses beyond reason may leave numbers of rounding errors alone,
+// from which the surrogate learns on.
+TEST(Additive, AnyMeasurementIsBorne) {
+  v1::LearnerState none, state;
+  beginAdditive(kProblem, &none);
+  for (const double scale : {0.0, 1e3, 1e6, 1e9, 1e40}) {
+    state = none;
+    beginMeasured(kProblem, LayerLosses(risingLosses(4, scale)), &state);
+    if (scale == 0) {
+      EXPECT_EQ(state.SerializeAsString(), none.SerializeAsString());
+    }
+    observe(kProblem, {{{5, 0, 5, 0}, 0.5, 1}, {{1, 2, 3, 4}, 1, 1}}, &state);
+    const AdditivePosterior posterior(kProblem, state);
+    EXPECT_TRUE(kProblem.isSchedule(posterior.best()));
+    EXPECT_TRUE(std::isfinite(posterior.above({1, 2, 3, 4}).mean));
+  }
+}
+
 // Of the level that answers have: what is above uniform gains less reward than it would lose where
 // uniform answers most, and more where it answers few.
 TEST(Additive, RewardIsThatOfLogOddsAtTheLevelOfUniform) {

@@ -2,6 +2,7 @@
 // saturate, and pairs of layers help or hinder one another.
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "core/learning/additive.h"
@@ -34,6 +35,9 @@ class DeepWorld {
   }
 
   double operator()(const SampleSchedule& n) const { return level_ + sum(n); }
+  double loss(uint32_t layer, uint32_t reads) const {
+    return reads == 0 ? most_[layer] : missed_[layer] / reads;
+  }
   // Of what the best schedule that was found gains over uniform.
   double share(const SampleSchedule& n) const {
     const double uniform = probability(-0.5, 0);
@@ -107,6 +111,45 @@ TEST(DeepModel, TheDefaultLearnerNeedsAQuarterOfTheEpisodes) {
   EXPECT_GT(additive, reinforce);
   EXPECT_GT(additive, 0.4);
   EXPECT_GT(published, 0.6);
+}
+
+// With layers that are measured with an error of 30 %. The best guess after 6,400 answers, and what
+// is published after 25,600. ALLOT_PUBLICATION_RUNS replaces the number of worlds, and prints what
+// comes without a prior, too.
+TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
+  const char* given = std::getenv("ALLOT_PUBLICATION_RUNS");
+  const auto worlds = static_cast<uint64_t>(given == nullptr ? 8 : std::atoi(given));
+  for (int kind = 0; kind < (given == nullptr ? 1 : 5); ++kind) {
+    const bool has_prior = kind < 2, misleading = kind == 1 || kind == 3, has_none = kind == 4;
+    std::array<double, 2> guess{}, published{};
+    for (uint64_t seed = 1; seed <= worlds; ++seed) {
+      const DeepWorld world(seed);
+      v1::Experiment experiment =
+          experimentOf("{totalBudget: 56}", "{maxUpdates: 200}", "{}", seed);
+      experiment.mutable_spec()->mutable_task()->set_confirm_questions(16384);
+      v1::AggregatorState state = initialState(experiment, kDeepLayers);
+      const auto loss = [&](uint32_t layer, uint32_t reads) { return world.loss(layer, reads); };
+      if (!has_none) {
+        *state.mutable_measurement() = measurementOfLayers(kDeepLayers, loss, seed, misleading);
+      }
+      if (!has_prior) withoutPrior(&state);
+      Learning run(experiment, world, seed, kDeepLayers, state);
+      for (size_t at = 0; at < 2; ++at) {
+        run.updates(at == 0 ? 40 : 120);
+        const AdditivePosterior posterior({kDeepLayers, kDeepTotal, 0, 16},
+                                          run.state().learners(0));
+        guess[at] += world.share(posterior.best()) / static_cast<double>(worlds);
+        published[at] += world.share(run.published(kDeepTotal)) / static_cast<double>(worlds);
+      }
+    }
+    constexpr const char* kNames[] = {"prior", "misleading prior", "candidate",
+                                      "misleading candidate", "not measured"};
+    std::printf("28 layers, %s: best guess %.2f, then %.2f; published %.2f, then %.2f\n",
+                kNames[kind], guess[0], guess[1], published[0], published[1]);
+    if (kind > 0) continue;
+    EXPECT_GT(guess[0], 0.5);
+    EXPECT_GT(published[1], 0.7);
+  }
 }
 
 }  // namespace

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/learning/measured.h"
 #include "core/learning/policy.h"
 #include "core/learning/replay.h"
 #include "core/learning/update.h"
@@ -61,6 +64,45 @@ inline double planted(const SampleSchedule& n) {
 inline double probability(double utility, double difficulty) {
   return 1 / (1 + std::exp(difficulty - utility));
 }
+
+// A measurement of layers that lose loss(layer, reads), each loss with an error of 30 %.
+// Misleading: with the layers in a random order.
+inline v1::Measurement measurementOfLayers(
+    uint32_t layers, const std::function<double(uint32_t layer, uint32_t reads)>& loss,
+    uint64_t seed, bool misleading = false) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> error(0, 0.3);
+  std::vector<uint32_t> places(layers);
+  std::iota(places.begin(), places.end(), 0);
+  if (misleading) std::shuffle(places.begin(), places.end(), random);
+  v1::Measurement measurement;
+  for (const uint32_t reads : kMeasuredReads) {
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      v1::LayerLoss& one = *measurement.add_losses();
+      one.set_layer(layer);
+      one.set_reads(reads);
+      one.set_questions(64);
+      one.set_steps(640);
+      const double of_question = 10 * loss(places[layer], reads) * std::exp(error(random));
+      one.set_divergence(64 * of_question);
+      one.set_divergence_squared(64 * of_question * of_question);
+    }
+  }
+  return measurement;
+}
+
+// What the layers of the planted world lose.
+inline double plantedLoss(uint32_t layer, uint32_t reads) {
+  const auto loss = [&](double most, double missed) { return reads == 0 ? most : missed / reads; };
+  return layer == 1   ? loss(2.2, 1.6)
+         : layer == 4 ? loss(2.0, 1.2)
+         : layer == 5 ? loss(0.4, 1.0)
+                      : 1e-4;
+}
+
+// Takes an initial state's measurement for that of an origin, so that it is the first candidate and
+// no prior.
+inline void withoutPrior(v1::AggregatorState* state) { state->set_optimizer_steps(1); }
 
 // A run whose workers answer by `world`, some updates late and not in order.
 class Learning {
