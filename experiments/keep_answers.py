@@ -3,6 +3,7 @@
 
     keep_answers.py keep RUN FOLDER       write FOLDER/answers.csv.gz, answers.json and curve.csv
     keep_answers.py fidelity RUN FOLDER   write FOLDER/fidelity.csv.gz of a run that measured it
+    keep_answers.py variance RUN FOLDER   write FOLDER/variance.csv.gz of a run that measured it
     keep_answers.py tables [FILE.md...]   write the marked tables anew [of every file that has any]
     keep_answers.py tables --check ...    name the files that would change, and return 1
     keep_answers.py table FOLDER QUERY    print one table, of a query as the marks have it
@@ -12,7 +13,6 @@ README.md of this folder says what the files hold and how a table is marked.
 Differences in the tables have intervals of this script's own, by the normal law over questions.
 Those of `allot top` and `allot compare` are by bootstrap.
 Draws at equal fidelity have intervals by bootstrap over questions, seeded.
-tests/worker/kept_answers_test.cpp grades the answers again and holds curve.csv to them.
 """
 import argparse
 import collections
@@ -32,12 +32,24 @@ import sys
 FOLDER = pathlib.Path(__file__).resolve().parent
 COLUMNS = ("question", "task", "method", "prefill", "budget", "schedule", "version", "repeat",
            "score", "tokens", "expected", "text")
-FIDELITY_COLUMNS = ("question", "task", "method", "budget", "steps", "agreed", "divergence",
-                    "states", "relative_error", "squared_error", "draws", "unique_rows",
-                    "dense_rows")
-# What is summed over a question, and what it is divided by.
-FIDELITY = {"divergence": ("divergence", "steps"), "relative error": ("relative_error", "states"),
-            "agreement": ("agreed", "steps"), "squared error": ("squared_error", "states")}
+# What is summed over a question, by measure; the first divides what is measured everywhere.
+SUMS = {"fidelity": ("steps", "agreed", "divergence", "states", "relative_error", "squared_error",
+                     "draws", "unique_rows", "dense_rows", "cosine", "exceeded"),
+        "variance": ("positions", "variance", "closed_form_positions", "closed_form", "states",
+                     "unique_rows")}
+# What a table may name: a sum, what it is divided by, and how the quotient is printed.
+MEANS = {"divergence": ("divergence", "steps", "#.3g"), "agreement": ("agreed", "steps", ".1%"),
+         "relative error": ("relative_error", "states", "#.3g"),
+         "squared error": ("squared_error", "states", "#.3g"),
+         "cosine": ("cosine", "states", ".3f"), "exceeded": ("exceeded", "states", ".2%"),
+         "value rows": ("unique_rows", "dense_rows", ".1%"),
+         "distinct rows": ("unique_rows", "states", ".1f"),
+         "variance": ("variance", "positions", "#.3g"),
+         "closed form": ("closed_form", "closed_form_positions", "#.3g")}
+# Of curve.csv, by what a table names them.
+PREFILL_COLUMNS = {"prefill bytes": "prefill_bytes_share", "density": "prefill_density",
+                   "mass kept": "prefill_kept_mass", "least kept": "prefill_least_kept_mass"}
+KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 RESAMPLES = 500
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
@@ -104,16 +116,17 @@ def keep(run, folder):
     shutil.copyfile(run / "curve.csv", folder / "curve.csv")
 
 
-def fidelity_rows(lines, tasks):
-    """Returns the rows of fidelity.csv.gz, ordered. `lines` are those of evaluations.jsonl.
+def sum_rows(lines, tasks, measure):
+    """Returns the rows of fidelity.csv.gz or variance.csv.gz, ordered.
 
+    `lines` are those of evaluations.jsonl.
     Results are sums by task, so that a chunk may have one question of a task at most.
     """
-    rows = []
+    rows, columns = [], SUMS[measure]
     for line in lines:
         result = json.loads(line)
         unit = result["unit"]
-        if unit["measure"] != "fidelity":
+        if unit["measure"] != measure:
             continue
         if unit["question_count"] > len(tasks):
             raise Fault(f"{unit['unit_id']}: has {unit['question_count']} questions of"
@@ -121,45 +134,56 @@ def fidelity_rows(lines, tasks):
                         f" {len(tasks)} or less")
         sums = collections.defaultdict(collections.Counter)
         for cell in (*result.get("agreement", []), *result.get("fidelity", [])):
-            for column in FIDELITY_COLUMNS[4:]:
+            for column in columns:
                 sums[cell["task"]][column] += float(cell.get(column, 0))
         first = unit["first_question"]
         for question in range(first, first + unit["question_count"]):
             task = question % len(tasks)  # as questions are chosen: of all tasks in turn
-            if not sums[task]["steps"]:
+            if not sums[task][columns[0]]:
                 continue  # an answer of one token, which is the prefill's
             rows.append((question, tasks[task], unit["method"], int(unit["total_budget"]),
-                         *(f"{sums[task][column]:.9g}" for column in FIDELITY_COLUMNS[4:])))
+                         *(f"{sums[task][column]:.9g}" for column in columns)))
     rows.sort(key=lambda row: row[:4])
     return rows
 
 
-def keep_fidelity(run, folder):
+def keep_sums(run, folder, measure):
     exported = json.loads((run / "export.json").read_text())
     with open(run / "evaluations.jsonl", encoding="utf-8") as lines:
-        rows = fidelity_rows(lines, exported["experiment_in_force"]["spec"]["task"]["tasks"])
-    write_table(folder / "fidelity.csv.gz", [FIDELITY_COLUMNS, *rows])
+        rows = sum_rows(lines, exported["experiment_in_force"]["spec"]["task"]["tasks"], measure)
+    write_table(folder / f"{measure}.csv.gz",
+                [("question", "task", "method", "budget", *SUMS[measure]), *rows])
 
 
 # ---- Tables.
 
 class Kept:
-    """An experiment's answers and curve.csv."""
+    """The answers and curve.csv of one run, or of several that have asked other questions."""
 
-    def __init__(self, folder):
-        self.cells = {}  # (prefill, method, schedule, budget): row of curve.csv
-        with open(folder / "curve.csv", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["task"] == "all":
-                    decode = row["method"].rpartition(" + ")[2]
-                    self.cells[self.key(row["prefill"], decode, row["schedule"],
-                                        row["total_budget"])] = row
+    def __init__(self, *folders):
+        rows = collections.defaultdict(list)  # by (prefill, method, schedule, budget)
         # Scores by cell and question, in the order of repeats.
         self.scores = collections.defaultdict(lambda: collections.defaultdict(list))
-        with gzip.open(folder / "answers.csv.gz", "rt", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
+        for run, folder in enumerate(folders):
+            for row in read_rows(folder / "curve.csv", open):
+                if row["task"] == "all":
+                    decode = row["method"].rpartition(" + ")[2]
+                    rows[self.key(row["prefill"], decode, row["schedule"],
+                                  row["total_budget"])].append(row)
+            for row in read_rows(folder / "answers.csv.gz", gzip.open):
                 key = self.key(row["prefill"], row["method"], row["schedule"], row["budget"])
-                self.scores[key][row["question"]].append(float(row["score"]))
+                self.scores[key][run, row["question"]].append(float(row["score"]))
+        # By (prefill, method, schedule, budget): the row of curve.csv, or the runs' mean.
+        self.cells = {key: found[0] if len(folders) == 1 else self.pooled(key, found)
+                      for key, found in rows.items() if len(found) == len(folders)}
+
+    def pooled(self, key, rows):
+        """Returns the means of the runs' rows, with 95 % by the normal law over questions."""
+        row = {column: mean([float(row[column]) for row in rows])
+               for column in ("kv_bytes_share", "key_share", "prefill_bytes_share")}
+        middle, error = mean_and_error([mean(scores) for scores in self.scores[key].values()])
+        return {**row, "accuracy": middle, "ci_low": middle - 1.96 * error,
+                "ci_high": middle + 1.96 * error}
 
     @staticmethod
     def key(prefill, method, schedule, budget):
@@ -198,10 +222,8 @@ class Kept:
         mine, others = self.scores[key], self.scores[other]
         if mine.keys() != others.keys():
             raise Fault(f"{key} and {other} have other questions")
-        differences = [mean(mine[question]) - mean(others[question]) for question in mine]
-        middle = mean(differences)
-        squares = sum((value - middle) ** 2 for value in differences)
-        return middle, math.sqrt(squares / (len(differences) - 1) / len(differences))
+        return mean_and_error([mean(mine[question]) - mean(others[question])
+                               for question in mine])
 
     def difference(self, key, other):
         """Returns the difference with 95 % by the normal law."""
@@ -220,38 +242,55 @@ class Kept:
         differences = [a - b for a, b in zip(repeats(key), repeats(other))]
         return f"{min(differences):+.3f} to {max(differences):+.3f}"
 
+    def by_run(self, key, other):
+        """Returns the least and the largest difference of a run."""
+        def runs(cell):
+            scores = collections.defaultdict(list)
+            for (run, _), repeats in self.scores[cell].items():
+                scores[run].append(mean(repeats))
+            return [mean(values) for values in scores.values()]
+        differences = [a - b for a, b in zip(runs(key), runs(other))]
+        return f"{min(differences):+.3f} to {max(differences):+.3f}"
+
     def share(self, key, column):
-        """Returns what was read over what dense attention reads, in per cent."""
+        """Returns what was read over what dense attention reads, or a prefill keeps, in per cent."""
         row = self.cells[key]
-        decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
-        share = {"bytes": decode, "value rows": 2 * decode - keys,
-                 "prefill bytes": float(row["prefill_bytes_share"])}[column]
-        return f"{100 * share:.1f} %"
+        if column in PREFILL_COLUMNS:
+            share = row[PREFILL_COLUMNS[column]]
+        else:
+            decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
+            share = {"bytes": decode, "value rows": 2 * decode - keys}[column]
+        return f"{100 * float(share):.1f} %" if share != "" else ""
 
 
-class KeptFidelity:
-    """The sums of fidelity.csv.gz by question."""
+class KeptSums:
+    """The sums of fidelity.csv.gz or variance.csv.gz by question."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, measure="fidelity"):
+        self.file = f"{measure}.csv.gz"
         # [value, divisor] by what is measured, method, budget and question.
-        self.sums = {name: collections.defaultdict(dict) for name in FIDELITY}
-        with gzip.open(folder / "fidelity.csv.gz", "rt", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                for name, (value, divisor) in FIDELITY.items():
+        self.sums = {name: collections.defaultdict(dict) for name in MEANS}
+        for row in read_rows(folder / self.file, gzip.open):
+            for name, (value, divisor, _) in MEANS.items():
+                if value in row and divisor in row:
                     self.sums[name][row["method"], int(row["budget"])][int(row["question"])] = (
                         float(row[value]), float(row[divisor]))
-        self.questions = self.common({method for method, _ in self.sums["divergence"]})
+        self.questions = self.common({method for method, _ in self.cells()})
+
+    def cells(self):
+        """Returns the questions of each cell: every measurement counts rows."""
+        return self.sums["distinct rows"]
 
     def common(self, methods):
         """Returns the questions that each cell of the methods has.
 
         A run that was ended early has cells without the last questions.
         """
-        cells = [set(cell) for (method, _), cell in self.sums["divergence"].items()
+        cells = [set(cell) for (method, _), cell in self.cells().items()
                  if method in methods]
         questions = sorted(set.intersection(*cells)) if cells else []
         if not questions:
-            raise Fault("fidelity.csv.gz has no question that each cell of "
+            raise Fault(f"{self.file} has no question that each cell of "
                         + ", ".join(sorted(methods)) + " has")
         return questions
 
@@ -266,7 +305,7 @@ class KeptFidelity:
         cells = sorted((budget, cell) for (name, budget), cell in self.sums[measure].items()
                        if name == method)
         if not cells:
-            raise Fault(f"fidelity.csv.gz has no method {method!r}")
+            raise Fault(f"{self.file} has no method {method!r}")
         return [(budget, *zip(*(cell[question] for question in self.questions)))
                 for budget, cell in cells]
 
@@ -281,7 +320,7 @@ class KeptFidelity:
         for reads, value in self.means(self.curve(measure, method), every):
             if reads == budget:
                 return value
-        raise Fault(f"fidelity.csv.gz has no {budget} reads of {method!r}")
+        raise Fault(f"{self.file} has no {budget} reads of {method!r}")
 
     @staticmethod
     def budget_at(means, target):
@@ -323,7 +362,7 @@ class KeptFidelity:
         """Returns the share of draws of `other` with which `method` has its mean, with 95 %."""
         middle, samples, ends = self.ratios(measure, method, other, most)
         if budget not in middle:
-            raise Fault(f"fidelity.csv.gz has no {budget} reads of {other!r}")
+            raise Fault(f"{self.file} has no {budget} reads of {other!r}")
         low, high = ends[budget]
 
         def text(value):
@@ -357,6 +396,18 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def mean_and_error(values):
+    """Returns the mean and its standard error."""
+    middle = mean(values)
+    squares = sum((value - middle) ** 2 for value in values)
+    return middle, math.sqrt(squares / (len(values) - 1) / len(values))
+
+
+def read_rows(file, opener):
+    with opener(file, "rt", newline="", encoding="utf-8") as text:
+        yield from csv.DictReader(text)
+
+
 def label(name):
     method, comma, schedule = name.partition(", ")
     return f"`{method}`{comma}{schedule}"
@@ -375,12 +426,16 @@ def cell_text(kept, column, key):
     return kept.share(key, column)
 
 
-def fidelity_line(kept, query, row):
-    measure = query["fidelity"]
+def sums_line(kept, query, row):
+    measure = query.get("fidelity") or query["variance"]
     if isinstance(row, str):
-        means = [kept.mean(measure, row, reads) for reads in query["reads"]]
-        return [label(row), *(f"{value:.1%}" if measure == "agreement" else f"{value:#.3g}"
-                              for value in means)]
+        method, _, other = row.partition(": ")
+        measure = other or measure
+        means = [kept.mean(measure, method, reads) for reads in query["reads"]]
+        text = [f"{value:{MEANS[measure][2]}}".replace("%", " %") for value in means]
+        if "slope" in query:
+            text.append(f"{slope(query['reads'], means):.2f}")
+        return [label(method) + (f": {other}" if other else ""), *text]
     name, other = row
     most = query.get("most", math.inf)
     cells = [kept.ratio(measure, name, other, reads, most) for reads in query["reads"]]
@@ -389,13 +444,20 @@ def fidelity_line(kept, query, row):
     return [f"{label(name)} as {label(other)}", *cells]
 
 
+def slope(reads, means):
+    """Returns the slope of the least-squares line of log mean over log reads."""
+    x, y = [math.log(value) for value in reads], [math.log(value) for value in means]
+    return (sum((a - mean(x)) * (b - mean(y)) for a, b in zip(x, y))
+            / sum((a - mean(x)) ** 2 for a in x))
+
+
 def table(kept, query):
     """Returns the lines of a table.
 
     {"reads": [8, 16], "layers": 8, "rows": [...]}: a column for each total budget, named by S.
         A row is "METHOD", or [METHOD, OTHER] for a difference, or [METHOD, OTHER, HOW].
-        HOW is "repeats"; "twice", where OTHER has twice the reads; or "twice, bound", with the
-        one-sided lower bound of that difference.
+        HOW is "bound", with the one-sided lower bound; "repeats" or "runs", the least and largest
+        difference of one; "twice", where OTHER has twice the reads; or "twice, bound".
         "cells" is a column of the other form, "accuracy" unless it is given.
     {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
         bytes. A uniform row is "none" where the share buys no uniform schedule.
@@ -404,12 +466,14 @@ def table(kept, query):
         which METHOD has the same mean, over the budgets up to "most". With "mean": [...] such
         a row ends with the geometric mean over these reads. Questions are those that every cell of
         the table's methods has.
+    {"variance": "variance", ...}: the same of variance.csv.gz. A row of either may name another
+        mean: "METHOD: closed form". With "slope": true the columns end with the log-log slope.
     {"columns": ["accuracy", "over dense"], "rows": [["METHOD", 8], "METHOD"]}: a row for each cell,
         with its reads if the method has a budget.
     """
-    lines = []
-    if "fidelity" in query:
-        kept = kept.of({name for row in query["rows"]
+    lines, sums = [], "fidelity" in query or "variance" in query
+    if sums:
+        kept = kept.of({name.partition(": ")[0] for row in query["rows"]
                         for name in ([row] if isinstance(row, str) else row)})
     if "reads" in query or "shares" in query:
         budgets = query.get("shares") or query["reads"]
@@ -419,10 +483,9 @@ def table(kept, query):
             layers = query.get("layers", 1)
             head = [f"{reads / layers:g}" for reads in budgets]
             lines.append(["", ("S = " if layers > 1 else "reads = ") + head[0], *head[1:]])
-        if "mean" in query:
-            lines[0].append("mean")
-        for row in query["rows"] if "fidelity" in query else ():
-            line = fidelity_line(kept, query, row)
+        lines[0] += [name for name in ("mean", "slope") if name in query]
+        for row in query["rows"] if sums else ():
+            line = sums_line(kept, query, row)
             lines.append(line + [""] * (len(lines[0]) - len(line)))
 
         def find(name, budget):
@@ -430,7 +493,7 @@ def table(kept, query):
                 return None
             return kept.find(name, budget)
 
-        for row in query["rows"] if "fidelity" not in query else ():
+        for row in query["rows"] if not sums else ():
             name, *other = [row] if isinstance(row, str) else row
             keys = [find(name, budget) for budget in budgets]
             if not other:
@@ -439,7 +502,8 @@ def table(kept, query):
                 lines.append([label(name), *cells])
                 continue
             compare, times, at = {
-                "": (kept.difference, 1, ""), "repeats": (kept.by_repeat, 1, ""),
+                "": (kept.difference, 1, ""), "bound": (kept.bound, 1, ""),
+                "repeats": (kept.by_repeat, 1, ""), "runs": (kept.by_run, 1, ""),
                 "twice": (kept.difference, 2, " at 2 S"),
                 "twice, bound": (kept.bound, 2, " at 2 S")}["".join(other[1:])]
             others = [find(other[0], times * budget) for budget in budgets]
@@ -458,13 +522,17 @@ def table(kept, query):
 
 
 @functools.cache
-def kept_of(kind, folder):
-    return kind(folder)
+def kept_of(kind, *arguments):
+    return kind(*arguments)
 
 
 def answered(query, folder):
-    """Returns the table of a query to a folder."""
-    return table(kept_of(KeptFidelity if "fidelity" in query else Kept, folder), query)
+    """Returns the table of a query to a folder, or to its folders "runs" together."""
+    for measure in ("fidelity", "variance"):
+        if measure in query:
+            return table(kept_of(KeptSums, folder, measure), query)
+    runs = [folder / run for run in query.get("runs", ())]
+    return table(kept_of(Kept, *(runs or [folder])), query)
 
 
 def with_tables(file):
@@ -476,17 +544,33 @@ def with_tables(file):
     return MARK.sub(marked, file.read_text())
 
 
+def kept_folders():
+    """Returns the experiments with kept answers, of one run or of several in folders of theirs."""
+    return sorted({FOLDER / file.relative_to(FOLDER).parts[0] for name in KEPT_FILES
+                   for place in ("*", "*/*") for file in FOLDER.glob(f"{place}/{name}")})
+
+
 def marked_files():
     """Returns the files with marked tables: READMEs of folders with answers, and DOCUMENTS."""
-    return [*sorted(file.with_name("README.md") for file in FOLDER.glob("*/answers.csv.gz")),
+    return [*(folder / "README.md" for folder in kept_folders()),
             *(FOLDER.parent / name for name in DOCUMENTS)]
+
+
+def write_tables(files, only_check):
+    """Writes and names the files whose tables are stale. Returns 1 if it was only to name them."""
+    stale = [file for file in files if with_tables(file) != file.read_text()]
+    for file in stale:
+        print(file)
+        if not only_check:
+            file.write_text(with_tables(file))
+    return 1 if only_check and stale else 0
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("keep", "fidelity"):
+    for verb in ("keep", *SUMS):
         keeping = verbs.add_parser(verb)
         keeping.add_argument("run", type=pathlib.Path)
         keeping.add_argument("folder", type=pathlib.Path)
@@ -498,22 +582,15 @@ def main(arguments):
     tables.add_argument("files", nargs="*", type=pathlib.Path)
     options = parser.parse_args(arguments)
     try:
-        if options.verb in ("keep", "fidelity"):
-            (keep if options.verb == "keep" else keep_fidelity)(options.run, options.folder)
-            return 0
-        if options.verb == "table":
+        if options.verb == "keep":
+            keep(options.run, options.folder)
+        elif options.verb in SUMS:
+            keep_sums(options.run, options.folder, options.verb)
+        elif options.verb == "table":
             print(answered(options.query, options.folder), end="")
-            return 0
-        stale = 0
-        for file in options.files or marked_files():
-            text = with_tables(file)
-            if text == file.read_text():
-                continue
-            stale += 1
-            print(file)
-            if not options.check:
-                file.write_text(text)
-        return 1 if options.check and stale else 0
+        else:
+            return write_tables(options.files or marked_files(), options.check)
+        return 0
     except Fault as fault:
         print(f"keep_answers.py: {fault}", file=sys.stderr)
         return 65

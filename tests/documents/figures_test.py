@@ -6,6 +6,7 @@
 tests/worker/kept_answers_test.cpp grades the answers again.
 """
 import contextlib
+import csv
 import gzip
 import io
 import json
@@ -46,11 +47,8 @@ def unmarked(text):
 
 class KeptFigures(unittest.TestCase):
 
-    def folders(self):
-        return sorted(file.parent for file in (ROOT / "experiments").glob("*/answers.csv.gz"))
-
     def test_the_marked_tables_are_what_the_answers_give(self):
-        self.assertTrue(self.folders())
+        self.assertTrue(keeper.kept_folders())
         for file in keeper.marked_files():
             with self.subTest(file=str(file.relative_to(ROOT))):
                 text = file.read_text()
@@ -62,14 +60,14 @@ class KeptFigures(unittest.TestCase):
                 self.assertEqual(text, keeper.with_tables(file))
 
     def test_every_interval_of_a_kept_experiment_is_in_a_marked_table(self):
-        for folder in self.folders():
+        for folder in keeper.kept_folders():
             with self.subTest(folder=folder.name):
                 self.assertEqual([], unmarked((folder / "README.md").read_text()))
         self.assertEqual(1, len(unmarked("| a | 0.500 [0.400, 0.600] |\n| b | 0.5 |\n")))
 
     def test_answers_are_kept_unless_a_shrinking_list_says_so(self):
         folders = {file.parent.name for file in (ROOT / "experiments").glob("*/experiment.yaml")}
-        kept = {folder.name for folder in self.folders()}
+        kept = {folder.name for folder in keeper.kept_folders()}
         self.assertEqual(NOT_KEPT | NOT_RUN, folders - kept,
                          "a new experiment keeps its answers (experiments/README.md); a folder that"
                          " has them is taken off NOT_KEPT, and MOST_NOT_KEPT goes down")
@@ -183,6 +181,47 @@ class Differences(unittest.TestCase):
                          kept.bound(key, other))
 
 
+class SeveralRuns(unittest.TestCase):
+    """Two runs, each with two questions of its own."""
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folders = []
+        for run, scores in enumerate(((1, 1), (0, 1))):
+            folder = pathlib.Path(place.name) / str(run)
+            folder.mkdir()
+            self.folders.append(folder)
+            columns = ("method", "prefill", "schedule", "total_budget", "task", "accuracy", "ci_low",
+                       "ci_high", "kv_bytes_share", "key_share", "prefill_bytes_share")
+            cells = [("m", "dense", schedule, 8, "all", 0, 0, 0, 0.25 * (run + 1), 1, 1)
+                     for schedule in ("uniform", "learned")]
+            with open(folder / "curve.csv", "w", encoding="utf-8") as file:
+                csv.writer(file).writerows([columns, *cells])
+            keeper.write_table(folder / "answers.csv.gz", [keeper.COLUMNS, *(
+                (question, "niah", "m", "dense", 8, schedule, 0, 0, score, 1, "", "")
+                for question in (0, 1) for schedule, score in (
+                    ("uniform", 0), ("learned", scores[question])))])
+
+    def test_a_cell_is_that_of_all_questions_of_all_runs(self):
+        kept = keeper.Kept(*self.folders)
+        lines = keeper.table(kept, {"reads": [8], "rows": [
+            "m, learned", ["m, learned", "m"], ["m, learned", "m", "runs"],
+            ["m, learned", "m", "bound"]]}).splitlines()[2:]
+        # Of 1, 1, 0, 1: the mean's standard error is a quarter.
+        self.assertEqual(["| `m`, learned | 0.750 [0.260, 1.240] |",
+                          "| `m`, learned less `m` | +0.750 [+0.260, +1.240] |",
+                          "| `m`, learned less `m` | +0.500 to +1.000 |",
+                          "| `m`, learned less `m` | +0.750, above +0.339 |"], lines)
+        self.assertEqual("37.5 %", kept.share(kept.find("m", 8), "bytes"))
+
+    def test_a_cell_that_a_run_lacks_is_a_fault(self):
+        file = self.folders[1] / "curve.csv"
+        file.write_text("".join(file.read_text().splitlines(True)[:2]))
+        with self.assertRaises(keeper.Fault):
+            keeper.Kept(*self.folders).find("m, learned", 8)
+
+
 class Fidelity(unittest.TestCase):
     """Own draws have a divergence of 1 / S, shared draws one of 1 / (2 S)."""
 
@@ -208,8 +247,8 @@ class Fidelity(unittest.TestCase):
     def kept(self, units):
         lines = "".join(json.dumps(unit) + "\n" for unit in units)
         (self.run / "evaluations.jsonl").write_text(lines)
-        keeper.keep_fidelity(self.run, self.run)
-        return keeper.KeptFidelity(self.run)
+        keeper.keep_sums(self.run, self.run, "fidelity")
+        return keeper.KeptSums(self.run)
 
     def units(self):
         return [self.unit(method, budget, first)
@@ -219,12 +258,29 @@ class Fidelity(unittest.TestCase):
     def test_a_line_has_one_questions_sums_over_layers(self):
         self.kept([self.unit("santa", 8, first=2), {"unit": {"measure": "accuracy"}}])
         lines = gzip.decompress((self.run / "fidelity.csv.gz").read_bytes()).decode().splitlines()
-        self.assertEqual(["2,niah,santa,8,2,2,0.25,8,4,2,8,6,18",
-                          "3,freq,santa,8,3,2,0.375,8,4,2,8,6,18"], lines[1:])
+        self.assertEqual(["2,niah,santa,8,2,2,0.25,8,4,2,8,6,18,0,0",
+                          "3,freq,santa,8,3,2,0.375,8,4,2,8,6,18,0,0"], lines[1:])
 
     def test_sums_of_several_questions_are_refused(self):
         with self.assertRaisesRegex(keeper.Fault, "chunkQuestions 2 or less"):
             self.kept([self.unit("santa", 8, questions=4)])
+
+    def test_variance_has_slopes_and_closed_forms(self):
+        units = [{"unit": {"unit_id": "u", "method": "santa", "total_budget": budget,
+                           "measure": "variance", "first_question": 0, "question_count": 2},
+                  "fidelity": [{"task": task, "layer": 0, "states": "4", "unique_rows": "6",
+                                "positions": "4", "variance": 8 / budget,
+                                "closed_form_positions": "2", "closed_form": 4 / budget}
+                               for task in (0, 1)]} for budget in (2, 4, 8)]
+        (self.run / "evaluations.jsonl").write_text("".join(json.dumps(u) + "\n" for u in units))
+        keeper.keep_sums(self.run, self.run, "variance")
+        lines = keeper.table(keeper.KeptSums(self.run, "variance"), {
+            "variance": "variance", "layers": 2, "reads": [2, 4, 8], "slope": True,
+            "rows": ["santa", "santa: closed form", "santa: distinct rows"]}).splitlines()
+        self.assertEqual(["| | S = 1 | 2 | 4 | slope |", "| --- | --- | --- | --- | --- |",
+                          "| `santa` | 1.00 | 0.500 | 0.250 | -1.00 |",
+                          "| `santa`: closed form | 1.00 | 0.500 | 0.250 | -1.00 |",
+                          "| `santa`: distinct rows | 1.5 | 1.5 | 1.5 | 0.00 |"], lines)
 
     def test_half_the_draws_have_the_same_divergence(self):
         kept = self.kept(self.units())
@@ -252,8 +308,8 @@ class Fidelity(unittest.TestCase):
     def test_budgets_between_two_are_found_by_logarithms(self):
         means = [(2, 0.5), (4, 0.25), (8, 0.0)]
         for target, budget in ((0.6, 0), (0.5, 2), (0.25, 4), (0.5 ** 1.5, 2 ** 1.5), (0, 8)):
-            self.assertAlmostEqual(budget, keeper.KeptFidelity.budget_at(means, target))
-        self.assertEqual(float("inf"), keeper.KeptFidelity.budget_at(means[:2], 0.2))
+            self.assertAlmostEqual(budget, keeper.KeptSums.budget_at(means, target))
+        self.assertEqual(float("inf"), keeper.KeptSums.budget_at(means[:2], 0.2))
 
 
 if __name__ == "__main__":
