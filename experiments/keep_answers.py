@@ -53,6 +53,11 @@ KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 RESAMPLES = 500
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
+# Columns of a prefill's table, each of a column of curve.csv; empty where there is no such figure.
+PREFILL = {"computed": ("prefill_density", 100, " %"), "first token": ("prefill_seconds", 1000, " ms"),
+           "selection": ("prefill_selection_seconds", 1000, " ms"),
+           "mass kept": ("prefill_kept_mass", 100, " %"),
+           "least mass": ("prefill_least_kept_mass", 100, " %")}
 # Files beside the experiments' READMEs that have marked tables.
 DOCUMENTS = ("docs/shared-draws.md",)
 MARK = re.compile(r"<!-- figures\s+(\{.*?\})\s*-->\n((?:\|[^\n]*\n)*)", re.S)
@@ -423,6 +428,10 @@ def cell_text(kept, column, key):
     if column.startswith("over "):
         other = kept.find(column[len("over "):], key[3])
         return "" if other == key else kept.difference(key, other)
+    if column in PREFILL:
+        name, times, unit = PREFILL[column]
+        value = float(kept.cells[key][name] or 0)
+        return f"{times * value:.{0 if unit == ' ms' else 1}f}{unit}" if value else ""
     return kept.share(key, column)
 
 
@@ -518,7 +527,8 @@ def table(kept, query):
             first = label(name) + (f", {reads} reads" if reads else "")
             lines.append([first, *(cell_text(kept, column, key) for column in query["columns"])])
     lines.insert(1, ["---"] * len(lines[0]))
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")
+    text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return re.sub(r"\|  (?=\|)", "| ", text)
 
 
 @functools.cache
