@@ -180,10 +180,11 @@ class KeptAnswers {
   std::vector<KeptAnswer> answers_;
 };
 
+// Returns the folders with kept answers: of experiments, or of the runs of one.
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(kExperiments)) {
-    if (fs::exists(entry.path() / "answers.csv.gz")) found.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(kExperiments)) {
+    if (entry.path().filename() == "answers.csv.gz") found.push_back(entry.path().parent_path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -192,7 +193,7 @@ std::vector<fs::path> folders() {
 TEST(KeptAnswersOfExperiments, GradesAndIntervalsAreThoseOfCurveCsv) {
   ASSERT_FALSE(folders().empty());
   for (const fs::path& folder : folders()) {
-    SCOPED_TRACE(folder.filename());
+    SCOPED_TRACE(folder);
     const KeptAnswers kept(folder);
     EXPECT_THAT(kept.wrongScores(), IsEmpty());
     EXPECT_THAT(kept.wrongPoints(), IsEmpty());
