@@ -78,10 +78,7 @@ const std::vector<GpuLimit>& gpuLimits() {
       {Method::kSampleAttention, "block", {"64"}},
       {Method::kSale, "select", {"q4"}},
       {Method::kTopK, "scores", {"exact", "q4"}},
-      {Method::kTopK, "choose", {"head"}},
       {Method::kQuest, "choose", {"head"}},
-      {Method::kVAttention, "choose", {"head"}},
-      {Method::kAdaptiveDenominator, "choose", {"head"}},
       {Method::kVAttention, "scores", {"exact", "q4"}},
       {Method::kAdaptiveDenominator, "scores", {"exact", "q4"}},
       // Only largest remainders make draws that depend on the tile's size.

@@ -148,11 +148,11 @@ void mix(GroupDraw* draw) {
   if (squares) mixNorms(any, squares, draw->masses.data());
 }
 
-// Takes the R keys of the largest p_j, of equal ones the older.
+// Takes the R keys of the largest ranks, of equal ones the older.
 void chooseRows(GroupDraw* draw) {
   const Keys keys = keysOf(draw->heads.front());
   const auto heavier = [&](int32_t a, int32_t b) {
-    return draw->masses[a] != draw->masses[b] ? draw->masses[a] > draw->masses[b] : a < b;
+    return draw->ranks[a] != draw->ranks[b] ? draw->ranks[a] > draw->ranks[b] : a < b;
   };
   draw->rows.resize(static_cast<size_t>(keys.n - keys.first));
   std::iota(draw->rows.begin(), draw->rows.end(), keys.first);
@@ -193,13 +193,17 @@ void choosePages(GroupDraw* draw, Selection* selection) {
   draw->pages.assign(selection->order.begin(), selection->order.begin() + kept);
 }
 
-// Ranks keys by the mixture, and finds the largest sample that a head's bound asks for.
-void planSample(GroupDraw* draw, Selection* selection) {
-  draw->sampled = 0;
+// Ranks keys by the mixture.
+void rankKeys(GroupDraw* draw) {
   const Keys keys = keysOf(draw->heads.front());
   for (int j = keys.first; j < keys.n; ++j) {
     draw->ranks[j] = static_cast<float>(draw->masses[j]);
   }
+}
+
+// Finds the largest sample that a head's bound asks for.
+void planSample(GroupDraw* draw, Selection* selection) {
+  draw->sampled = 0;
   for (Head& head : draw->heads) {
     head.rank = draw->ranks.data();
     selection->clear();
@@ -279,8 +283,10 @@ void drawForGroup(GroupDraw* draw, Selection* selection) {
   mix(draw);
   switch (by) {
     case ChosenBy::kLargest:
+      rankKeys(draw);
       return chooseRows(draw);
     case ChosenBy::kAdaptive:
+      rankKeys(draw);
       return planSample(draw, selection);
     default:
       return drawRows(draw->heads.front(), draw);

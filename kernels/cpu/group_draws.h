@@ -25,7 +25,7 @@
 // of both devices. A proposal with norms has m_j = ceil(2^60 p_j).
 //
 // With choose=group nothing is drawn from the mixture:
-//   top-k   takes the R keys of the largest p_j;
+//   top-k   takes the R keys of the largest p_j, which ranks stand for;
 //   quest   takes the pages that R rows buy, by the mean over heads of each head's softmax over its
 //           bounds of the pages' scores;
 //   vattention, adaptive-denominator   take the heavy keys of the largest p_j, one pilot and one

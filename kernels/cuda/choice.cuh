@@ -4,7 +4,7 @@
 // query head. Sets of keys are bits in shared memory, or in the workspace for long rows. Lists of
 // keys therefore ascend, and sums over them do not depend on other thread blocks.
 #include "kernels/cuda/heavy_blocks.cuh"
-#include "kernels/cuda/key_sets.cuh"
+#include "kernels/cuda/key_choice.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -27,10 +27,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
  public:
   __device__ ChoiceHead(const Step& step, ChoiceShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory),
-        span_(keys_.span()),
-        tail_(setOf(step, memory, 1)),
-        sets_(shared.sets, *reinterpret_cast<SelectionMemory*>(memory), span_,
-              setOf(step, memory, 0), setOf(step, memory, 2)) {}
+        sets_(shared.sets, *reinterpret_cast<SelectionMemory*>(memory), keys_.span(),
+              setOf(step, memory, 0), setOf(step, memory, 2)),
+        choice_(step, sets_, setOf(step, memory, 1), keys_, row_, this->head_, this->listAt()) {}
 
   __device__ void run() {
     if (!this->plain()) choose();
@@ -53,23 +52,21 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const bool blocks = step_.how.chosen_by == ChosenBy::kThreshold;
-    const int dead = keys_.first - keys_.base, keys = keys_.count();
-    const Step::How& how = step_.how;
-    const int begin = dead + (adaptive ? countOrShare(how.sink, how.sink_share, keys) : 0);
-    const int local = adaptive ? countOrShare(how.local, how.local_share, keys) : 0;
-    const int end = max(begin, span_ - local);
+    const LeftScores left{step_.space.scores + at_ * kSplitKeys, step_.space.splits + at_,
+                          step_.space.split_bytes + at_ * kSplitBytes, kSplitBytes, max_score};
     if (blocks) {
-      keepHeavyBlocks(sets_, step_.space.scores + at_ * kSplitKeys, dead, span_, how.log_threshold);
+      keepHeavyBlocks(sets_, left.scores, keys_.first - keys_.base, keys_.span(),
+                      step_.how.log_threshold);
     } else {
-      chosen.tail = partition(begin, end, max_score);
+      chosen.tail = choice_.partition(left, budget_);
     }
-    chosen.fixed = list(0);
+    chosen.fixed = choice_.list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
     Sums sample;
     if (adaptive) {
       chosen.sampled = budget(fixed, &chosen);
-      takeSample(chosen.sampled, chosen.tail, kSampleBlocks);
-      list(chosen.fixed);
+      choice_.takeSample(chosen.sampled, chosen.tail, kSampleBlocks);
+      choice_.list(chosen.fixed);
       sample = gatherListed<false>(chosen.fixed, chosen.sampled);
     }
     // The sample represents the whole tail.
@@ -113,22 +110,16 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory)) + which * words;
   }
 
-  // Writes the keys of kept() to draw_keys from place `at` of the list on. Returns their number.
-  __device__ uint32_t list(uint32_t at) {
-    return sets_.list(keys_.base, step_.space.draw_keys + this->listAt() + at);
-  }
-
   // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does. If it draws a
   // pilot, sets chosen->pilots, writes pilot_bits unless null, and lists the pilot behind the fixed
   // keys.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
-    const int most = min(step_.how.max_sample, n_s);
-    const int pilots = max(kMinimumPilot, shareOf(step_.how.pilot, n_s));
-    if (pilots >= most) return most;
+    const int most = min(step_.how.max_sample, n_s), pilots = pilotKeys(step_.how, n_s);
+    if (pilots == 0) return most;
     chosen->pilots = pilots;
-    takeSample(pilots, chosen->tail, kPilotBlocks);
-    list(chosen->fixed);
+    choice_.takeSample(pilots, chosen->tail, kPilotBlocks);
+    choice_.list(chosen->fixed);
     if (step_.space.pilot_bits) {
       uint32_t* to = step_.space.pilot_bits + this->headIndex() * bitWords(step_.space.max_length);
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) to[w] = sets_.kept()[w];
@@ -211,97 +202,6 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return step_.space.scores + at_ * kSplitKeys - keys_.base;
   }
 
-  // Adaptive methods: sets kept() to the heaviest of keys begin .. end - 1 and to the keys before
-  // and after, and tail_ to the others, without masked keys. Returns how many are in the tail.
-  // top-k: sets kept() to its budget of the heaviest keys, masked ones last. Returns 0.
-  __device__ uint32_t partition(int begin, int end, float max_score) {
-    const float* scores = step_.space.scores + at_ * kSplitKeys;
-    const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
-    const auto wanted = [&](uint32_t all) {
-      return adaptive ? static_cast<uint32_t>(shareOf(step_.how.heavy, static_cast<int>(all)))
-                      : budget_;
-    };
-    uint32_t count = end - begin;
-    // Without a bias no key is masked.
-    bool kept = false;
-    if (!adaptive || !step_.in.bias) {
-      const LeftScores left{scores, step_.space.splits + at_,
-                            step_.space.split_bytes + at_ * kSplitBytes, max_score};
-      kept = sets_.keepByLevels(left, begin, end, wanted(count));
-    }
-    if (!kept) {
-      auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-      const ScoreSource source{scores, max_score, span_, begin, end, !adaptive, unmasked};
-      count = sets_.keepLargest(source, wanted);
-    }
-    if (!adaptive) return 0;
-    if (kept) {
-      const int dead = keys_.first - keys_.base;
-      for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
-        tail_[w] = below(span_, 32 * w) & ~below(dead, 32 * w);
-      }
-    }
-    for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
-      const uint32_t middle = below(end, 32 * w) & ~below(begin, 32 * w);
-      const uint32_t there = tail_[w], kept = sets_.kept()[w];
-      tail_[w] = there & middle & ~kept;
-      sets_.kept()[w] = kept | (there & ~middle);
-    }
-    __syncthreads();
-    return count - wanted(count);
-  }
-
-  // Writes the random words of keys 8 o .. 8 o + 7, counted from the base.
-  __device__ void eightWords(uint32_t first_block, int o, uint32_t (&word)[8]) const {
-    const uint32_t block = first_block + keys_.base / 4 + 2 * o;
-    const auto low = this->words(block), high = this->words(block + 1);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word[i] = low[i];
-      word[4 + i] = high[i];
-    }
-  }
-
-  // A source for keepLargest(): the tail's random words, complemented so that the least is largest.
-  struct Words {
-    const ChoiceHead& head;
-    uint32_t first_block;
-    uint4* words;
-
-    __device__ uint32_t bin(uint32_t x) const { return x >> 21; }
-    static constexpr bool kReadsFirst = false;  // first() makes them
-    __device__ EightNumbers load(int o) const { return loadEightNumbers(words, o, head.span_); }
-    __device__ uint32_t first(int o, const EightNumbers&, uint32_t (&x)[8]) const {
-      const uint32_t has = reinterpret_cast<const uint8_t*>(head.tail_)[o];
-      if (has == 0) return 0;
-      head.eightWords(first_block, o, x);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = ~x[i];
-      words[2 * o] = {x[0], x[1], x[2], x[3]};
-      words[2 * o + 1] = {x[4], x[5], x[6], x[7]};
-      return has;
-    }
-    __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = eight[i];
-      return reinterpret_cast<const uint8_t*>(head.tail_)[o];
-    }
-  };
-
-  // Sets kept() to `count` of the tail's n_s keys, drawn uniformly without replacement.
-  __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
-    if (count == n_s) {
-      for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
-      __syncthreads();
-      return;
-    }
-    const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
-    if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
-    // draw_weights is written after all draws. Until then it holds the words.
-    auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
-    sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
-  }
-
   // ---- Entries.
 
   // Returns sums over the `count` keys of the list from `first` on. With kRescores the sums are by
@@ -344,9 +244,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return sums;
   }
 
-  int span_;
-  uint32_t* tail_;  // adaptive methods: the keys that are sampled from, a bit a key
   KeySets sets_;
+  KeyChoice choice_;
 };
 
 template <int kDim, typename T, bool kRescores, bool kLong>

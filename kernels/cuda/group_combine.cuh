@@ -37,7 +37,8 @@ struct PartShared {
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
+class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
+ protected:
   using Base = GroupDraws<kDim, T, kRescores, kWide>;
   using Base::kHeads, Base::step_, Base::tid_, Base::lane_, Base::warp_, Base::group_;
   using Base::planned_, Base::begin_, Base::end_, Base::draws_, Base::mixture_;
@@ -81,7 +82,7 @@ class GroupPartBlock : GroupDraws<kDim, T, kRescores, kWide> {
     storePart();
   }
 
- private:
+ protected:  // of group_choice.cuh, too
   // Returns eight channels of an entry.
   __device__ uint4 load(const void* pool, uint32_t entry, int channel) const {
     return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +

@@ -61,12 +61,26 @@ __device__ inline uint32_t ordered(float x) {
 // The split kernel's results for a head's scores.
 struct LeftScores {
   const float* scores;
-  const Split* splits;
-  const uint8_t* levels;  // [splits, kSplitBytes], first kLevelsPerSplit levels
-  float max_score;        // no score is larger
+  const Split* splits;    // of these max_score alone
+  const uint8_t* levels;  // [splits, level_stride], first kLevelsPerSplit levels
+  int level_stride;
+  float max_score;  // no score is larger
+
+  // Returns the score in powers of two, as levels and max_score are.
+  __device__ static float logOf(float score) { return score; }
+};
+// A group's ranks of keys (group_choice.cuh), of which levels and max_score are by logOf().
+struct LeftRanks : LeftScores {
+  // Returns the logarithm to base 2 of a rank but for a constant, linear between powers of two, so
+  // that a larger rank has no smaller one. 0 if the rank is at most 0.
+  __device__ static float logOf(float rank) {
+    return static_cast<float>(__float_as_uint(fmaxf(rank, 0.0f))) * 0x1p-23f;
+  }
 };
 
-// Scores of keys begin .. end - 1: a source for KeySets::keepLargest().
+// Scores of keys begin .. end - 1: a source for KeySets::keepLargest(). Left: LeftScores, or
+// LeftRanks.
+template <typename Left>
 struct ScoreSource {
   const float* scores;
   float max_score;  // no score is larger
@@ -76,7 +90,8 @@ struct ScoreSource {
 
   __device__ uint32_t bin(uint32_t x) const {
     const float score = __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x);
-    return kBins - 1 - static_cast<uint32_t>(fminf((max_score - score) * 16, kBins - 1));
+    return kBins - 1 -
+           static_cast<uint32_t>(fminf((max_score - Left::logOf(score)) * 16, kBins - 1));
   }
   static constexpr bool kReadsFirst = true;
   __device__ EightNumbers load(int o) const { return loadEightNumbers(scores, o, n); }
@@ -192,7 +207,8 @@ class KeySets {
   // The `wanted`-th nearest level bounds the level of the `wanted`-th key, so that few keys are
   // read. Levels are distances from the largest max_score, in eighths. Differences of scores may be
   // rounded, so that a level is off by less than one.
-  __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
+  template <typename Left>
+  __device__ bool keepByLevels(const Left& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kCombineThreads);
     constexpr uint32_t kMaxListed = 2 * kBins;
     if (end > 8 << 16) return false;  // a level's index has 16 bits
@@ -245,7 +261,7 @@ class KeySets {
       for (int k = 0; k < 8; ++k) {
         const int key = 8 * o + k;
         const float score = __uint_as_float(eight[k]);
-        if (key >= begin && key < end && levelOf(max_score, score) <= most) {
+        if (key >= begin && key < end && levelOf(max_score, Left::logOf(score)) <= most) {
           addCandidate(ordered(score), key);
         }
       }
@@ -420,7 +436,7 @@ class KeySets {
       for (int a = 0; a < kAhead; ++a) {
         const int i = min(first + a * kCombineThreads, level_words - 1), split = i / kLevelWords;
         levels[a] = reinterpret_cast<const uint32_t*>(
-            left.levels + static_cast<int64_t>(split) * kSplitBytes)[i % kLevelWords];
+            left.levels + static_cast<int64_t>(split) * left.level_stride)[i % kLevelWords];
         apart[a] = (left.max_score - left.splits[split].max_score) * kLevelsInTwo;
       }
 #pragma unroll

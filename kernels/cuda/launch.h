@@ -52,6 +52,19 @@ GroupKernels groupKernelsOf(SplitMode mode, int head_dim, Element element, int g
 // Returns the bytes of dynamic shared memory of the first.
 size_t groupPartBytes(int head_dim, int group, int splits);
 
+// The kernels in the combine kernel's place if the heads of a KV head choose together, in their
+// order: a block of kRankThreads threads a row, KV head and kRankSplits splits, one of 256 a row
+// and KV head, one of kPartThreads a row, KV head and part, and one of kPartThreads a query head.
+struct GroupChoiceKernels {
+  StepKernel ranks = nullptr;
+  StepKernel choice = nullptr;
+  StepKernel parts = nullptr;
+  StepKernel heads = nullptr;
+};
+GroupChoiceKernels groupChoiceKernelsOf(SplitMode mode, int head_dim, Element element, int group);
+// Returns the bytes of dynamic shared memory of the second.
+size_t groupChoiceBytes(int max_length, bool long_sets);
+
 // Returns the combine kernel of methods that choose by scores (SplitMode::kWeights and kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
 // Returns the bytes of dynamic shared memory of choiceKernelOf()'s kernel.

@@ -35,13 +35,17 @@ bool sharesDraws(const MethodOptions& method, int group) {
   return drawsForGroup(method) && group > 1;
 }
 
+bool sharesChoices(const MethodOptions& method, int group) {
+  return choosesForGroup(method) && group > 1;
+}
+
 Step::How stepParams(const MethodOptions& method, int group) {
   const bool adaptive = hasErrorTarget(method);
   return {.uses_budget = usesBudget(method),
           .exact_from_all = exactFromAllKeys(method),
           .chosen_by = chosenBy(method),
           .mode = splitModeOf(method),
-          .shares_draws = sharesDraws(method, group),
+          .shares_draws = sharesDraws(method, group) || sharesChoices(method, group),
           .exact_weights = method.weights == Weights::kExact,
           .sink = method.sink,
           .local = method.local,
@@ -129,6 +133,7 @@ bool fitsPlan(const MethodOptions& method, const MethodOptions& planned) {
   if (readsBounds(method) && method.page_size > planned.page_size) return false;
   if (by != other && (choosesByScores(by) || choosesByScores(other))) return false;
   if (drawsForGroup(method) != drawsForGroup(planned)) return false;
+  if (choosesForGroup(method) || choosesForGroup(planned)) return method == planned;
   if (drawsByTiles(method) || drawsByTiles(planned) || method.never_exact) return method == planned;
   return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);
 }
@@ -138,7 +143,8 @@ namespace {
 // Returns the most draws of a head, or of a KV head's heads together: fewer than keys, except with
 // exactAbove=never.
 uint64_t mostDraws(const MethodOptions& method, const StepBounds& bounds, int group) {
-  const uint64_t most = uint64_t{bounds.max_budget} * (sharesDraws(method, group) ? group : 1);
+  const bool together = sharesDraws(method, group) || sharesChoices(method, group);
+  const uint64_t most = uint64_t{bounds.max_budget} * (together ? group : 1);
   const auto keys = static_cast<uint64_t>(bounds.max_length);
   return exactFromAllKeys(method) ? std::min(most, keys) : most;
 }
@@ -206,10 +212,31 @@ int tileStride(const MethodOptions& method, int max_length) {
   return method.largest_remainder ? mostTiles(stepParams(method, 1).tile_keys, max_length) : 0;
 }
 
+namespace {
+
+// Returns the most parts of up to `most` draws or keys, at least 1.
+int mostParts(uint64_t most) {
+  return static_cast<int>(
+      std::clamp<uint64_t>((most + kPartDraws - 1) / kPartDraws, 1, kMostParts));
+}
+
+}  // namespace
+
 int partStride(const MethodOptions& method, const StepBounds& bounds, int group) {
-  if (!sharesDraws(method, group)) return 0;
-  const uint64_t most = mostDraws(method, bounds, group);
-  return std::max(std::min(kMostParts, static_cast<int>((most + kPartDraws - 1) / kPartDraws)), 1);
+  if (sharesDraws(method, group)) return mostParts(mostDraws(method, bounds, group));
+  if (!sharesChoices(method, group)) return 0;
+  const int fixed = fixedParts(method, bounds, group);
+  if (!hasErrorTarget(method)) return fixed;
+  const auto keys = static_cast<uint32_t>(bounds.max_length);
+  return fixed + mostParts(method.max_budget > 0 ? std::min(method.max_budget, keys) : keys);
+}
+
+int fixedParts(const MethodOptions& method, const StepBounds& bounds, int group) {
+  if (!sharesChoices(method, group)) return 0;
+  if (!hasErrorTarget(method)) return mostParts(mostDraws(method, bounds, group));
+  const int n = bounds.max_length;
+  return mostParts(uint64_t{} + sinkKeys(method, n) + localKeys(method, n) +
+                   shareOf(method.heavy, n));
 }
 
 }  // namespace allot::kernels::cuda

@@ -13,6 +13,8 @@ bool drawsByTiles(const MethodOptions& method);
 SplitMode splitModeOf(const MethodOptions& method);
 // Returns true if the heads of a KV head share draws. A group of one draws as a head does.
 bool sharesDraws(const MethodOptions& method, int group);
+// Returns true if they choose keys together.
+bool sharesChoices(const MethodOptions& method, int group);
 Step::How stepParams(const MethodOptions& method, int group);
 
 // Returns the split kernel for few or for many splits. With `many` a warp may take several exact
@@ -30,11 +32,13 @@ CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element
 bool fitsPlan(const MethodOptions& method, const MethodOptions& planned);
 // Return how many entries one head has in the list of draws, in quest's page scores (0 for other
 // methods), in the tiles' shares of draws (0 without largest_remainder), and in the parts of shared
-// draws (0 without these). group: query heads of a KV head.
+// draws or choices (0 without these). group: query heads of a KV head.
 uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds, int group);
 int pageStride(const MethodOptions& method, int max_length);
 int tileStride(const MethodOptions& method, int max_length);
 int partStride(const MethodOptions& method, const StepBounds& bounds, int group);
+// Returns how many of these parts are of keys that are always read (group_choice.cuh).
+int fixedParts(const MethodOptions& method, const StepBounds& bounds, int group);
 
 // Refuses a method, or a shape of caches and heads, without a kernel.
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads);

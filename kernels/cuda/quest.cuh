@@ -224,7 +224,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     auto* words = reinterpret_cast<uint32_t*>(memory_ + sizeof(SelectionMemory));
     KeySets sets(shared_.sets, *reinterpret_cast<SelectionMemory*>(memory_), pages_.count, words,
                  words + bitWords(pages_.count));
-    const ScoreSource source{scores, max_score, pages_.count, 0, newest, true, nullptr};
+    const ScoreSource<LeftScores> source{scores, max_score, pages_.count, 0, newest, true, nullptr};
     sets.keepLargest(source, [=](uint32_t) { return static_cast<uint32_t>(kept - 1); });
     __syncthreads();
     if (tid_ == 0) sets.kept()[newest / 32] |= 1u << newest % 32;

@@ -235,7 +235,8 @@ class GroupCount {
     HeadStatistics stats{};
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
-    if (step_.how.shares_draws) stats.draws = budgetOf<kByHead>(step_, row_, head);
+    const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
+    if (step_.how.shares_draws && !adaptive) stats.draws = budgetOf<kByHead>(step_, row_, head);
     stats.unique_rows = static_cast<uint32_t>(unique);
     stats.key_bytes = stage + (rescores ? list.keys * kEntryBytes : 0);
     stats.value_bytes = unique * kEntryBytes;

@@ -12,7 +12,7 @@
 // The combine kernel has one block for each row and query head and adds up the splits in one order.
 // With draws=group there are two kernels in its place: one draws for a KV head, in parts, and
 // gathers the rows of a part for all heads (group_mixture.cuh, group_combine.cuh); the other adds
-// up the parts of a head.
+// up the parts of a head. With choose=group there are four or six (group_choice.cuh).
 //
 // Kernels with kByHead = false serve rows with one budget, whose heads are all of one kind. Kernels
 // with kByHead = true serve these rows, too, and rows with a budget for each head (Step::ByHead),
@@ -138,6 +138,10 @@ constexpr int partsOf(uint64_t draws) {
   return draws == 0 ? 0 : static_cast<int>((draws + each - 1) / each);
 }
 
+// Splits whose ranks a block computes, a warp a split (group_choice.cuh).
+constexpr int kRankSplits = 8;
+constexpr int kRankThreads = 32 * kRankSplits;
+
 // A query head's part of the mixture; not set if the head does not draw.
 struct SharedHead {
   float max_score;     // the largest of its splits
@@ -145,10 +149,24 @@ struct SharedHead {
   uint32_t draws;      // R, of the group
   uint32_t parts;      // of the group's draws
 };
-// One part of a group's draws for one query head. Weights are in powers of two, relative to `top`.
+// One part of a group's draws, or of its list of keys, for one query head. Weights are in powers of
+// two, relative to `top`.
 struct alignas(8) GroupPart {
   float top;
   float sum;  // of weights
+};
+
+// The list of keys that a group has chosen: the fixed ones, then the pilot or the sample.
+struct alignas(16) GroupChosen {
+  uint32_t fixed;
+  uint32_t listed;  // keys behind the fixed ones
+  uint32_t tail;    // keys to sample from
+  uint32_t pilots;  // 0: the sample needs no pilot
+};
+// Of a part of the pilot for one query head, relative to the square of GroupPart::top.
+struct alignas(8) PilotPart {
+  float squares;  // of weights
+  float norms;    // of weights times the lengths of values
 };
 
 // The result of one split for one query head.
@@ -221,7 +239,7 @@ struct Step {
     bool exact_from_all;  // a budget of all keys or more is exact attention
     ChosenBy chosen_by;
     SplitMode mode;
-    bool shares_draws;   // draws once for all heads of a KV head
+    bool shares_draws;   // draws or chooses once for all heads of a KV head
     bool exact_weights;  // if it does: weights are not divided by their sum
     // ChosenBy::kAdaptive.
     uint32_t sink;
@@ -268,7 +286,7 @@ struct Step {
     int page_stride;       // a multiple of 8
     TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
-    // If the heads of a KV head share draws:
+    // If the heads of a KV head share draws or choices:
     SharedHead* shared_heads;  // [rows * heads]
     GroupPart* parts;          // [rows * heads, part_stride]
     float* part_values;        // [rows * heads, part_stride, head_dim], relative to GroupPart::top
@@ -279,11 +297,23 @@ struct Step {
     unsigned long long* wrong;
   } space;
 
-  // Read by kernels with kByHead alone; last, so that it does not move the other members.
+  // Read by kernels with kByHead alone; behind the others, so that it does not move them.
   struct ByHead {
     bool has_head_budgets;            // Inputs::budgets are [rows, heads]
     const float* zero_budget_values;  // DecodeInputs::zero_budget_values, or null
   } by_head;
+
+  // Read by kernels of heads that choose together alone (group_choice.cuh).
+  struct Together {
+    float* ranks;            // [rows, kv_heads, max_splits, kSplitKeys]
+    Split* rank_splits;      // [rows, kv_heads, max_splits], max_score alone
+    uint8_t* rank_levels;    // [rows, kv_heads, max_splits, kLevelsPerSplit]
+    GroupChosen* chosen;     // [rows, kv_heads]
+    PilotPart* pilot_parts;  // [rows * heads, Space::part_stride]
+    int fixed_parts;         // parts of fixed keys; those of other keys follow
+    bool long_sets;          // no set of keys is in shared memory
+    bool again;              // the second pass, of samples that follow a pilot
+  } together;
 };
 
 }  // namespace allot::kernels::cuda

@@ -11,6 +11,9 @@ cudaError_t allow(StepKernel kernel, size_t bytes) {
                               static_cast<int>(bytes));
 }
 
+// Returns the shared memory in which a block combines exact splits.
+size_t exactCombineBytes(int splits) { return static_cast<size_t>(splits + 1) * sizeof(uint64_t); }
+
 }  // namespace
 
 Refusal Workspace::Impl::prepare() {
@@ -75,6 +78,19 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
       if (error == cudaSuccess) waits(kernel);
     }
   }
+  if (error == cudaSuccess && sharesChoices(method, group)) {
+    const GroupChoiceKernels kernels = groupChoiceKernelsOf(mode, kv.head_dim, kv.element, group);
+    const std::pair<StepKernel, size_t> all[] = {
+        {kernels.ranks, 0},
+        {kernels.choice, groupChoiceBytes(of.max_length, longSets(method, of.max_length))},
+        {kernels.parts, groupPartBytes(kv.head_dim, group, 0)},
+        {kernels.heads, exactCombineBytes(splits)}};
+    for (const auto& [kernel, bytes] : all) {
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+      if (error == cudaSuccess) error = allow(kernel, bytes);
+      if (error == cudaSuccess) waits(kernel);
+    }
+  }
   return failed("the GPU did not load the kernels", error);
 }
 
@@ -89,7 +105,7 @@ size_t Workspace::Impl::combineBytes(const MethodOptions& method, int max_length
     return longSets(method, max_length) ? longChoiceBytes(splits) : choiceBytes(max_length, splits);
   }
   if (readsBounds(method)) return questBytes(max_length, splits);
-  return static_cast<size_t>(splits + 1) * sizeof(uint64_t);
+  return exactCombineBytes(splits);
 }
 
 int Workspace::Impl::statisticsWords(int max_length) const {
@@ -149,11 +165,41 @@ Refusal Workspace::Impl::launchBefore(const MethodOptions& method, const PagedKv
   return failed("the GPU did not take the step", error);
 }
 
+cudaError_t Workspace::Impl::launchGroupChoice(const MethodOptions& method, const PagedKv& kv,
+                                               const Step& step, cudaStream_t stream) {
+  const GroupChoiceKernels kernels =
+      groupChoiceKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
+  const auto groups = static_cast<unsigned>(step.in.rows * kv.kv_heads);
+  const auto blocks = static_cast<unsigned>((max_splits + kRankSplits - 1) / kRankSplits);
+  Step pass = step;
+  pass.together = {.ranks = ranks.as<float>(),
+                   .rank_splits = rank_splits.as<Split>(),
+                   .rank_levels = rank_levels.as<uint8_t>(),
+                   .chosen = group_chosen.as<GroupChosen>(),
+                   .pilot_parts = pilot_parts.as<PilotPart>(),
+                   .fixed_parts = fixed_parts,
+                   .long_sets = longSets(method, bounds.max_length),
+                   .again = false};
+  cudaError_t error = launchEarly(kernels.ranks, groups * blocks, kRankThreads, 0, stream, pass);
+  for (int i = 0; i < (hasErrorTarget(method) ? 2 : 1) && error == cudaSuccess; ++i) {
+    pass.together.again = i > 0;
+    error = launchEarly(kernels.choice, groups, 256,
+                        groupChoiceBytes(bounds.max_length, pass.together.long_sets), stream, pass);
+    if (error != cudaSuccess) break;
+    error = launchEarly(kernels.parts, groups * static_cast<unsigned>(part_stride), kPartThreads,
+                        groupPartBytes(kv.head_dim, step.in.group, 0), stream, pass);
+  }
+  if (error != cudaSuccess) return error;
+  return launchEarly(kernels.heads, static_cast<unsigned>(step.in.rows * step.in.heads),
+                     kPartThreads, exactCombineBytes(max_splits), stream, pass);
+}
+
 cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const PagedKv& kv,
                                            const DecodeInputs& in, const Step& step,
                                            cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(in.rows * in.heads);
   const size_t bytes = combineBytes(method, bounds.max_length, max_splits);
+  if (sharesChoices(method, step.in.group)) return launchGroupChoice(method, kv, step, stream);
   if (step.how.shares_draws) {
     const GroupKernels kernels =
         groupKernelsOf(step.how.mode, kv.head_dim, kv.element, step.in.group);
@@ -179,7 +225,7 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
     const size_t bits = bitWords(of.max_length) * sizeof(uint32_t);
     if (auto why = chosen.grow(heads * sizeof(Chosen))) return why;
     if (auto why = pilot_bits.grow(heads * bits)) return why;
-    if (longSets(method, of.max_length)) {
+    if (longSets(method, of.max_length) || sharesChoices(method, of.heads / kv.kv_heads)) {
       if (auto why = sets.grow(3 * heads * bits)) return why;
     }
   }
@@ -194,6 +240,15 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
   }
   if (auto why = parts.grow(heads * room * sizeof(GroupPart))) return why;
   if (auto why = part_values.grow(heads * room * kv.head_dim * sizeof(float))) return why;
+  if (sharesChoices(method, group)) {
+    const size_t groups = static_cast<size_t>(of.rows) * kv.kv_heads;
+    const size_t entries = groups * mostSplits(of.max_length);
+    if (auto why = ranks.grow(entries * kSplitKeys * sizeof(float))) return why;
+    if (auto why = rank_splits.grow(entries * sizeof(Split))) return why;
+    if (auto why = rank_levels.grow(entries * kLevelsPerSplit)) return why;
+    if (auto why = group_chosen.grow(groups * sizeof(GroupChosen))) return why;
+    if (auto why = pilot_parts.grow(heads * room * sizeof(PilotPart))) return why;
+  }
   if (method.method != Method::kBernoulli) return std::nullopt;
   if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
   if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
@@ -303,6 +358,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   impl.max_splits = max_splits;
   impl.draw_stride = stride;
   impl.part_stride = partStride(method, bounds, group);
+  impl.fixed_parts = fixedParts(method, bounds, group);
   return std::nullopt;
 }
 

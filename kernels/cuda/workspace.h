@@ -20,10 +20,10 @@ struct Workspace::Impl {
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
-  int part_stride = 0;
+  int part_stride = 0, fixed_parts = 0;
   Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
-      sets, page_scores, tiles, shared_heads, parts, part_values, queries, features, group_features,
-      wrong;
+      sets, page_scores, tiles, shared_heads, parts, part_values, ranks, rank_splits, rank_levels,
+      group_chosen, pilot_parts, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // A configured split kernel and its largest grid.
@@ -39,11 +39,14 @@ struct Workspace::Impl {
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
-  std::array<const Buffer*, 18> buffers() const {
-    return {&splits,         &split_bytes,  &subtile_weights, &scores,
-            &draw_keys,      &draw_weights, &chosen,          &pilot_bits,
-            &sets,           &page_scores,  &tiles,           &shared_heads,
-            &parts,          &part_values,  &queries,         &features,
+  std::array<const Buffer*, 23> buffers() const {
+    return {&splits,         &split_bytes, &subtile_weights,
+            &scores,         &draw_keys,   &draw_weights,
+            &chosen,         &pilot_bits,  &sets,
+            &page_scores,    &tiles,       &shared_heads,
+            &parts,          &part_values, &ranks,
+            &rank_splits,    &rank_levels, &group_chosen,
+            &pilot_parts,    &queries,     &features,
             &group_features, &wrong};
   }
 
@@ -107,12 +110,16 @@ struct Workspace::Impl {
   Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
                        cudaStream_t stream) const;
 
+  // Launches the kernels of heads that choose together.
+  cudaError_t launchGroupChoice(const MethodOptions& method, const PagedKv& kv, const Step& step,
+                                cudaStream_t stream);
+
   // Launches the kernel or kernels that combine the splits.
   cudaError_t launchCombine(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                             const Step& step, cudaStream_t stream);
 
   // Makes room for the key sets and counts of methods that choose by scores or bounds, page scores,
-  // tile shares, parts of shared draws and bernoulli's estimates. plan() does the rest.
+  // tile shares, parts of shared draws or choices, and bernoulli's estimates. plan() does the rest.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
   // Chooses the split kernel of a step and its grid.

@@ -18,7 +18,8 @@ import tempfile
 
 
 EARLY = ("combineKernel|choiceKernel|questKernel|tilesKernel|appendKernel|splitKernel|addRmsNormKernel|"
-         "gatedSiluKernel|splitRopeKernel|groupPartKernel|groupHeadKernel")
+         "gatedSiluKernel|splitRopeKernel|groupPartKernel|groupHeadKernel|"
+         "groupRanksKernel|groupChoiceKernel|listPartKernel|choiceHeadKernel")
 
 
 def waits_by_kernel(nvcc, source, name, architecture, output):
@@ -48,7 +49,8 @@ def check(folder):
     for architecture in architectures:
         expected = int(int(re.match(r"\d+", architecture).group()) * 10 >= gate)
         # These take long to compile: once on each side of the gate.
-        slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "quest", "tiles", "split_flash")]
+        slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "group_choice", "quest", "tiles",
+                                                     "split_flash")]
         names = ["kernels/cuda/combine.cu", "kernels/cuda/append.cu", "kernels/cuda/group_combine.cu",
                  "worker/model/cuda_ops.cu"]
         names += slow * (expected not in sides)

@@ -281,7 +281,7 @@ DecodeInputs Gpu::inputs() const {
 }
 
 bool drawsTogether(const MethodOptions& method, const CacheShape& shape) {
-  return drawsForGroup(method) && shape.heads > shape.kv_heads;
+  return (drawsForGroup(method) || choosesForGroup(method)) && shape.heads > shape.kv_heads;
 }
 
 bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget) {
@@ -328,7 +328,7 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   const auto lengths_read = copied(in.lengths, in.rows);
   const auto budgets_read =
       copied(in.budgets, static_cast<size_t>(in.rows) * (in.head_budgets ? in.heads : 1));
-  const bool together = drawsTogether(method, cache_.shape);
+  const bool together = drawsTogether(method, cache_.shape) && !hasErrorTarget(method);
   const auto budgetOf = [&](size_t i) {
     return uint64_t{budgets_read[in.head_budgets ? i : i / in.heads]};
   };

@@ -194,7 +194,7 @@ class Gpu {
 // Returns true if heads with this budget, each of its group, draw: they are neither silent nor
 // exact, though vattention and skip-softmax may read all.
 bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget);
-// Returns true if the heads of a KV head of this shape draw together.
+// Returns true if the heads of a KV head of this shape draw or choose together.
 bool drawsTogether(const MethodOptions& method, const CacheShape& shape);
 
 }  // namespace allot::kernels

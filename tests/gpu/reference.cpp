@@ -122,7 +122,7 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
   for (const int32_t j : draws.keys) read.insert(j), scored.insert(j);
   HeadStatistics s{.draws = static_cast<uint32_t>(draws.keys.size()),
                    .unique_rows = static_cast<uint32_t>(read.size())};
-  if (drawsTogether(method, cache.shape)) s.draws = cache.budgets[row];
+  if (drawsTogether(method, cache.shape) && !hasErrorTarget(method)) s.draws = cache.budgets[row];
   const double centre = dividesBySum(method, cache) ? 1 : 0;
   s.key_bytes = stage_bytes + (rescores(method) ? scored.size() * row_bytes : 0);
   s.value_bytes = read.size() * row_bytes;

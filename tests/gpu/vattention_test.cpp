@@ -35,6 +35,9 @@ const char* const kMethods[] = {
     "adaptive-denominator",
     "adaptive-denominator scores=q4 epsilon=0.1",
     "adaptive-denominator sink=4 local=0.02 heavy=0.1 epsilon=0.02 delta=0.2",
+    "vattention choose=group",
+    "vattention scores=q4 epsilon=0.3 delta=0.2 heavy=0.2 choose=group",
+    "adaptive-denominator epsilon=0.1 choose=group",
 };
 
 // Values around a mean that is not zero: an output that a sample can tell from nothing.

@@ -52,7 +52,11 @@ TEST(MethodTable, AGpuDrawsForGroups) {
             "the GPU's santa takes proposal=attention, not attention-norm");
   EXPECT_EQ(refusal("s2anta-q4 draws=group weights=exact"),
             "the GPU's s2anta-q4 takes weights=self, not exact");
-  EXPECT_EQ(refusal("top-k choose=group"), "the GPU's top-k takes choose=head, not group");
+  for (const char* text : {"top-k scores=q4 choose=group", "vattention choose=group",
+                           "adaptive-denominator choose=group"}) {
+    EXPECT_EQ(refusal(text), "") << text;
+  }
+  EXPECT_EQ(refusal("quest choose=group"), "the GPU's quest takes choose=head, not group");
 }
 
 TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {

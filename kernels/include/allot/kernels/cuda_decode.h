@@ -36,8 +36,8 @@
 //                 (equal scores, masked keys), draws are the CPU's.
 //   head budgets  a head's draws and output have the bits that they have if all heads have its
 //                 budget. Exceptions: s2anta-flash with tiles of 256 sums the drawn values of four
-//                 heads together, and rounds by the draws of all four; with draws=group heads
-//                 depend on their group.
+//                 heads together, and rounds by the draws of all four; with draws=group or
+//                 choose=group heads depend on their group.
 //   draws=group   the mixture is of the float16 weights, the CPU's of its own. Draws from equal
 //                 mixtures are equal. A head's weight of a drawn row is within 2^-9 of the CPU's,
 //                 or 2^-20.
@@ -45,6 +45,7 @@
 //   chosen keys   those of top-k, vattention, adaptive-denominator and skip-softmax are the CPU's
 //                 if deciding scores differ by more than their rounding. Adaptive samples are the
 //                 CPU's if their sizes are, which the rounding of the pilot's sums may change.
+//                 With choose=group it is ranks that decide, sums over the group's heads.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -82,7 +83,7 @@ struct StepBounds {
 // begins with the keys that are always read. With draws=group a head's list has the group's draws
 // and the head's weight of each; santa's ascend by rounds of 128 draws. -1 stands for a draw from a
 // head or split whose keys are all masked. HeadStatistics::draws counts a head's other entries,
-// except with draws=group.
+// except with draws=group and top-k's choose=group.
 struct DrawList {
   const int32_t* keys = nullptr;
   const float* weights = nullptr;  // of each entry in the output
