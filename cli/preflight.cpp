@@ -474,7 +474,8 @@ std::string preflightText(const json& check, bool colour) {
             counted(learning["episodes_per_update"], "episode") + " with " +
             counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
             budgetsText(learning["total_budgets"], unit) +
-            (unit.empty() ? "" : " of dense attention's " + std::string(wordOf(priceWith(unit)))) + "\n";
+            (unit.empty() ? "" : " of dense attention's " + std::string(wordOf(priceWith(unit)))) +
+            "\n";
   }
   const std::vector<std::string> ends = model["end_tokens"];
   text += "answers:   end with " +

@@ -39,8 +39,8 @@ std::string difference(const RunHead& a, const RunHead& b) {
       if (!data_known) return differs + ", and a digest of the questions is missing";
     } else if (key == "spec.model.path" || key == "spec.model.chatTemplate") {
       if (!all_known) return differs + ", and a digest of the model or of the questions is missing";
-    } else if (key.starts_with("spec.task.") || key == "spec.seed" ||
-               key == "spec.policy.price" || key == "spec.policy.stepTimes") {
+    } else if (key.starts_with("spec.task.") || key == "spec.seed" || key == "spec.policy.price" ||
+               key == "spec.policy.stepTimes") {
       return differs;
     }
   }

@@ -199,11 +199,11 @@ Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task) {
   Plot plot;
   const Price price = priceWith(styles.unit());
-  plot.x = {price == Price::kReads
-                ? std::string("total budget B (reads per head and step, all layers, log scale)")
-                : "total budget B (% of dense attention's " + std::string(wordOf(price)) +
-                      ", log scale)",
-            true};
+  plot.x = {
+      price == Price::kReads
+          ? std::string("total budget B (reads per head and step, all layers, log scale)")
+          : "total budget B (% of dense attention's " + std::string(wordOf(price)) + ", log scale)",
+      true};
   plot.y = {accuracyLabel(points, task), false, true};
   plot.empty = "No evaluation was finished.";
   std::map<std::pair<std::string, std::string>, PlotSeries> lines;

@@ -201,7 +201,8 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
   if (stored != prices || policy.has_prices() != hasPrices(spec.policy()) ||
       policy.prices().reads_size() != policy.prices().prices_size()) {
     return wrong(
-        "other prices, of another model or another spec.policy.price, stepTimes, minPerLayer or zeroReads, "
+        "other prices, of another model or another spec.policy.price, stepTimes, minPerLayer or "
+        "zeroReads, "
         "spec.attention.decode, spec.task.contextTokens or spec.model.kvDtype: keep these, or "
         "begin anew");
   }

@@ -45,9 +45,7 @@ Price priceOf(const v1::Policy& policy) {
 
 bool hasPrices(const v1::Policy& policy) { return priceOf(policy) != Price::kReads; }
 
-std::string unitOf(Price price) {
-  return std::string(wordAt(price, {"", " %", " % of time"}));
-}
+std::string unitOf(Price price) { return std::string(wordAt(price, {"", " %", " % of time"})); }
 
 Price priceWith(std::string_view unit) {
   for (const Price price : {Price::kBytes, Price::kTime}) {

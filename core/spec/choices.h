@@ -52,9 +52,7 @@ constexpr std::string_view wordOf(ZeroReadsChoice value) {
 
 // spec.policy.price: what total budgets count.
 enum class Price { kReads, kBytes, kTime };
-constexpr std::string_view wordOf(Price value) {
-  return wordAt(value, {"reads", "bytes", "time"});
-}
+constexpr std::string_view wordOf(Price value) { return wordAt(value, {"reads", "bytes", "time"}); }
 
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
 enum class ScheduleKind { kUniform, kLearned, kOneHot, kMeasured, kExplicit };

@@ -47,9 +47,9 @@ Status checkTimes(const v1::Policy& policy, const std::string& place) {
   const bool timed = priceOf(policy) == Price::kTime;
   if (!timed && policy.step_times().empty()) return {};
   if (!timed) {
-    return Site{place, kStepTimesKey}.refuse(
-        "has no effect, since spec.policy.price is " + std::string(wordOf(priceOf(policy))) +
-        ": set that to time, or remove this");
+    return Site{place, kStepTimesKey}.refuse("has no effect, since spec.policy.price is " +
+                                             std::string(wordOf(priceOf(policy))) +
+                                             ": set that to time, or remove this");
   }
   if (policy.step_times().empty()) {
     return Site{place, "spec.policy.price"}.refuse(
@@ -86,8 +86,8 @@ Status checkPricedMethods(const v1::Spec& spec, const std::string& place) {
   }
   const auto check = [&](const std::string& prefill, const Site& site) -> Status {
     if (!kernels::usesBudget(methodOf(prefill, Phase::kPrefill))) return {};
-    return site.refuse(doubleQuoted(prefill) +
-                       " reads prompts by the schedule, and " + priceKey(spec) +
+    return site.refuse(doubleQuoted(prefill) + " reads prompts by the schedule, and " +
+                       priceKey(spec) +
                        " is of decode steps alone: choose a prefill without a budget, such as "
                        "dense");
   };
@@ -115,9 +115,8 @@ Status checkPricedGrid(const v1::Spec& spec, const std::string& place) {
   for (size_t i = 0; i < measures.size(); ++i) {
     if (measures[i] == Measure::kAccuracy) continue;
     return Site{place, "spec.evaluation.measures"}.at(i).refuse(
-        std::string(wordOf(measures[i])) +
-        " is tabled by reads a layer, and budgets have " + priceKey(spec) +
-        ": measure it in an experiment whose budgets are reads");
+        std::string(wordOf(measures[i])) + " is tabled by reads a layer, and budgets have " +
+        priceKey(spec) + ": measure it in an experiment whose budgets are reads");
   }
   const std::vector<uint32_t> totals = totalBudgets(spec.policy());
   for (int i = 0; i < evaluation.budgets_size(); ++i) {
@@ -159,9 +158,9 @@ Status checkPrices(const v1::Spec& spec, const std::string& place) {
         "spec.policy.price to reads");
   }
   if (spec.has_update() && learnerOf(spec.update()) != Learner::kAdditive) {
-    return Site{place, "spec.update.learner"}.refuse(
-        std::string(wordOf(learnerOf(spec.update()))) +
-        " spreads reads, and budgets have " + priceKey(spec) + ": choose learner additive");
+    return Site{place, "spec.update.learner"}.refuse(std::string(wordOf(learnerOf(spec.update()))) +
+                                                     " spreads reads, and budgets have " +
+                                                     priceKey(spec) + ": choose learner additive");
   }
   if (spec.has_update() && spec.policy().measure_questions() == 0) {
     return Site{place, "spec.policy.measureQuestions"}.refuse(

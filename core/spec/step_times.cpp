@@ -57,7 +57,8 @@ Result<StepTimes> parseStepTimes(const std::string& text, const std::string& pla
     const std::string_view name = entry.substr(0, space);
     const auto time = numberOf<double>(trimmed(entry.substr(space)));
     if (!time || !(*time > 0) || !std::isfinite(*time)) {
-      return refuse(doubleQuoted(std::string(entry)) + " is no number of reads, or dense, with microseconds");
+      return refuse(doubleQuoted(std::string(entry)) +
+                    " is no number of reads, or dense, with microseconds");
     }
     if (name == "dense") {
       if (times.dense > 0) return refuse("dense has two times");
@@ -66,8 +67,8 @@ Result<StepTimes> parseStepTimes(const std::string& text, const std::string& pla
     }
     const auto reads = numberOf<uint32_t>(name);
     if (!reads || *reads == 0 || *reads >= kMaxBudget) {
-      return refuse(doubleQuoted(std::string(name)) + " is neither dense nor a number of reads below " +
-                    std::to_string(kMaxBudget));
+      return refuse(doubleQuoted(std::string(name)) +
+                    " is neither dense nor a number of reads below " + std::to_string(kMaxBudget));
     }
     if (!times.of.empty() && *reads <= times.of.back().first) {
       return refuse("the numbers of reads do not rise at " + std::to_string(*reads));

@@ -14,8 +14,8 @@ namespace allot {
 inline constexpr char kStepTimesKey[] = "spec.policy.stepTimes";
 
 struct StepTimes {
-  double dense = 0;                              // microseconds, above 0
-  std::vector<std::pair<uint32_t, double>> of;   // reads of a head, rising, and microseconds
+  double dense = 0;                             // microseconds, above 0
+  std::vector<std::pair<uint32_t, double>> of;  // reads of a head, rising, and microseconds
 
   // Returns the microseconds of a step with `reads` a head: linear between two measured numbers,
   // and never less than with fewer reads.

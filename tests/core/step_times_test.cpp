@@ -46,8 +46,7 @@ std::string timedRefusalOf(const std::vector<std::string>& settings) {
 }
 
 TEST(StepTimes, AreLinearBetweenNumbersAndNeverFall) {
-  const StepTimes times =
-      valueOf(parseStepTimes("  8 26.5 ,dense 200, 32  26,128 74", "here"));
+  const StepTimes times = valueOf(parseStepTimes("  8 26.5 ,dense 200, 32  26,128 74", "here"));
   EXPECT_EQ(times.dense, 200);
   EXPECT_EQ(times.at(8), 26.5);
   EXPECT_EQ(times.at(20), 26.5);  // a measurement that fell is not cheaper
@@ -83,14 +82,15 @@ TEST(TimedPrices, AreThoseOfTheTimesWithinTheMeasuredNumbers) {
     return priceListOf(valueOf(readTimed(settings)).spec(), kTimedShape);
   };
   // 1024 / 200 units a microsecond, rounded up; one read was not measured.
-  EXPECT_THAT(listOf({}), ElementsAre(Action{0, 0}, Action{2, 103}, Action{3, 108}, Action{4, 113},
-                                      Action{6, 123}, Action{8, 134}, Action{12, 134},
-                                      Action{16, 134}, Action{24, 134}, Action{32, 134},
-                                      Action{48, 175}, Action{64, 216}, Action{96, 297},
-                                      Action{128, 379}, Action{kAllRows, 1024}));
-  EXPECT_THAT(listOf({"spec.policy.stepTimes=dense 20, 2 10, 8 26"}),
-              ElementsAre(Action{0, 0}, Action{2, 512}, Action{3, 649}, Action{4, 786},
-                          Action{kAllRows, 1024}));  // six reads would be as dear as dense attention
+  EXPECT_THAT(listOf({}),
+              ElementsAre(Action{0, 0}, Action{2, 103}, Action{3, 108}, Action{4, 113},
+                          Action{6, 123}, Action{8, 134}, Action{12, 134}, Action{16, 134},
+                          Action{24, 134}, Action{32, 134}, Action{48, 175}, Action{64, 216},
+                          Action{96, 297}, Action{128, 379}, Action{kAllRows, 1024}));
+  EXPECT_THAT(
+      listOf({"spec.policy.stepTimes=dense 20, 2 10, 8 26"}),
+      ElementsAre(Action{0, 0}, Action{2, 512}, Action{3, 649}, Action{4, 786},
+                  Action{kAllRows, 1024}));  // six reads would be as dear as dense attention
   EXPECT_THAT(listOf({"spec.policy.minPerLayer=100"}),
               ElementsAre(Action{128, 379}, Action{kAllRows, 1024}));
 }
@@ -109,7 +109,9 @@ TEST(TimedPrices, RefuseByName) {
               HasSubstr("spec.policy.zeroReads: window has no time in spec.policy.stepTimes"));
   EXPECT_THAT(timedRefusalOf({"spec.evaluation.methods=[dense, s2anta-sys]"}),
               HasSubstr("spec.evaluation.methods[1]: \"s2anta-sys\" has other prices"));
-  EXPECT_EQ(timedRefusalOf({"spec.attention.decode=quest", "spec.evaluation.methods=[dense, quest]"}), "");
+  EXPECT_EQ(
+      timedRefusalOf({"spec.attention.decode=quest", "spec.evaluation.methods=[dense, quest]"}),
+      "");
   EXPECT_EQ(timedRefusalOf({"spec.policy.totalBudgets=[10]"}),
             "x.yaml: spec.policy.totalBudgets[0]: \"10\" is no share, as spec.policy.price time "
             "needs: write a per cent of dense attention's, as in 15 %");
