@@ -51,6 +51,7 @@ PREFILL_COLUMNS = {"prefill bytes": "prefill_bytes_share", "density": "prefill_d
                    "mass kept": "prefill_kept_mass", "least kept": "prefill_least_kept_mass"}
 KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 RESAMPLES = 500
+LONGEST_TEXT = 2000  # bytes, as core/evaluation/answers.h
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
 # Columns of a prefill's table, each of a column of curve.csv; empty where there is no such figure.
@@ -69,6 +70,19 @@ class Fault(Exception):
 
 # ---- Keeping.
 
+def whole_or_marked(answer):
+    """Returns the text, with a mark where the longest kept length has left out its middle.
+
+    None if it was cut shorter than that, for want of room.
+    """
+    text, end = answer["text"], answer.get("end", "")
+    if answer["left_out"] == "0":
+        return text
+    if len((text + end).encode()) < LONGEST_TEXT - 8:  # both ends are whole characters
+        return None
+    return f"{text}\n... {answer['left_out']} bytes are left out ...\n{end}"
+
+
 def answer_rows(lines, tasks):
     """Returns the rows of answers.csv.gz, ordered. `lines` are those of evaluations.jsonl."""
     rows, expected = [], {}
@@ -80,10 +94,11 @@ def answer_rows(lines, tasks):
         texts = {}
         for answer in result.get("answers", {}).get("answers", []):
             question = answer["question"]
-            if "0" != answer["left_out"] or "0" != answer["expected_left_out"]:
+            text = whole_or_marked(answer)
+            if text is None or "0" != answer["expected_left_out"]:
                 raise Fault(f"{unit['unit_id']}: question {question} has a text that was cut short:"
                             " run it with a smaller spec.evaluation.chunkQuestions")
-            texts[question] = answer["text"]
+            texts[question] = text
             expected[question] = json.dumps(answer["expected"], ensure_ascii=False)
         for score in result["scores"]:
             question = score["question"]
@@ -426,7 +441,8 @@ def cell_text(kept, column, key):
     if column == "sd of repeats":
         return f"{float(kept.cells[key]['repeat_sd']):.3f}"
     if column.startswith("over "):
-        other = kept.find(column[len("over "):], key[3])
+        name, _, reads = column[len("over "):].partition(" @ ")
+        other = kept.find(name, int(reads or key[3]))
         return "" if other == key else kept.difference(key, other)
     if column in PREFILL:
         name, times, unit = PREFILL[column]
@@ -478,7 +494,7 @@ def table(kept, query):
     {"variance": "variance", ...}: the same of variance.csv.gz. A row of either may name another
         mean: "METHOD: closed form". With "slope": true the columns end with the log-log slope.
     {"columns": ["accuracy", "over dense"], "rows": [["METHOD", 8], "METHOD"]}: a row for each cell,
-        with its reads if the method has a budget.
+        with its reads if the method has a budget. "over METHOD @ 8" is over the cell of 8 reads.
     """
     lines, sums = [], "fidelity" in query or "variance" in query
     if sums:

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -140,11 +141,13 @@ class KeptAnswers {
            ", budget " + std::to_string(answer.unit.total_budget()) + ", repeat " +
            std::to_string(answer.unit.repeat());
   }
-  // Nine digits: curve.csv has seventeen, of sums in another order.
+  // Nine decimals: curve.csv has seventeen digits, of sums in another order.
   static std::string figures(uint64_t n, double accuracy, const Interval& interval) {
     std::ostringstream text;
     text.precision(9);
-    text << "n " << n << ", " << accuracy << " [" << interval.low << ", " << interval.high << "]";
+    const auto rounded = [](double value) { return std::round(value * 1e9) / 1e9 + 0.0; };
+    text << "n " << n << ", " << rounded(accuracy) << " [" << rounded(interval.low) << ", "
+         << rounded(interval.high) << "]";
     return text.str();
   }
 
