@@ -118,7 +118,8 @@ def write_table(file, rows):
 
 def published(run):
     """Returns what a run with several total budgets published, and how a confirmation found it."""
-    return [{"total_budget": line["total_budget"], "schedule": line["learned_schedule"],
+    return [{"total_budget": line["total_budget"],
+             "schedule": " ".join(map(str, line["learned_schedule"])),
              **({name: line["claim"][name] for name in ("mean", "low", "questions")}
                 if line["claim"] else {})}
             for line in json.loads((run / "policy.json").read_text())["frontier"]]

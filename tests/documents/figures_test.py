@@ -174,8 +174,8 @@ class Keeping(unittest.TestCase):
             {"total_budget": 8, "learned_schedule": [6, 2], "claim": claim},
             {"total_budget": 16, "learned_schedule": [8, 8], "claim": None}]}))
         self.assertEqual(
-            [{"total_budget": 8, "schedule": [6, 2], "mean": 0.25, "low": 0.125, "questions": 40},
-             {"total_budget": 16, "schedule": [8, 8]}], self.kept(self.unit(0, 1))[1]["published"])
+            [{"total_budget": 8, "schedule": "6 2", "mean": 0.25, "low": 0.125, "questions": 40},
+             {"total_budget": 16, "schedule": "8 8"}], self.kept(self.unit(0, 1))[1]["published"])
 
     def test_a_text_that_was_cut_short_is_refused(self):
         self.left_out = "7"
