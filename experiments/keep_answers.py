@@ -117,7 +117,7 @@ def write_table(file, rows):
 
 
 def published(run):
-    """Returns what a run with several total budgets published, and how a confirmation found it."""
+    """Returns the schedules that a run has learned, with what a confirmation found of each."""
     return [{"total_budget": line["total_budget"],
              "schedule": " ".join(map(str, line["learned_schedule"])),
              **({name: line["claim"][name] for name in ("mean", "low", "questions")}
@@ -134,8 +134,8 @@ def keep(run, folder):
     model = {name: exported["model"][name] for name in DIGESTS if exported["model"].get(name)}
     about = {"model": model, "answers": len(rows), "texts": sum(bool(row[-1]) for row in rows),
              "build": exported["build"]}
-    if exported["experiment_in_force"]["spec"].get("policy", {}).get("total_budgets"):
-        about["published"] = published(run)
+    if learned := published(run):
+        about["published"] = learned
     (folder / "answers.json").write_text(json.dumps(about, indent=2) + "\n")
     shutil.copyfile(run / "curve.csv", folder / "curve.csv")
 
@@ -303,7 +303,7 @@ class Kept:
             share = row[PREFILL_COLUMNS[column]]
         else:
             decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
-            share = {"bytes": decode, "value rows": 2 * decode - keys}[column]
+            share = {"bytes": decode, "keys": keys, "value rows": 2 * decode - keys}[column]
         return f"{100 * float(share):.1f} %" if share != "" else ""
 
 
