@@ -51,6 +51,8 @@ PREFILL_COLUMNS = {"prefill bytes": "prefill_bytes_share", "density": "prefill_d
                    "mass kept": "prefill_kept_mass", "least kept": "prefill_least_kept_mass"}
 KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 RESAMPLES = 500
+# Student's t at 95 %, one-sided, by the number of runs.
+STUDENT = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132}
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
 # Columns of a prefill's table, each of a column of curve.csv; empty where there is no such figure.
@@ -59,7 +61,7 @@ PREFILL = {"computed": ("prefill_density", 100, " %"), "first token": ("prefill_
            "mass kept": ("prefill_kept_mass", 100, " %"),
            "least mass": ("prefill_least_kept_mass", 100, " %")}
 # Files beside the experiments' READMEs that have marked tables.
-DOCUMENTS = ("docs/shared-draws.md",)
+DOCUMENTS = ("docs/learning.md", "docs/shared-draws.md")
 MARK = re.compile(r"<!-- figures\s+(\{.*?\})\s*-->\n((?:\|[^\n]*\n)*)", re.S)
 
 
@@ -285,16 +287,24 @@ class Kept:
                                              repeats(self.other.scores[other]))]
         return f"{min(differences):+.3f} to {max(differences):+.3f}"
 
-    def by_run(self, key, other):
-        """Returns the least and the largest difference of a run."""
+    def run_differences(self, key, other):
         def runs(scores):
             by_run = collections.defaultdict(list)
             for (run, _), repeats in scores.items():
                 by_run[run].append(mean(repeats))
             return [mean(values) for values in by_run.values()]
-        differences = [a - b for a, b in zip(runs(self.scores[key]),
-                                             runs(self.other.scores[other]))]
+        return [a - b for a, b in zip(runs(self.scores[key]), runs(self.other.scores[other]))]
+
+    def by_run(self, key, other):
+        """Returns the least and the largest difference of a run."""
+        differences = self.run_differences(key, other)
         return f"{min(differences):+.3f} to {max(differences):+.3f}"
+
+    def over_runs(self, key, other):
+        """Returns the difference with its one-sided lower bound, 95 % by Student's t over runs."""
+        differences = self.run_differences(key, other)
+        middle, error = mean_and_error(differences)
+        return f"{middle:+.3f}, above {middle - STUDENT[len(differences)] * error:+.3f}"
 
     def share(self, key, column):
         """Returns what was read over what dense attention reads, or a prefill keeps, in per cent."""
@@ -505,7 +515,7 @@ def table(kept, query):
     {"reads": [8, 16], "layers": 8, "rows": [...]}: a column for each total budget, named by S.
         A row is "METHOD", or [METHOD, OTHER] for a difference, or [METHOD, OTHER, HOW].
         HOW is "bound", with the one-sided lower bound; "repeats" or "runs", the least and largest
-        difference of one; "twice", where OTHER has twice the reads; "twice, bound"; or "holm",
+        difference of one; "runs, bound", the bound over runs; "twice", where OTHER has twice the reads; "twice, bound"; or "holm",
         with the probability by Holm's rule over the row.
         "cells" is a column of the other form, "accuracy" unless it is given.
     {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
@@ -558,6 +568,7 @@ def table(kept, query):
             compare, times, at = {
                 "": (kept.difference, 1, ""), "bound": (kept.bound, 1, ""),
                 "repeats": (kept.by_repeat, 1, ""), "runs": (kept.by_run, 1, ""),
+                "runs, bound": (kept.over_runs, 1, ""),
                 "twice": (kept.difference, 2, " at 2 S"),
                 "twice, bound": (kept.bound, 2, " at 2 S")}["".join(other[1:])]
             others = [find(kept.other, other[0], times * budget) for budget in budgets]

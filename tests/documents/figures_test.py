@@ -221,12 +221,14 @@ class SeveralRuns(unittest.TestCase):
         kept = keeper.Kept(*self.folders)
         lines = keeper.table(kept, {"reads": [8], "rows": [
             "m, learned", ["m, learned", "m"], ["m, learned", "m", "runs"],
-            ["m, learned", "m", "bound"]]}).splitlines()[2:]
+            ["m, learned", "m", "bound"], ["m, learned", "m", "runs, bound"]]}).splitlines()[2:]
         # Of 1, 1, 0, 1: the mean's standard error is a quarter.
         self.assertEqual(["| `m`, learned | 0.750 [0.260, 1.240] |",
                           "| `m`, learned less `m` | +0.750 [+0.260, +1.240] |",
                           "| `m`, learned less `m` | +0.500 to +1.000 |",
-                          "| `m`, learned less `m` | +0.750, above +0.339 |"], lines)
+                          "| `m`, learned less `m` | +0.750, above +0.339 |",
+                          # Of 1 and 0.5: a quarter, too, and 6.314 of it with one degree of freedom.
+                          "| `m`, learned less `m` | +0.750, above -0.829 |"], lines)
         self.assertEqual("37.5 %", kept.share(kept.find("m", 8), "bytes"))
 
     def test_runs_are_set_against_others_of_the_same_questions(self):
