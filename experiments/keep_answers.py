@@ -122,6 +122,8 @@ def published(run):
     """Returns the schedules that a run has learned, with what a confirmation found of each."""
     return [{"total_budget": line["total_budget"],
              "schedule": " ".join(map(str, line["learned_schedule"])),
+             **({name: line[name] for name in ("rival", "price_share")}
+                if line.get("price_share") else {}),
              **({name: line["claim"][name] for name in ("mean", "low", "questions")}
                 if line["claim"] else {})}
             for line in json.loads((run / "policy.json").read_text())["frontier"]]
