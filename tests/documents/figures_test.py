@@ -51,11 +51,11 @@ class KeptFigures(unittest.TestCase):
             with self.subTest(file=str(file.relative_to(ROOT))):
                 text = file.read_text()
                 self.assertRegex(text, keeper.MARK)
-                stale = [line for line, fresh in zip(text.splitlines(),
-                                                     keeper.with_tables(file).splitlines())
+                written = keeper.with_tables(file)
+                stale = [line for line, fresh in zip(text.splitlines(), written.splitlines())
                          if line != fresh]
                 self.assertEqual([], stale, f"run experiments/keep_answers.py tables {file}")
-                self.assertEqual(text, keeper.with_tables(file))
+                self.assertEqual(text, written)
 
     def test_every_interval_of_a_kept_experiment_is_in_a_marked_table(self):
         for folder in keeper.kept_folders():
