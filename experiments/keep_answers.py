@@ -517,8 +517,8 @@ def table(kept, query):
     {"reads": [8, 16], "layers": 8, "rows": [...]}: a column for each total budget, named by S.
         A row is "METHOD", or [METHOD, OTHER] for a difference, or [METHOD, OTHER, HOW].
         HOW is "bound", with the one-sided lower bound; "repeats" or "runs", the least and largest
-        difference of one; "runs, bound", the bound over runs; "twice", where OTHER has twice the reads; "twice, bound"; or "holm",
-        with the probability by Holm's rule over the row.
+        difference of one; "runs, bound", the bound over runs; "twice", where OTHER has twice the
+        reads; "twice, bound"; or "holm", with the probability by Holm's rule over the row.
         "cells" is a column of the other form, "accuracy" unless it is given.
     {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
         bytes. A uniform row is "none" where the share buys no uniform schedule.
