@@ -52,6 +52,8 @@ PREFILL_COLUMNS = {"prefill bytes": "prefill_bytes_share", "density": "prefill_d
 KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 RESAMPLES = 500
 LONGEST_TEXT = 2000  # bytes, as core/evaluation/answers.h
+# Student's t at 95 %, one-sided, by the number of runs.
+STUDENT = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132}
 # Of export.json's model: what says which model and which questions gave the answers.
 DIGESTS = ("architecture", "parameters", "weights_sha256", "model_sha256", "dataset_sha256")
 # Columns of a prefill's table, each of a column of curve.csv; empty where there is no such figure.
@@ -60,7 +62,7 @@ PREFILL = {"computed": ("prefill_density", 100, " %"), "first token": ("prefill_
            "mass kept": ("prefill_kept_mass", 100, " %"),
            "least mass": ("prefill_least_kept_mass", 100, " %")}
 # Files beside the experiments' READMEs that have marked tables.
-DOCUMENTS = ("docs/shared-draws.md",)
+DOCUMENTS = ("docs/learning.md", "docs/shared-draws.md")
 MARK = re.compile(r"<!-- figures\s+(\{.*?\})\s*-->\n((?:\|[^\n]*\n)*)", re.S)
 
 
@@ -83,13 +85,21 @@ def whole_or_marked(answer):
     return f"{text}\n... {answer['left_out']} bytes are left out ...\n{end}"
 
 
-def answer_rows(lines, tasks):
+def cells_of(curve):
+    """Returns what curve.csv has: of a learned schedule that is the newest version alone."""
+    return {(row["prefill"], row["method"].rpartition(" + ")[2], row["schedule"],
+             row["version"], row["total_budget"]) for row in read_rows(curve, open)}
+
+
+def answer_rows(lines, tasks, cells):
     """Returns the rows of answers.csv.gz, ordered. `lines` are those of evaluations.jsonl."""
     rows, expected = [], {}
     for line in lines:
         result = json.loads(line)
         unit = result["unit"]
-        if unit["measure"] != "accuracy":
+        cell = (unit["prefill"] or "dense", unit["method"], unit["schedule_name"],
+                unit["policy_version"], unit["total_budget"])
+        if unit["measure"] != "accuracy" or cell not in cells:
             continue
         texts = {}
         for answer in result.get("answers", {}).get("answers", []):
@@ -102,10 +112,9 @@ def answer_rows(lines, tasks):
             expected[question] = json.dumps(answer["expected"], ensure_ascii=False)
         for score in result["scores"]:
             question = score["question"]
-            rows.append((question, unit["prefill"] or "dense", unit["method"],
-                         unit["schedule_name"], int(unit["policy_version"]),
-                         int(unit["total_budget"]), unit["repeat"], tasks[score["task"]],
-                         score["score"], score["tokens"], texts.get(question)))
+            rows.append((question, *cell[:3], *map(int, cell[3:]), unit["repeat"],
+                         tasks[score["task"]], score["score"], score["tokens"],
+                         texts.get(question)))
     rows.sort(key=lambda row: row[:7])
     last = None
     for (question, prefill, method, schedule, version, budget, repeat, task, score, tokens,
@@ -124,15 +133,29 @@ def write_table(file, rows):
     file.write_bytes(gzip.compress(text.getvalue().encode(), 9, mtime=0))
 
 
+def published(run):
+    """Returns the schedules that a run has learned, with what a confirmation found of each."""
+    return [{"total_budget": line["total_budget"],
+             "schedule": " ".join(map(str, line["learned_schedule"])),
+             **({name: line[name] for name in ("rival", "price_share")}
+                if line.get("price_share") else {}),
+             **({name: line["claim"][name] for name in ("mean", "low", "questions")}
+                if line["claim"] else {})}
+            for line in json.loads((run / "policy.json").read_text())["frontier"]]
+
+
 def keep(run, folder):
     exported = json.loads((run / "export.json").read_text())
     with open(run / "evaluations.jsonl", encoding="utf-8") as lines:
-        rows = list(answer_rows(lines, exported["experiment_in_force"]["spec"]["task"]["tasks"]))
+        rows = list(answer_rows(lines, exported["experiment_in_force"]["spec"]["task"]["tasks"],
+                                cells_of(run / "curve.csv")))
     write_table(folder / "answers.csv.gz", [COLUMNS, *rows])
     model = {name: exported["model"][name] for name in DIGESTS if exported["model"].get(name)}
-    (folder / "answers.json").write_text(json.dumps(
-        {"model": model, "answers": len(rows), "texts": sum(bool(row[-1]) for row in rows),
-         "build": exported["build"]}, indent=2) + "\n")
+    about = {"model": model, "answers": len(rows), "texts": sum(bool(row[-1]) for row in rows),
+             "build": exported["build"]}
+    if learned := published(run):
+        about["published"] = learned
+    (folder / "answers.json").write_text(json.dumps(about, indent=2) + "\n")
     shutil.copyfile(run / "curve.csv", folder / "curve.csv")
 
 
@@ -193,6 +216,7 @@ class Kept:
             for row in read_rows(folder / "answers.csv.gz", gzip.open):
                 key = self.key(row["prefill"], row["method"], row["schedule"], row["budget"])
                 self.scores[key][run, row["question"]].append(float(row["score"]))
+        self.other = self  # whose cells are subtracted
         # By (prefill, method, schedule, budget): the row of curve.csv, or the runs' mean.
         self.cells = {key: found[0] if len(folders) == 1 else self.pooled(key, found)
                       for key, found in rows.items() if len(found) == len(folders)}
@@ -204,6 +228,12 @@ class Kept:
         middle, error = mean_and_error([mean(scores) for scores in self.scores[key].values()])
         return {**row, "accuracy": middle, "ci_low": middle - 1.96 * error,
                 "ci_high": middle + 1.96 * error}
+
+    def against(self, other):
+        """Returns this, with differences from runs that have asked the same questions."""
+        compared = copy.copy(self)
+        compared.other = other
+        return compared
 
     @staticmethod
     def key(prefill, method, schedule, budget):
@@ -239,7 +269,7 @@ class Kept:
 
     def mean_difference(self, key, other):
         """Returns the mean over questions of the difference, and its standard error."""
-        mine, others = self.scores[key], self.scores[other]
+        mine, others = self.scores[key], self.other.scores[other]
         if mine.keys() != others.keys():
             raise Fault(f"{key} and {other} have other questions")
         return mean_and_error([mean(mine[question]) - mean(others[question])
@@ -255,22 +285,43 @@ class Kept:
         middle, error = self.mean_difference(key, other)
         return f"{middle:+.3f}, above {middle - 1.645 * error:+.3f}"
 
+    def by_holm(self, pairs):
+        """Returns the differences with probabilities by Holm's rule: normal law, both sides."""
+        found = [self.mean_difference(*pair) for pair in pairs]
+        plain = [math.erfc(abs(middle) / error / 2 ** 0.5) if error else 1 for middle, error in found]
+        cells, least = [""] * len(found), 0
+        for rank, i in enumerate(sorted(range(len(found)), key=plain.__getitem__)):
+            least = max(least, min(1, (len(found) - rank) * plain[i]))
+            cells[i] = (f"{found[i][0]:+.3f}, "
+                        + ("p < 0.001" if least < 0.001 else f"p = {least:.3f}"))
+        return cells
+
     def by_repeat(self, key, other):
         """Returns the least and the largest difference of a repeat."""
-        def repeats(cell):
-            return [mean(scores) for scores in zip(*self.scores[cell].values())]
-        differences = [a - b for a, b in zip(repeats(key), repeats(other))]
+        def repeats(scores):
+            return [mean(values) for values in zip(*scores.values())]
+        differences = [a - b for a, b in zip(repeats(self.scores[key]),
+                                             repeats(self.other.scores[other]))]
         return f"{min(differences):+.3f} to {max(differences):+.3f}"
+
+    def run_differences(self, key, other):
+        def runs(scores):
+            by_run = collections.defaultdict(list)
+            for (run, _), repeats in scores.items():
+                by_run[run].append(mean(repeats))
+            return [mean(values) for values in by_run.values()]
+        return [a - b for a, b in zip(runs(self.scores[key]), runs(self.other.scores[other]))]
 
     def by_run(self, key, other):
         """Returns the least and the largest difference of a run."""
-        def runs(cell):
-            scores = collections.defaultdict(list)
-            for (run, _), repeats in self.scores[cell].items():
-                scores[run].append(mean(repeats))
-            return [mean(values) for values in scores.values()]
-        differences = [a - b for a, b in zip(runs(key), runs(other))]
+        differences = self.run_differences(key, other)
         return f"{min(differences):+.3f} to {max(differences):+.3f}"
+
+    def over_runs(self, key, other):
+        """Returns the difference with its one-sided lower bound, 95 % by Student's t over runs."""
+        differences = self.run_differences(key, other)
+        middle, error = mean_and_error(differences)
+        return f"{middle:+.3f}, above {middle - STUDENT[len(differences)] * error:+.3f}"
 
     def share(self, key, column):
         """Returns what was read over what dense attention reads, or a prefill keeps, in per cent."""
@@ -279,7 +330,7 @@ class Kept:
             share = row[PREFILL_COLUMNS[column]]
         else:
             decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
-            share = {"bytes": decode, "value rows": 2 * decode - keys}[column]
+            share = {"bytes": decode, "keys": keys, "value rows": 2 * decode - keys}[column]
         return f"{100 * float(share):.1f} %" if share != "" else ""
 
 
@@ -482,7 +533,8 @@ def table(kept, query):
     {"reads": [8, 16], "layers": 8, "rows": [...]}: a column for each total budget, named by S.
         A row is "METHOD", or [METHOD, OTHER] for a difference, or [METHOD, OTHER, HOW].
         HOW is "bound", with the one-sided lower bound; "repeats" or "runs", the least and largest
-        difference of one; "twice", where OTHER has twice the reads; or "twice, bound".
+        difference of one; "runs, bound", the bound over runs; "twice", where OTHER has twice the
+        reads; "twice, bound"; or "holm", with the probability by Holm's rule over the row.
         "cells" is a column of the other form, "accuracy" unless it is given.
     {"shares": [10, 15], "rows": [...]}: the same for budgets that are shares of dense attention's
         bytes. A uniform row is "none" where the share buys no uniform schedule.
@@ -513,25 +565,31 @@ def table(kept, query):
             line = sums_line(kept, query, row)
             lines.append(line + [""] * (len(lines[0]) - len(line)))
 
-        def find(name, budget):
-            if "shares" in query and kept.lacks_uniform(name, budget):
+        def find(of, name, budget):
+            if "shares" in query and of.lacks_uniform(name, budget):
                 return None
-            return kept.find(name, budget)
+            return of.find(name, budget)
 
         for row in query["rows"] if not sums else ():
             name, *other = [row] if isinstance(row, str) else row
-            keys = [find(name, budget) for budget in budgets]
+            keys = [find(kept, name, budget) for budget in budgets]
             if not other:
                 cells = [cell_text(kept, query.get("cells", "accuracy"), key) if key else "none"
                          for key in keys]
                 lines.append([label(name), *cells])
                 continue
+            if other[1:] == ["holm"]:
+                others = [find(kept.other, other[0], budget) for budget in budgets]
+                lines.append([f"{label(name)} less {label(other[0])}",
+                              *kept.by_holm([*zip(keys, others)])])
+                continue
             compare, times, at = {
                 "": (kept.difference, 1, ""), "bound": (kept.bound, 1, ""),
                 "repeats": (kept.by_repeat, 1, ""), "runs": (kept.by_run, 1, ""),
+                "runs, bound": (kept.over_runs, 1, ""),
                 "twice": (kept.difference, 2, " at 2 S"),
                 "twice, bound": (kept.bound, 2, " at 2 S")}["".join(other[1:])]
-            others = [find(other[0], times * budget) for budget in budgets]
+            others = [find(kept.other, other[0], times * budget) for budget in budgets]
             cells = [compare(key, against) if key and against else "none"
                      for key, against in zip(keys, others)]
             lines.append([f"{label(name)} less {label(other[0])}{at}", *cells])
@@ -553,12 +611,17 @@ def kept_of(kind, *arguments):
 
 
 def answered(query, folder):
-    """Returns the table of a query to a folder, or to its folders "runs" together."""
+    """Returns the table of a query to a folder, or to its folders "runs" together.
+
+    What is subtracted is of the folders "against", if they are named.
+    """
     for measure in ("fidelity", "variance"):
         if measure in query:
             return table(kept_of(KeptSums, folder, measure), query)
-    runs = [folder / run for run in query.get("runs", ())]
-    return table(kept_of(Kept, *(runs or [folder])), query)
+    kept = kept_of(Kept, *(folder / run for run in query.get("runs", ["."])))
+    if "against" in query:
+        kept = kept.against(kept_of(Kept, *(folder / run for run in query["against"])))
+    return table(kept, query)
 
 
 def with_tables(file):
