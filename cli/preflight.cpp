@@ -229,14 +229,14 @@ std::string whyNoUniform(const v1::Spec& spec, const ModelShape& shape) {
          (spec.has_update() ? ", and what is learned is compared with measured" : "");
 }
 
-// Returns a sentence if prices are of many more keys than the longest prompt with its answer has;
-// else "". rows: of that prompt and answer, 0 if unknown.
+// Returns a sentence if prices are of the bytes of many more keys than the longest prompt with its
+// answer has; else "". rows: of that prompt and answer, 0 if unknown.
 std::string whyTooDear(const v1::Spec& spec, uint64_t rows) {
   const uint64_t keys = spec.task().context_tokens();
-  if (!hasPrices(spec.policy()) || rows == 0 || 4 * rows >= 3 * keys) return "";
+  if (priceOf(spec.policy()) != Price::kBytes || rows == 0 || 4 * rows >= 3 * keys) return "";
   return "spec.task.contextTokens: prices are those of " + std::to_string(keys) +
          " keys, but the longest prompt with its answer has " + std::to_string(rows) +
-         ": lower it to that, or shares are of more than any prompt reads";
+         ": lower it to that, or shares are of bytes that no prompt reads";
 }
 
 // Returns a sentence for each value that is lawful and yet hardly meant.
@@ -473,7 +473,7 @@ std::string preflightText(const json& check, bool colour) {
             counted(learning["updates"], "update") + " of " +
             counted(learning["episodes_per_update"], "episode") + " with " +
             counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
-            budgetsText(learning["total_budgets"], unit) +
+            budgetsText(learning["total_budgets"], unit.empty() ? "" : " %") +
             (unit.empty() ? "" : " of dense attention's " + std::string(wordOf(priceWith(unit)))) +
             "\n";
   }

@@ -345,7 +345,7 @@ std::string drawsText(const json& row) {
   return text + "]";
 }
 
-// Returns "18.75 %", a share of dense attention's bytes; "" if budgets are reads.
+// Returns "18.75 %", a share of dense attention's bytes or time; "" if budgets are reads.
 std::string priceText(const json& row, const char* key) {
   const json share = row.value(key, json());
   return share.is_number() ? formatted("%.2f %%", 100 * share.get<double>()) : "";

@@ -168,8 +168,13 @@
       }
     }
     const accuracy = [], reward = [], legend = [];
-    // Reads and shares of bytes have no axis in common.
-    const priceOf = (run) => word(run.view.price) || 'reads';
+    // Reads, shares of bytes and shares of a device's time have no axis in common.
+    const settingOf = (run, key) =>
+      word((list(run.view.settings).map(list).find(([name]) => name === key) || [])[1]);
+    const priceOf = (run) => {
+      const times = settingOf(run, 'spec.policy.stepTimes');
+      return (word(run.view.price) || 'reads') + (times ? ` (${times})` : '');
+    };
     for (const run of shown) {
       const fits = priceOf(run) === priceOf(shown[0]);
       if (!fits) {

@@ -27,7 +27,7 @@ struct RunView {
 RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id);
 
 // Returns what follows a total budget in texts of these facts, or of a summary with their "price":
-// nothing, or " %".
+// nothing, " %" or " % of time".
 std::string budgetUnit(const nlohmann::json& facts);
 
 // Returns the view as one JSON document, which page.js draws. "evaluations" has every point once;

@@ -77,8 +77,8 @@ Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, 
 Plot oneHotPlot(const std::vector<CurvePoint>& points);
 
 // A learned schedule as bars, with a level for uniform. draws: [layers] draws per head and step.
-// has_price: budgets are shares of bytes, where uniform is not the mean and has no level. A bar of
-// all rows says so and is 1.25 times as high as the highest of the others.
+// has_price: budgets are shares of bytes or time, where uniform is not the mean and has no level. A
+// bar of all rows says so and is 1.25 times as high as the highest of the others.
 Plot schedulePlot(const std::vector<double>& draws, bool has_price = false);
 
 // Returns curvePlot() as SVG under "TITLE: accuracy against sample budget". unit: as in LineStyles.

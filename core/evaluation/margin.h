@@ -55,7 +55,7 @@ struct AsGoodLine {
 };
 std::vector<AsGoodLine> asGoodLines(const LineDifferences& differences, double margin);
 // Returns a heading, a line for each, and the sentence that says what test it is; "" without lines.
-// unit: of total budgets, "" for reads and " %" for shares.
+// unit: of total budgets, as unitOf() (core/spec/choices.h).
 std::string asGoodText(const std::vector<AsGoodLine>& lines, double margin,
                        const std::string& unit = "");
 

@@ -28,6 +28,9 @@ constexpr double kLayersOfPrior = 8;
 constexpr double kSharedByHeads = 0.8;
 // Of the multiple of the measured losses: its mean, which is its standard deviation, too.
 constexpr double kLossMultiple = 1;
+// The most that the measured losses may multiply the variance along themselves by. Beyond it,
+// losses are beyond reason, and the difference of precisions is one of rounding errors.
+constexpr double kMostGrowth = 1e11;
 // What a measurement leaves of the other deviations of the prior.
 constexpr double kLeftByMeasurement = 0.5;
 // Variances of the log-odds of a right answer under the uniform schedule: of the level of all sets,
@@ -57,16 +60,28 @@ Prior priorOf(size_t feature, double layers) {
   return {variance, 1 / variance};
 }
 
+// Returns the most reads that a schedule of the problem has in an entry, except kAllRows.
+uint32_t mostReads(const AdditiveProblem& problem) {
+  if (problem.prices.empty()) return problem.total;
+  uint32_t most = 0;
+  for (const Action& action : problem.prices) {
+    if (action.reads < kAllRows) most = std::max(most, action.reads);
+  }
+  return most;
+}
+
 // [weightsOfEntry()] Returns the weights under which a layer's reads are worth what they are
-// measured to save, in nats a token: the least squares over kMeasuredReads. A read less loses as
-// much as is measured, and all rows lose nothing.
+// measured to save, in nats a token: the least squares over kMeasuredReads and the powers of two
+// from there to mostReads(). 0 reads are worth 0, and all rows the whole loss at 0 reads, but not
+// less than the fit has for other reads.
 std::vector<double> measuredWeights(const AdditiveProblem& problem, const LayerLosses& losses,
                                     uint32_t layer) {
   constexpr size_t kWeights = 3;
   std::vector<double> squares(inTriangle(kWeights, 0)), weights(kWeights);
   const double off = losses.loss(layer, 0);
-  for (const uint32_t reads : kMeasuredReads) {
-    if (reads == 0) continue;
+  const uint32_t most = std::max(kMeasuredReads.back(), mostReads(problem));
+  for (uint64_t power = 1; power <= most; power *= 2) {
+    const auto reads = static_cast<uint32_t>(power);
     const EntryFeatures f = featuresOf(reads, exactLog(reads));
     for (size_t i = 0; i < kWeights; ++i) {
       weights[i] += f[i] * (off - losses.loss(layer, reads));
@@ -76,7 +91,14 @@ std::vector<double> measuredWeights(const AdditiveProblem& problem, const LayerL
   const std::vector<double> root = factorOf(std::move(squares), kWeights);
   solveLower(root, &weights);
   solveUpper(root, &weights);
-  if (!problem.prices.empty()) weights.push_back(off - weights[0]);
+  if (problem.prices.empty()) return weights;
+  double all = off;
+  for (const Action& action : problem.prices) {
+    if (action.reads == kAllRows) continue;
+    const EntryFeatures f = featuresOf(problem, action.reads);
+    all = std::max(all, weights[0] * f[0] + weights[1] * f[1] + weights[2] * f[2]);
+  }
+  weights.push_back(all - weights[0]);
   return weights;
 }
 
@@ -225,12 +247,12 @@ void beginMeasured(const AdditiveProblem& problem, const LayerLosses& losses,
     }
     whole += along[i] * saved[i];
   }
+  if (!(whole < kMostGrowth)) return;
   // The covariance grows by saved saved^T (Sherman and Morrison), and the mean is `saved`.
   for (size_t i = 0; i < features; ++i) {
     for (size_t j = 0; j <= i; ++j) precision[inTriangle(i, j)] -= along[i] * along[j] / whole;
   }
   for (double& evidence : along) evidence /= whole;
-  // Losses beyond reason leave no factor.
   if (factorOf(precision, features).empty()) return;
   *state->mutable_precision() = {precision.begin(), precision.end()};
   *state->mutable_evidence() = {along.begin(), along.end()};

@@ -16,10 +16,11 @@
 // instead of 1/n and log n, and the schedules are those within the price. If no uniform schedule is
 // within it, u is the schedule that the prior's mean has for the best.
 //
-// Where layers are measured (core/learning/measured.h), the prior is another one: the log-odds that
-// a schedule loses are an unknown multiple of the log-probability that its layers are measured to
-// lose in an answer, plus deviations of each layer. The multiple has a mean and a deviation of 1,
-// which answers soon correct; the deviations are half as large as without a measurement.
+// Where layers are measured (core/learning/measured.h), the prior is another one. The log-odds that
+// a schedule loses are an unknown multiple of a measured loss, plus deviations of each layer. That
+// loss is the log-probability that the layers are measured to lose in an answer. The multiple has a
+// mean and a deviation of 1, which answers soon correct. The deviations are half as large as
+// without a measurement.
 //
 // Arithmetic is IEEE operations and core/learning/exact_math.h in a fixed order, so that updates
 // compute to the same bits everywhere. Pure; any thread.

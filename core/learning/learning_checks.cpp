@@ -197,7 +197,8 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
   };
   const v1::Spec& spec = experiment.spec();
   const PriceList stored = pricesOf(policy);
-  const PriceList prices = shape.head_dim > 0 ? priceListOf(spec, shape) : stored;
+  const bool is_unknown = priceOf(spec.policy()) == Price::kBytes && shape.head_dim == 0;
+  const PriceList prices = is_unknown ? stored : priceListOf(spec, shape);
   if (stored != prices || policy.has_prices() != hasPrices(spec.policy()) ||
       policy.prices().reads_size() != policy.prices().prices_size()) {
     return wrong(

@@ -19,7 +19,7 @@ struct ModelShape {
   uint32_t layers;
   uint32_t kv_heads;  // KV heads of a layer
   uint32_t heads;     // query heads of a layer
-  uint32_t head_dim;  // channels of a key or value; 0: not known, and no prices are checked
+  uint32_t head_dim;  // channels of a key or value; 0: not known, nor prices in bytes
 };
 
 inline ModelShape shapeOf(const v1::ModelFacts& facts) {

@@ -6,7 +6,7 @@
 // spec.task.contextTokens: a draw counts as a row that no other draw of its KV head reads. Its
 // price in time is that of spec.policy.stepTimes (step_times.h); a layer that is off takes none.
 // Prices are integers in units of 1 / kPriceUnits of dense attention's price in one layer, rounded
-// up, so that a schedule within a price is within it to the byte. Pure; any thread.
+// up, so that a schedule is never above its price. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
@@ -30,7 +30,7 @@ using PriceList = std::vector<Action>;  // with rising reads
 
 // Returns the actions of a layer: of 0, 1, 2, 3, 4, 6, 8, 12, ... reads those that are
 // spec.policy.minPerLayer or more, cost less than dense attention and, if they are priced in time,
-// are not beyond the measured numbers of reads; then kAllRows, unless the method draws from any
+// are within the measured numbers of reads; then kAllRows, unless the method draws from any
 // number of rows. Empty if budgets are reads.
 // Requires: checkPrices() accepts the experiment.
 PriceList priceListOf(const v1::Spec& spec, const ModelShape& shape);

@@ -14,6 +14,7 @@
 #include "core/spec/spec_prices.h"
 #include "core/spec/spec_rules.h"
 #include "core/spec/spec_yaml.h"
+#include "core/spec/step_times.h"
 
 namespace allot {
 namespace {
@@ -228,6 +229,22 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
 }
 
 // Checks that each budget buys a schedule.
+// Checks that times of steps leave a layer more than to be off or dense.
+// Requires: checkPrices() accepts the experiment.
+Status checkTimedReads(const v1::Spec& spec, const ModelShape& shape) {
+  if (priceOf(spec.policy()) != Price::kTime) return {};
+  v1::Spec all = spec;  // of any number of reads
+  all.mutable_policy()->set_min_per_layer(0);
+  for (const Action& action : priceListOf(all, shape)) {
+    if (action.reads > 0 && action.reads < kAllRows) return {};
+  }
+  ALLOT_ASSIGN(const StepTimes times, parseStepTimes(spec.policy().step_times(), kStepTimesKey));
+  return badInput(
+      std::string(kStepTimesKey) + ": no number of 1, 2, 3, 4, 6, 8, 12, ... reads between " +
+      std::to_string(times.of.front().first) + " and " + std::to_string(times.of.back().first) +
+      " costs less than dense attention; measure others");
+}
+
 Status checkPriced(const v1::Spec& spec, const ModelShape& shape) {
   // A stored experiment has not come through the reader of files.
   ALLOT_TRY(checkPrices(spec, "the run's experiment"));
@@ -236,12 +253,17 @@ Status checkPriced(const v1::Spec& spec, const ModelShape& shape) {
         "spec.policy.price: bytes needs the channels of the model's keys, which are not stored "
         "with it; begin the run anew");
   }
+  ALLOT_TRY(checkTimedReads(spec, shape));
   const PriceList prices = priceListOf(spec, shape);
   const std::string model = " (the model has " + std::to_string(shape.layers) + " layers)";
   if (prices.empty()) {
     return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
-                    " reads in each layer cost more than dense attention" + model +
-                    "; lower it, or set spec.policy.price to reads");
+                    " reads in each layer " +
+                    (priceOf(spec.policy()) == Price::kTime
+                         ? "are more than any in spec.policy.stepTimes that cost less than dense "
+                           "attention"
+                         : "cost more than dense attention") +
+                    model + "; lower it, or set spec.policy.price to reads");
   }
   const uint32_t least = leastPrice(prices) * shape.layers;
   for (const uint32_t total : totalBudgets(spec.policy())) {

@@ -54,7 +54,7 @@ Status checkTimes(const v1::Policy& policy, const std::string& place) {
   if (policy.step_times().empty()) {
     return Site{place, "spec.policy.price"}.refuse(
         "time needs spec.policy.stepTimes, the microseconds of a layer's decode step: `allot bench "
-        "kernels --json` on the device measures them");
+        "kernels --json` on a GPU measures them");
   }
   const auto times = parseStepTimes(policy.step_times(), place + ": " + kStepTimesKey);
   if (!times) return tl::unexpected(times.error());

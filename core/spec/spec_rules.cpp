@@ -269,12 +269,13 @@ std::vector<SpecRule> learningRules() {
              "in spec.policy.stepTimes. With bytes or time a layer is off, reads all rows, or 1, "
              "2, 3, 4, 6, 8, 12, 16, ... rows a head."),
       allowing("times as in dense 711, 8 132, 128 144",
-               orEmpty(text("policy.stepTimes", "\"\"",
-                            "With spec.policy.price time: microseconds of one layer's decode step, "
-                            "of dense attention and of spec.attention.decode at several numbers of "
-                            "reads a head, as in dense 711, 8 132, 128 144; `allot bench kernels "
-                            "--json` writes such a text for each method. Between two numbers the "
-                            "time is linear; fewer or more reads than these have no price."))),
+               orEmpty(text(
+                   "policy.stepTimes", "\"\"",
+                   "With spec.policy.price time: microseconds of one layer's decode step, "
+                   "of dense attention and of spec.attention.decode at several numbers of "
+                   "reads a head, as in dense 711, 8 132, 128 144; `allot bench kernels "
+                   "--json` on a GPU writes such a text for each method. Between two numbers the "
+                   "time is linear; fewer or more reads than these have no price."))),
       integer("policy.minPerLayer", "0", 0, 100000,
               "Reads that every layer (every head, where spec.policy.granularity says so) gets "
               "before the policy spreads the rest; with 0 it may read nothing, and "
@@ -288,13 +289,14 @@ std::vector<SpecRule> learningRules() {
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
       derived(integer("policy.measureQuestions",
-                      "64 where spec.evaluation.schedules has measured or spec.policy.price is "
-                      "bytes; else 0",
+                      "64 where spec.evaluation.schedules has measured, or with a spec.update "
+                      "where spec.policy.price is bytes or time; else 0",
                       0, 1000000,
                       "Training questions on which each layer is measured before the first update, "
-                      "for measured schedules: how far its next tokens are from dense attention's "
-                      "while it alone reads 0, 1, 2, 4, 8, 16 or 32 rows. No answer is graded. At "
-                      "most spec.task.trainQuestions; 0: not measured.")),
+                      "for measured schedules and as the prior of learner additive: how far its "
+                      "next tokens are from dense attention's while it alone reads 0, 1, 2, 4, 8, "
+                      "16 or 32 rows. No answer is graded. At most spec.task.trainQuestions; 0: "
+                      "not measured.")),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),

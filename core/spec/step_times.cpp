@@ -52,6 +52,7 @@ Result<StepTimes> parseStepTimes(const std::string& text, const std::string& pla
   for (std::string_view rest = text; !rest.empty();) {
     const size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view entry = trimmed(rest.substr(0, comma));
+    if (comma + 1 == rest.size()) return refuse("there is a comma at the end");
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     const size_t space = std::min(entry.find(' '), entry.size());
     const std::string_view name = entry.substr(0, space);

@@ -425,6 +425,12 @@ TEST(Report, CurveCsvKeepsTheUnitOfItsBudgets) {
   const std::string csv = curveCsv(points, " %");
   EXPECT_EQ(curveUnitOf(csv), " %");
   EXPECT_EQ(curveUnitOf(curveCsv(points)), "");
+  const std::string timed = curveCsv(points, " % of time");
+  EXPECT_EQ(curveUnitOf(timed), " % of time");
+  const std::string of_time =
+      curveSvg("x", valueOf(curvePointsOf(timed, "c.csv")), curveUnitOf(timed));
+  EXPECT_THAT(of_time, HasSubstr("total budget B (% of dense attention's time, log scale)"));
+  EXPECT_THAT(of_time, HasSubstr("learned, budget 128 % of time: 88.8 %"));
   EXPECT_EQ(curveUnitOf("method,schedule,total_budget\nm,s,8\n"), "");  // of earlier versions
   EXPECT_EQ(curveUnitOf(""), "");
   const std::string svg = curveSvg("x", valueOf(curvePointsOf(csv, "c.csv")), curveUnitOf(csv));

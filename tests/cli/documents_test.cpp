@@ -325,6 +325,26 @@ TEST(Check, NamesBudgetsWithoutUniformAndPricesOfMoreKeys) {
                        "that no prompt reads"));
 }
 
+TEST(Check, SaysWhatSharesOfTimeAre) {
+  Preflight preflight = plantedPreflight();
+  preflight.facts["longest_prompt"] = 128;  // times do not follow from contextTokens
+  preflight.experiment = valueOf(
+      parseExperiment("apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: sums}\n"
+                      "spec:\n  model: {path: m}\n"
+                      "  task: {suite: recall, tasks: [niah, freq], contextTokens: 512,"
+                      " trainQuestions: 32, confirmQuestions: 640, heldOutQuestions: 40}\n"
+                      "  policy: {price: time, stepTimes: \"dense 200, 8 20, 32 26\","
+                      " totalBudgets: [20 %, 40 %]}\n"
+                      "  attention: {decode: s2anta-q4}\n"
+                      "  update: {maxUpdates: 2, episodesPerUpdate: 8}\n",
+                      "sums.yaml"));
+  const json checked = preflightJson(preflight, "sums.yaml");
+  EXPECT_THAT(checked.at("warnings").get<std::vector<std::string>>(), IsEmpty());
+  const std::string text = preflightText(checked, false);
+  EXPECT_THAT(text, HasSubstr("at a total budget of 20 %, 40 % of dense attention's time\n"));
+  EXPECT_THAT(text, HasSubstr("20 % of time, 40 % of time"));  // in the table
+}
+
 TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
   const auto warnings = [](const std::function<void(v1::Spec*)>& change) {
     Preflight preflight = plantedPreflight();

@@ -102,6 +102,11 @@ TEST(RunComparison, RefusesOtherDataModelsAndSeeds) {
                 head->image.spec.experiment.mutable_spec()->mutable_task()->set_context_tokens(9);
               }),
               HasSubstr("spec.task.contextTokens is 0 in A and 9 in B"));
+  EXPECT_THAT(refusal([](RunHead* head) {
+                head->image.spec.experiment.mutable_spec()->mutable_policy()->set_step_times(
+                    "dense 3, 8 1");
+              }),
+              HasSubstr("spec.policy.stepTimes is"));
   EXPECT_THAT(refusal([](RunHead* head) { head->image.model->set_dataset_sha256("9999"); }),
               HasSubstr("the dataset's digest is 111122223333 in A and 9999 in B"));
   EXPECT_THAT(refusal([](RunHead* head) { head->image.model->set_weights_sha256("9999"); }),

@@ -113,13 +113,15 @@ TEST(DeepModel, TheDefaultLearnerNeedsAQuarterOfTheEpisodes) {
   EXPECT_GT(published, 0.6);
 }
 
-// With layers that are measured with an error of 30 %. The best guess after 6,400 answers, and what
-// is published after 25,600. ALLOT_PUBLICATION_RUNS replaces the number of worlds, and prints what
-// comes without a prior, too.
+// With layers that are measured with an error of 30 %. The best guess after 6,400 answers, which is
+// better than without the prior on the same seeds, and what is published after 25,600.
+// ALLOT_PUBLICATION_RUNS replaces the number of worlds, and prints other kinds, too.
 TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
   const char* given = std::getenv("ALLOT_PUBLICATION_RUNS");
   const auto worlds = static_cast<uint64_t>(given == nullptr ? 8 : std::atoi(given));
-  for (int kind = 0; kind < (given == nullptr ? 1 : 5); ++kind) {
+  double of_prior = 0;
+  for (const int kind :
+       given == nullptr ? std::vector<int>{0, 2} : std::vector<int>{0, 1, 2, 3, 4}) {
     const bool has_prior = kind < 2, misleading = kind == 1 || kind == 3, has_none = kind == 4;
     std::array<double, 2> guess{}, published{};
     for (uint64_t seed = 1; seed <= worlds; ++seed) {
@@ -146,9 +148,14 @@ TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
                                       "misleading candidate", "not measured"};
     std::printf("28 layers, %s: best guess %.2f, then %.2f; published %.2f, then %.2f\n",
                 kNames[kind], guess[0], guess[1], published[0], published[1]);
-    if (kind > 0) continue;
-    EXPECT_GT(guess[0], 0.5);
-    EXPECT_GT(published[1], 0.7);
+    if (kind == 0) {
+      of_prior = guess[0];
+      EXPECT_GT(guess[0], 0.5);
+      EXPECT_GT(published[1], 0.7);
+    }
+    if (kind == 2) {
+      EXPECT_GT(of_prior, guess[0]);
+    }
   }
 }
 

@@ -179,7 +179,7 @@ TEST(Publication, AMeasurementIsThePriorOfARunAndNotOfItsFork) {
 
 // How often 1.96 deviations of the surrogate hold the true log-odds above uniform: a figure of
 // docs/learning.md.
-TEST(Surrogate, CoversWhatTheDocumentsSay) {
+TEST(Surrogate, PrintsItsCoverage) {
   if (std::getenv("ALLOT_PUBLICATION_RUNS") == nullptr) GTEST_SKIP() << "prints figures alone";
   const auto loss = [](uint32_t reads) { return reads > 0 ? 1.0 / reads : 1.5; };
   const auto smooth = [&](double at) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/learning/learning_checks.h"
 #include "core/learning/measured.h"
 #include "core/learning/priced_schedule.h"
 #include "core/spec/prices.h"
@@ -65,6 +66,14 @@ TEST(StepTimes, OfAnotherFormAreRefused) {
   EXPECT_EQ(refusal("dense 3"), "here: no number of reads has a time" + mend);
   EXPECT_EQ(refusal("8 1, 8 2, dense 3"), "here: the numbers of reads do not rise at 8" + mend);
   EXPECT_EQ(refusal("dense 3, dense 3, 8 1"), "here: dense has two times" + mend);
+  EXPECT_EQ(refusal("dense 3, 8 1,"), "here: there is a comma at the end" + mend);
+  const auto of = [&](uint32_t count) {
+    std::string text = "dense 3";
+    for (uint32_t reads = 1; reads <= count; ++reads) text += ", " + std::to_string(reads) + " 1";
+    return refusal(text);
+  };
+  EXPECT_EQ(of(64), "");
+  EXPECT_EQ(of(65), "here: more than 64 numbers of reads have a time" + mend);
   for (const char* entry : {"8", "8 x", "8 0", "8 -1", "8 nan", "8 inf", "8 1 2", ""}) {
     EXPECT_EQ(refusal(std::string(entry) + ", dense 3"),
               "here: \"" + std::string(entry) +
@@ -99,7 +108,7 @@ TEST(TimedPrices, RefuseByName) {
   EXPECT_EQ(timedRefusalOf({}), "");
   EXPECT_EQ(timedRefusalOf({"spec.policy.stepTimes="}),
             "x.yaml:10: spec.policy.price: time needs spec.policy.stepTimes, the microseconds of a "
-            "layer's decode step: `allot bench kernels --json` on the device measures them");
+            "layer's decode step: `allot bench kernels --json` on a GPU measures them");
   EXPECT_EQ(timedRefusalOf({"spec.policy.price=bytes"}),
             "x.yaml: spec.policy.stepTimes: has no effect, since spec.policy.price is bytes: set "
             "that to time, or remove this");
@@ -115,6 +124,42 @@ TEST(TimedPrices, RefuseByName) {
   EXPECT_EQ(timedRefusalOf({"spec.policy.totalBudgets=[10]"}),
             "x.yaml: spec.policy.totalBudgets[0]: \"10\" is no share, as spec.policy.price time "
             "needs: write a per cent of dense attention's, as in 15 %");
+}
+
+TEST(TimedPrices, RefuseTimesThatLeaveOffAndDenseAlone) {
+  const auto without = [](const std::string& between) {
+    return "spec.policy.stepTimes: no number of 1, 2, 3, 4, 6, 8, 12, ... reads between " +
+           between + " costs less than dense attention; measure others";
+  };
+  EXPECT_EQ(timedRefusalOf({"spec.policy.stepTimes=dense 200, 9 20, 11 26"}), without("9 and 11"));
+  EXPECT_EQ(timedRefusalOf({"spec.policy.stepTimes=dense 200, 8 200, 128 300"}),
+            without("8 and 128"));
+  EXPECT_EQ(timedRefusalOf({"spec.policy.stepTimes=dense 200, 9 20, 11 26",
+                            "spec.attention.decode=s2anta-q4 exactAbove=never"}),
+            without("9 and 11"));
+  EXPECT_EQ(timedRefusalOf({"spec.policy.stepTimes=dense 200, 12 20"}), "");
+  EXPECT_EQ(timedRefusalOf({"spec.policy.minPerLayer=129"}),
+            "spec.policy.totalBudgets: 6 % of time buys no schedule: the cheapest one costs 100 % "
+            "of time (the model has 8 layers); raise it, or lower spec.policy.minPerLayer");
+  EXPECT_EQ(timedRefusalOf({"spec.policy.minPerLayer=129",
+                            "spec.attention.decode=s2anta-q4 exactAbove=never"}),
+            "spec.policy.minPerLayer: 129 reads in each layer are more than any in "
+            "spec.policy.stepTimes that cost less than dense attention (the model has 8 layers); "
+            "lower it, or set spec.policy.price to reads");
+}
+
+// The prices of a time follow from the experiment alone, also before the model is known.
+TEST(TimedPrices, AreHeldToTheExperimentWithoutAModel) {
+  const v1::Experiment experiment = valueOf(readTimed({}));
+  const v1::PolicySnapshot policy = initialState(experiment, kTimedShape).policy();
+  const v1::Experiment other =
+      valueOf(readTimed({"spec.policy.stepTimes=dense 200, 2 30, 8 36, 32 36, 128 74"}));
+  for (const ModelShape& shape : {kTimedShape, ModelShape(8, 1, 1, 0)}) {
+    EXPECT_TRUE(checkFrontier(experiment, shape, policy));
+    const Status checked = checkFrontier(other, shape, policy);
+    ASSERT_FALSE(checked);
+    EXPECT_THAT(checked.error().message, HasSubstr("other prices"));
+  }
 }
 
 TEST(TimedPrices, StandInTheStoredExperiment) {
