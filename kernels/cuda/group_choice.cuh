@@ -368,10 +368,12 @@ class ChoiceGroupHead : HeadSplits<kDim, T, true, kPartDraws> {
     const SharedHead head = step_.space.shared_heads[this->headIndex()];
     const int64_t group = static_cast<int64_t>(this->row_) * step_.cache.kv_heads + this->kv_head_;
     const GroupChosen chosen = step_.together.chosen[group];
+    // The group's list is that of its first head: the blocks of the others read it.
+    const bool has_list = this->head_ % step_.in.group == 0;
     if (!(head.exponentials > 0)) {  // every key is masked, or a score is not a number
       this->fill(head.exponentials == 0 ? 0.0f : notANumber(), minusInfinity());
       tell({});
-      return listNothing(0);
+      return listNothing(has_list ? chosen.fixed + chosen.listed : 0);
     }
     const int64_t first = this->headIndex() * step_.space.part_stride;
     const GroupPart* parts = step_.space.parts + first;
@@ -414,7 +416,7 @@ class ChoiceGroupHead : HeadSplits<kDim, T, true, kPartDraws> {
     for (uint32_t m = tid_; m < chosen.fixed + chosen.listed; m += kPartDraws) {
       const int key = list[m];
       const float weight = power2(scores[key] - top) * (m < chosen.fixed ? 1.0f : share) * inverse;
-      step_.space.draw_keys[this->listAt() + m] = key;
+      if (!has_list) step_.space.draw_keys[this->listAt() + m] = key;
       step_.space.draw_weights[this->listAt() + m] = weight;
     }
     listNothing(chosen.fixed + chosen.listed);
