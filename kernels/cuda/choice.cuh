@@ -16,7 +16,10 @@ struct ChoiceShared : HeadShared<kDim> {
 // One kernel serves budgets of rows and of heads (kByHead = true): the test is little beside 11,000
 // instructions, and no kernel takes longer to compile. kLong: sets are in the workspace.
 template <int kDim, typename T, bool kRescores, bool kLong>
-class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
+class ChoiceHead : HeadBlock<kDim, T, kRescores, true>,
+                   KeyChoice<ChoiceHead<kDim, T, kRescores, kLong>> {
+  using Choice = KeyChoice<ChoiceHead>;
+  friend Choice;
   using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
@@ -27,9 +30,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
  public:
   __device__ ChoiceHead(const Step& step, ChoiceShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory),
+        tail_(setOf(step, memory, 1)),
         sets_(shared.sets, *reinterpret_cast<SelectionMemory*>(memory), keys_.span(),
-              setOf(step, memory, 0), setOf(step, memory, 2)),
-        choice_(step, sets_, setOf(step, memory, 1), keys_, row_, this->head_, this->listAt()) {}
+              setOf(step, memory, 0), setOf(step, memory, 2)) {}
 
   __device__ void run() {
     if (!this->plain()) choose();
@@ -58,15 +61,15 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       keepHeavyBlocks(sets_, left.scores, keys_.first - keys_.base, keys_.span(),
                       step_.how.log_threshold);
     } else {
-      chosen.tail = choice_.partition(left, budget_);
+      chosen.tail = Choice::partition(left, budget_);
     }
-    chosen.fixed = choice_.list(0);
+    chosen.fixed = Choice::list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
     Sums sample;
     if (adaptive) {
       chosen.sampled = budget(fixed, &chosen);
-      choice_.takeSample(chosen.sampled, chosen.tail, kSampleBlocks);
-      choice_.list(chosen.fixed);
+      Choice::takeSample(chosen.sampled, chosen.tail, kSampleBlocks);
+      Choice::list(chosen.fixed);
       sample = gatherListed<false>(chosen.fixed, chosen.sampled);
     }
     // The sample represents the whole tail.
@@ -118,8 +121,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const int most = min(step_.how.max_sample, n_s), pilots = pilotKeys(step_.how, n_s);
     if (pilots == 0) return most;
     chosen->pilots = pilots;
-    choice_.takeSample(pilots, chosen->tail, kPilotBlocks);
-    choice_.list(chosen->fixed);
+    Choice::takeSample(pilots, chosen->tail, kPilotBlocks);
+    Choice::list(chosen->fixed);
     if (step_.space.pilot_bits) {
       uint32_t* to = step_.space.pilot_bits + this->headIndex() * bitWords(step_.space.max_length);
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) to[w] = sets_.kept()[w];
@@ -244,8 +247,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return sums;
   }
 
+  uint32_t* tail_;
   KeySets sets_;
-  KeyChoice choice_;
 };
 
 template <int kDim, typename T, bool kRescores, bool kLong>

@@ -27,7 +27,10 @@ struct GroupChoiceShared {
 };
 
 template <int kDim>
-class GroupChoice {
+class GroupChoice : KeyChoice<GroupChoice<kDim>> {
+  using Choice = KeyChoice<GroupChoice>;
+  friend Choice;
+
  public:
   __device__ GroupChoice(const Step& step, GroupChoiceShared& shared, uint8_t* memory)
       : step_(step),
@@ -40,8 +43,7 @@ class GroupChoice {
         list_at_(headIndex(0) * step.space.draw_stride),
         tail_(setOf(step, memory, 2)),
         sets_(shared.sets, *reinterpret_cast<SelectionMemory*>(memory), keys_.span(),
-              setOf(step, memory, 0), setOf(step, memory, 1)),
-        choice_(step, sets_, tail_, keys_, row_, first_head_, list_at_) {}
+              setOf(step, memory, 0), setOf(step, memory, 1)) {}
 
   __device__ void run() {
     for (int h = 0; h < group_; ++h) {
@@ -58,6 +60,12 @@ class GroupChoice {
   }
 
  private:
+  __device__ int64_t listAt() const { return list_at_; }
+  // Returns random words of the first head's stream.
+  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
+    return philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
+                  attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)), block);
+  }
   __device__ int64_t headIndex(int h) const {
     return static_cast<int64_t>(row_) * step_.in.heads + first_head_ + h;
   }
@@ -96,14 +104,14 @@ class GroupChoice {
     const LeftRanks left{{step_.together.ranks + at * kSplitKeys, splits,
                           step_.together.rank_levels + at * kLevelsPerSplit, kLevelsPerSplit,
                           largest(max_score)}};
-    chosen->tail = choice_.partition(left, rows_);
-    chosen->fixed = choice_.list(0);
+    chosen->tail = Choice::partition(left, rows_);
+    chosen->fixed = Choice::list(0);
     if (step_.how.chosen_by != ChosenBy::kAdaptive) return;
     const auto n_s = static_cast<int>(chosen->tail);
     chosen->pilots = pilotKeys(step_.how, n_s);
     chosen->listed = chosen->pilots > 0 ? chosen->pilots : min(step_.how.max_sample, n_s);
-    choice_.takeSample(chosen->listed, n_s, chosen->pilots > 0 ? kPilotBlocks : kSampleBlocks);
-    choice_.list(chosen->fixed);
+    Choice::takeSample(chosen->listed, n_s, chosen->pilots > 0 ? kPilotBlocks : kSampleBlocks);
+    Choice::list(chosen->fixed);
     if (chosen->pilots == 0 || !step_.space.chosen) return;
     for (int h = 0; h < group_; ++h) {
       if (!(ranked_ >> h & 1)) continue;
@@ -120,8 +128,8 @@ class GroupChoice {
     for (int h = 0; h < group_; ++h) {
       if (ranked_ >> h & 1) sampled = max(sampled, sampleOf(h, chosen));
     }
-    choice_.takeSample(sampled, chosen.tail, kSampleBlocks);
-    choice_.list(chosen.fixed);
+    Choice::takeSample(sampled, chosen.tail, kSampleBlocks);
+    Choice::list(chosen.fixed);
     if (tid_ == 0) step_.together.chosen[blockIdx.x].listed = sampled;
   }
 
@@ -174,7 +182,6 @@ class GroupChoice {
   int64_t list_at_;
   uint32_t* tail_;
   KeySets sets_;
-  KeyChoice choice_;
   uint32_t ranked_ = 0;  // query heads of the group, a bit each
   uint32_t rows_ = 0;    // top-k: R
 };
@@ -368,10 +375,12 @@ class ChoiceGroupHead : HeadSplits<kDim, T, true, kPartDraws> {
     const SharedHead head = step_.space.shared_heads[this->headIndex()];
     const int64_t group = static_cast<int64_t>(this->row_) * step_.cache.kv_heads + this->kv_head_;
     const GroupChosen chosen = step_.together.chosen[group];
+    // The group's list is that of its first head: the blocks of the others read it.
+    const bool has_list = this->head_ % step_.in.group == 0;
     if (!(head.exponentials > 0)) {  // every key is masked, or a score is not a number
       this->fill(head.exponentials == 0 ? 0.0f : notANumber(), minusInfinity());
       tell({});
-      return listNothing(0);
+      return listNothing(has_list ? chosen.fixed + chosen.listed : 0);
     }
     const int64_t first = this->headIndex() * step_.space.part_stride;
     const GroupPart* parts = step_.space.parts + first;
@@ -414,7 +423,7 @@ class ChoiceGroupHead : HeadSplits<kDim, T, true, kPartDraws> {
     for (uint32_t m = tid_; m < chosen.fixed + chosen.listed; m += kPartDraws) {
       const int key = list[m];
       const float weight = power2(scores[key] - top) * (m < chosen.fixed ? 1.0f : share) * inverse;
-      step_.space.draw_keys[this->listAt() + m] = key;
+      if (!has_list) step_.space.draw_keys[this->listAt() + m] = key;
       step_.space.draw_weights[this->listAt() + m] = weight;
     }
     listNothing(chosen.fixed + chosen.listed);

@@ -12,25 +12,18 @@ __device__ inline int pilotKeys(const Step::How& how, int n_s) {
   return pilots >= min(how.max_sample, n_s) ? 0 : pilots;
 }
 
+// A base of Head, the class of a head or a group. As a member of that it would stand in local
+// memory, and its functions read it from there.
+// Requires: Head has step_; keys_; tid_; sets_, KeySets; tail_, for adaptive methods the keys that
+// are sampled from, a bit a key; words(block), the head's random words; listAt(), where the list of
+// keys is in Space::draw_keys. The same places of Space::draw_weights are scratch.
+template <typename Head>
 class KeyChoice {
- public:
-  // tail: room for a set. head: the query head whose random stream samples have. list_at: where the
-  // list of keys is in Space::draw_keys. The same places of Space::draw_weights are scratch.
-  __device__ KeyChoice(const Step& step, KeySets& sets, uint32_t* tail, const RowKeys& keys,
-                       int row, int head, int64_t list_at)
-      : step_(step),
-        sets_(sets),
-        tail_(tail),
-        keys_(keys),
-        span_(keys.span()),
-        tid_(threadIdx.x),
-        row_(row),
-        head_(head),
-        list_at_(list_at) {}
-
+ protected:
   // Writes the keys of kept() to draw_keys from place `at` of the list on. Returns their number.
   __device__ uint32_t list(uint32_t at) {
-    return sets_.list(keys_.base, step_.space.draw_keys + list_at_ + at);
+    return self().sets_.list(self().keys_.base,
+                             self().step_.space.draw_keys + self().listAt() + at);
   }
 
   // Adaptive methods: sets kept() to the first and last keys and the heaviest of those between
@@ -39,36 +32,41 @@ class KeyChoice {
   // Left: LeftScores, or LeftRanks.
   template <typename Left>
   __device__ uint32_t partition(const Left& left, uint32_t rows) {
-    const Step::How& how = step_.how;
+    const Step::How& how = self().step_.how;
+    KeySets& sets = self().sets_;
+    uint32_t* const tail = self().tail_;
     const bool adaptive = how.chosen_by == ChosenBy::kAdaptive;
-    const int dead = keys_.first - keys_.base, keys = keys_.count();
+    const RowKeys& own = self().keys_;
+    const int dead = own.first - own.base, keys = own.count(), span = own.span();
     const int begin = dead + (adaptive ? countOrShare(how.sink, how.sink_share, keys) : 0);
     const int local = adaptive ? countOrShare(how.local, how.local_share, keys) : 0;
-    const int end = max(begin, span_ - local);
+    const int end = max(begin, span - local);
     const auto wanted = [&](uint32_t all) {
       return adaptive ? static_cast<uint32_t>(shareOf(how.heavy, static_cast<int>(all))) : rows;
     };
     uint32_t count = end - begin;
     // Without a bias no key is masked.
     bool kept = false;
-    if (!adaptive || !step_.in.bias) kept = sets_.keepByLevels(left, begin, end, wanted(count));
+    if (!adaptive || !self().step_.in.bias) {
+      kept = sets.keepByLevels(left, begin, end, wanted(count));
+    }
     if (!kept) {
-      auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-      const ScoreSource<Left> source{left.scores, left.max_score, span_,   begin,
+      auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail) : nullptr;
+      const ScoreSource<Left> source{left.scores, left.max_score, span,    begin,
                                      end,         !adaptive,      unmasked};
-      count = sets_.keepLargest(source, wanted);
+      count = sets.keepLargest(source, wanted);
     }
     if (!adaptive) return 0;
     if (kept) {
-      for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
-        tail_[w] = below(span_, 32 * w) & ~below(dead, 32 * w);
+      for (int w = self().tid_; w < sets.words(); w += kCombineThreads) {
+        tail[w] = below(span, 32 * w) & ~below(dead, 32 * w);
       }
     }
-    for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
+    for (int w = self().tid_; w < sets.words(); w += kCombineThreads) {
       const uint32_t middle = below(end, 32 * w) & ~below(begin, 32 * w);
-      const uint32_t there = tail_[w], kept = sets_.kept()[w];
-      tail_[w] = there & middle & ~kept;
-      sets_.kept()[w] = kept | (there & ~middle);
+      const uint32_t there = tail[w], kept = sets.kept()[w];
+      tail[w] = there & middle & ~kept;
+      sets.kept()[w] = kept | (there & ~middle);
     }
     __syncthreads();
     return count - wanted(count);
@@ -76,32 +74,34 @@ class KeyChoice {
 
   // Sets kept() to `count` of the tail's n_s keys, drawn uniformly without replacement.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
+    KeySets& sets = self().sets_;
     if (count == n_s) {
-      for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
+      for (int w = self().tid_; w < sets.words(); w += kCombineThreads) {
+        sets.kept()[w] = self().tail_[w];
+      }
       __syncthreads();
       return;
     }
     const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
-    if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
+    if (sets.keepBelow(count, n_s, self().tail_, words_of)) return;
     // draw_weights is written after all draws. Until then it holds the words.
-    auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + list_at_);
-    sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
+    auto* words = reinterpret_cast<uint4*>(self().step_.space.draw_weights + self().listAt());
+    sets.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
   }
 
  private:
+  __device__ Head& self() { return static_cast<Head&>(*this); }
+  __device__ const Head& self() const { return static_cast<const Head&>(*this); }
+
   // Writes the random words of keys 8 o .. 8 o + 7, counted from the base.
   __device__ void eightWords(uint32_t first_block, int o, uint32_t (&word)[8]) const {
-    const uint32_t block = first_block + keys_.base / 4 + 2 * o;
-    const auto low = words(block), high = words(block + 1);
+    const uint32_t block = first_block + self().keys_.base / 4 + 2 * o;
+    const auto low = self().words(block), high = self().words(block + 1);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       word[i] = low[i];
       word[4 + i] = high[i];
     }
-  }
-  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
-    return philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
-                  attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
   }
 
   // A source for keepLargest(): the tail's random words, complemented so that the least is largest.
@@ -112,9 +112,11 @@ class KeyChoice {
 
     __device__ uint32_t bin(uint32_t x) const { return x >> 21; }
     static constexpr bool kReadsFirst = false;  // first() makes them
-    __device__ EightNumbers load(int o) const { return loadEightNumbers(words, o, choice.span_); }
+    __device__ EightNumbers load(int o) const {
+      return loadEightNumbers(words, o, choice.self().keys_.span());
+    }
     __device__ uint32_t first(int o, const EightNumbers&, uint32_t (&x)[8]) const {
-      const uint32_t has = reinterpret_cast<const uint8_t*>(choice.tail_)[o];
+      const uint32_t has = reinterpret_cast<const uint8_t*>(choice.self().tail_)[o];
       if (has == 0) return 0;
       choice.eightWords(first_block, o, x);
 #pragma unroll
@@ -126,16 +128,9 @@ class KeyChoice {
     __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
 #pragma unroll
       for (int i = 0; i < 8; ++i) x[i] = eight[i];
-      return reinterpret_cast<const uint8_t*>(choice.tail_)[o];
+      return reinterpret_cast<const uint8_t*>(choice.self().tail_)[o];
     }
   };
-
-  const Step& step_;
-  KeySets& sets_;
-  uint32_t* tail_;  // adaptive methods: the keys that are sampled from, a bit a key
-  RowKeys keys_;
-  int span_, tid_, row_, head_;
-  int64_t list_at_;
 };
 
 }  // namespace allot::kernels::cuda

@@ -69,10 +69,10 @@ struct LeftScores {
   // Returns the score in powers of two, as levels and max_score are.
   __device__ static float logOf(float score) { return score; }
 };
-// A group's ranks of keys (group_choice.cuh), of which levels and max_score are by logOf().
+// A group's ranks of keys (group_ranks.cuh), of which levels and max_score are by logOf().
 struct LeftRanks : LeftScores {
-  // Returns the logarithm to base 2 of a rank but for a constant, linear between powers of two, so
-  // that a larger rank has no smaller one. 0 if the rank is at most 0.
+  // Returns the logarithm to base 2 of a rank except for a constant, linear between powers of two,
+  // so that a larger rank has no smaller one. 0 if the rank is at most 0.
   __device__ static float logOf(float rank) {
     return static_cast<float>(__float_as_uint(fmaxf(rank, 0.0f))) * 0x1p-23f;
   }
