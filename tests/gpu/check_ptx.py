@@ -28,14 +28,15 @@ def waits_by_kernel(nvcc, source, name, architecture, output):
                "-o", str(output), f"{source}/{name}"]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=600)
     ptx = output.read_text()
-    # A kernel's text goes on to the next one's beginning.
-    parts = re.split(r"^\.visible \.entry (\w+)\(|^\.weak \.entry (\w+)\(", ptx, flags=re.M)
+    # A kernel's text goes on to the next one's beginning. One of an unnamed namespace is neither
+    # visible nor weak.
+    parts = re.split(r"^(?:\.visible |\.weak )?\.entry (\w+)\(", ptx, flags=re.M)
     kernels = {}
-    for i in range(1, len(parts) - 2, 3):
-        text = parts[i + 2]
+    for i in range(1, len(parts) - 1, 2):
+        text = parts[i + 1]
         wait, trigger = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
         early = trigger in text and text.find(trigger) < text.find(wait)
-        kernels[parts[i] or parts[i + 1]] = -1 if early else text.count(wait)
+        kernels[parts[i]] = -1 if early else text.count(wait)
     return kernels
 
 
