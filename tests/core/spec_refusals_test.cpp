@@ -195,8 +195,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, price, "
-       "minPerLayer, "
-       "granularity, zeroReads, measureQuestions"},
+       "stepTimes, minPerLayer, granularity, zeroReads, measureQuestions"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},
       {"metadata={name: tiny, namespace: A}",
