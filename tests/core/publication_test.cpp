@@ -178,9 +178,9 @@ TEST(Publication, AMeasurementIsThePriorOfARunAndNotOfItsFork) {
 }
 
 // How often 1.96 deviations of the surrogate hold the true log-odds above uniform: a figure of
-// docs/learning.md.
-TEST(Surrogate, PrintsItsCoverage) {
-  if (std::getenv("ALLOT_PUBLICATION_RUNS") == nullptr) GTEST_SKIP() << "prints figures alone";
+// docs/learning.md, of worlds that break the model, too. In the planted world 1.00 and 0.98 of 400
+// runs do, so that fewer than 16 of 20 do in fewer than 1 of 1,000 changes of the seeds.
+TEST(Surrogate, IsCoveredInThePlantedWorld) {
   const auto loss = [](uint32_t reads) { return reads > 0 ? 1.0 / reads : 1.5; };
   const auto smooth = [&](double at) {
     return [=](const SampleSchedule& n) {
@@ -211,8 +211,10 @@ TEST(Surrogate, PrintsItsCoverage) {
       {"unequal groups", groups({2, 0.1, 0.5, 0.1, 2, 0.1, 0.3, 0.1}, 1.5), 16, 30,
        "{episodesPerUpdate: 20}", "{questionsPerEpisode: 8}"},
   };
-  const auto runs = static_cast<uint64_t>(publicationRuns(0));
+  const auto runs = static_cast<uint64_t>(publicationRuns(20));
   for (const auto& [name, world, total, updates, update, rollout] : cases) {
+    const bool is_planted = &name == &cases[0].name;
+    if (!is_planted && std::getenv("ALLOT_PUBLICATION_RUNS") == nullptr) break;
     const auto odds = [&world = world](const SampleSchedule& schedule) {
       const double reward = meanReward(world, schedule);
       return std::log(reward / (1 - reward));
@@ -237,6 +239,8 @@ TEST(Surrogate, PrintsItsCoverage) {
     }
     std::printf("%s, %u reads: %d and %d of %d\n", name, total, covered[0], covered[1],
                 static_cast<int>(runs));
+    if (!is_planted) continue;
+    for (const int count : covered) EXPECT_GE(count, 0.8 * static_cast<double>(runs));
   }
 }
 
