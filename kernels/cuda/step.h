@@ -313,7 +313,7 @@ struct Step {
     int fixed_parts;         // parts of fixed keys; those of other keys follow
     bool long_sets;          // no set of keys is in shared memory
     bool again;              // the second pass, of samples that follow a pilot
-  } together;
+  } together = {};
 };
 
 }  // namespace allot::kernels::cuda

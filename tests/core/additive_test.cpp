@@ -8,6 +8,7 @@
 
 #include "core/learning/additive.h"
 #include "core/learning/logistic_update.h"
+#include "tests/core/planted_run.h"
 
 namespace allot {
 namespace {
@@ -214,22 +215,12 @@ TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
 // Losses of 3 - 2 / n^power nats a token that layer l's reads save, times l + 1; answers of four
 // steps.
 v1::Measurement risingLosses(uint32_t layers, double scale = 1, double power = 1) {
-  constexpr uint64_t kQuestions = 50;
-  v1::Measurement measurement;
-  for (const uint32_t reads : kMeasuredReads) {
-    for (uint32_t l = 0; l < layers; ++l) {
-      v1::LayerLoss& loss = *measurement.add_losses();
-      loss.set_layer(l);
-      loss.set_reads(reads);
-      loss.set_questions(kQuestions);
-      loss.set_steps(4 * kQuestions);
-      const double of_answer =
-          4 * scale * (l + 1) * (reads == 0 ? 3.0 : 2.0 / std::pow(reads, power));
-      loss.set_divergence(kQuestions * of_answer);
-      loss.set_divergence_squared(kQuestions * of_answer * of_answer);
-    }
-  }
-  return measurement;
+  return evenMeasurement(
+      layers,
+      [=](uint32_t layer, uint32_t reads) {
+        return 4 * scale * (layer + 1) * (reads == 0 ? 3.0 : 2.0 / std::pow(reads, power));
+      },
+      50, 4);
 }
 
 // The mean is what an answer is measured to lose. Its variance is that squared, the multiple being

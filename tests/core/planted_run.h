@@ -65,6 +65,26 @@ inline double probability(double utility, double difficulty) {
   return 1 / (1 + std::exp(difficulty - utility));
 }
 
+// A measurement in which each answer, of `steps` tokens, loses ofAnswer(layer, reads) in all.
+inline v1::Measurement evenMeasurement(
+    uint32_t layers, const std::function<double(uint32_t layer, uint32_t reads)>& ofAnswer,
+    uint64_t questions = 64, uint64_t steps = 10) {
+  v1::Measurement measurement;
+  for (const uint32_t reads : kMeasuredReads) {
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      v1::LayerLoss& loss = *measurement.add_losses();
+      loss.set_layer(layer);
+      loss.set_reads(reads);
+      loss.set_questions(questions);
+      loss.set_steps(steps * questions);
+      const double lost = ofAnswer(layer, reads);
+      loss.set_divergence(static_cast<double>(questions) * lost);
+      loss.set_divergence_squared(static_cast<double>(questions) * lost * lost);
+    }
+  }
+  return measurement;
+}
+
 // A measurement of layers that lose loss(layer, reads), each loss with an error of 30 %.
 // Misleading: with the layers in a random order.
 inline v1::Measurement measurementOfLayers(
@@ -75,20 +95,9 @@ inline v1::Measurement measurementOfLayers(
   std::vector<uint32_t> places(layers);
   std::iota(places.begin(), places.end(), 0);
   if (misleading) std::shuffle(places.begin(), places.end(), random);
-  v1::Measurement measurement;
-  for (const uint32_t reads : kMeasuredReads) {
-    for (uint32_t layer = 0; layer < layers; ++layer) {
-      v1::LayerLoss& one = *measurement.add_losses();
-      one.set_layer(layer);
-      one.set_reads(reads);
-      one.set_questions(64);
-      one.set_steps(640);
-      const double of_question = 10 * loss(places[layer], reads) * std::exp(error(random));
-      one.set_divergence(64 * of_question);
-      one.set_divergence_squared(64 * of_question * of_question);
-    }
-  }
-  return measurement;
+  return evenMeasurement(layers, [&](uint32_t layer, uint32_t reads) {
+    return 10 * loss(places[layer], reads) * std::exp(error(random));
+  });
 }
 
 // What the layers of the planted world lose.

@@ -220,19 +220,9 @@ TEST(PricedSurrogate, RefersToTheBestOfThePriorWithoutUniform) {
 
 // A measurement in which layer l loses c_l / n, and off_l without reads.
 v1::Measurement measurementOf(const std::vector<double>& c, const std::vector<double>& off) {
-  v1::Measurement measurement;
-  for (const uint32_t reads : kMeasuredReads) {
-    for (uint32_t l = 0; l < c.size(); ++l) {
-      v1::LayerLoss& loss = *measurement.add_losses();
-      loss.set_layer(l);
-      loss.set_reads(reads);
-      loss.set_questions(64);
-      loss.set_steps(640);
-      loss.set_divergence(640 * (reads == 0 ? off[l] : c[l] / reads));
-      loss.set_divergence_squared(loss.divergence() * loss.divergence() / 64);
-    }
-  }
-  return measurement;
+  return evenMeasurement(static_cast<uint32_t>(c.size()), [&](uint32_t layer, uint32_t reads) {
+    return 10 * (reads == 0 ? off[layer] : c[layer] / reads);
+  });
 }
 
 TEST(PricedMeasured, LosesLeastOfAllSchedulesWithinThePrice) {

@@ -181,17 +181,9 @@ TEST(TimedRun, FindsTheLayersThatMatterAndReplays) {
     return -1.5 + (n[2] > 0 ? 1.5 : 0.0) + (n[6] > 0 ? 1.5 : 0.0);
   };
   v1::AggregatorState state = initialState(experiment, kTimedShape);
-  for (const uint32_t reads : kMeasuredReads) {  // says that all layers matter as much
-    for (uint32_t l = 0; l < 8; ++l) {
-      v1::LayerLoss& loss = *state.mutable_measurement()->add_losses();
-      loss.set_layer(l);
-      loss.set_reads(reads);
-      loss.set_questions(64);
-      loss.set_steps(640);
-      loss.set_divergence(640 * (reads == 0 ? 0.5 : 0.1 / reads));
-      loss.set_divergence_squared(loss.divergence() * loss.divergence() / 64);
-    }
-  }
+  // It says that all layers matter as much.
+  *state.mutable_measurement() =
+      evenMeasurement(8, [](uint32_t, uint32_t reads) { return reads == 0 ? 5 : 1.0 / reads; });
   Learning run(experiment, odds, 11, kTimedShape, state);
   run.updates(40);
   const PriceList prices = priceListOf(experiment.spec(), kTimedShape);

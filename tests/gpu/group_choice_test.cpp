@@ -1,30 +1,14 @@
 // choose=group on the GPU beside the CPU: groups of every size, budgets, heads without a budget,
 // windows, and rows that are exact beside others. vattention_test.cpp and the tests of
 // methodTexts() run methods that choose for groups, too.
-#include <algorithm>
 #include <map>
 
-#include "tests/gpu/reference.h"
+#include "tests/gpu/group_fixture.h"
 
 namespace allot::kernels {
 namespace {
 
-// Each of these methods has to be one that the GPU decodes with.
-class GroupChoices : public GpuMethodTest {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(cuda::unsupported(methodOf(GetParam())).value_or(""), "");
-    GpuMethodTest::SetUp();
-  }
-};
-
-constexpr int kGroups[] = {1, 2, 3, 4, 6, 7, 8, 12, 16};
-
-// Both elements, head sizes and numbers of KV heads by turns.
-Layout layoutOf(int group) {
-  return {group % 3 == 0 ? Element::kFloat16 : Element::kBFloat16, group % 2 ? 64 : 128,
-          group % 4 ? 16 : 64, group, group < 4 ? 2 : 1};
-}
+using GroupChoices = GroupMethodTest;
 
 // Values around a mean that is not zero: an output that a sample can tell from nothing.
 Cache cacheOf(const Layout& layout, std::vector<int> lengths, uint64_t seed) {
@@ -36,70 +20,13 @@ Cache cacheOf(const Layout& layout, std::vector<int> lengths, uint64_t seed) {
   return cache;
 }
 
-DecodeInputs withHeadBudgets(DecodeInputs in, const uint32_t* budgets) {
-  in.budgets = budgets;
-  in.head_budgets = true;
-  return in;
-}
-
-// Budgets from 0 to 30 by head. Groups whose budgets reach the row's keys are exact with top-k.
-std::vector<uint32_t> mixedBudgets(const Cache& cache) {
-  const uint32_t some[] = {0, 7, 1, 30, 0, 13, 2, 5, 24};
-  std::vector<uint32_t> budgets;
-  for (int i = 0; i < cache.rows() * cache.shape.heads; ++i) budgets.push_back(some[i % 9]);
-  return budgets;
-}
-
-// `in` and `cpu_in` are the same inputs, in device memory and on the host.
-void expectCpus(const MethodOptions& method, const Cache& cache, Gpu* gpu, const DecodeInputs& in,
-                const DecodeInputs& cpu_in) {
-  const cuda::StepBounds bounds{
-      .rows = cache.rows(),
-      .heads = cache.shape.heads,
-      .max_length = *std::max_element(cache.lengths.begin(), cache.lengths.end()),
-      .max_budget = 1000,
-      .statistics = true};
-  const GpuResult run = gpu->run(method, bounds, in);
-  const Cache::Result cpu = cache.run(method, cpu_in);
-  if (gpu->element == Element::kBFloat16) expectStatistics(run, cpu);  // float32 has other bytes
-  for (size_t i = 0; i < cpu.out.size(); ++i) ASSERT_NEAR(run.out[i], cpu.out[i], 1e-3) << i;
-  for (size_t i = 0; i < cpu.lse.size(); ++i) {
-    if (run.lse[i] == cpu.lse[i]) continue;  // -infinity, too
-    ASSERT_NEAR(run.lse[i], cpu.lse[i], 1e-3) << i;
-  }
-}
-
 // Where weights are powers of two, ranks are the CPU's integers, ties and all.
 TEST_P(GroupChoices, AreTheCpusWhereWeightsArePowersOfTwo) {
-  for (const int group : kGroups) {
-    const Layout layout = layoutOf(group);
-    Cache cache = cacheOf(layout, {2, 17, 256, 300, 1000, 2100}, 191);
-    addBias(&cache, [](int, int) { return 0.0f; });
-    Gpu gpu(cache, layout.element);
-    for (const Coarse kind : kAllCoarse) {
-      makeCoarse(&cache, kind, 17);
-      const std::vector<uint32_t> budgets = mixedBudgets(cache);
-      const DeviceArray<uint32_t> heads(budgets);
-      for (const int window : {0, 445}) {
-        SCOPED_TRACE(textOf(layout) + ", scores " + std::to_string(static_cast<int>(kind)) +
-                     ", window " + std::to_string(window));
-        for (const uint32_t budget : {1u, 40u, 128u}) {
-          SCOPED_TRACE("S " + std::to_string(budget));
-          std::fill(cache.budgets.begin(), cache.budgets.end(), budget);
-          gpu.load();
-          DecodeInputs in = gpu.inputs(), cpu_in = cache.inputs();
-          in.window = cpu_in.window = window;
-          expectCpus(method, cache, &gpu, in, cpu_in);
-          if (HasFailure()) return;
-        }
-        DecodeInputs in = gpu.inputs(), cpu_in = cache.inputs();
-        in.window = cpu_in.window = window;
-        expectCpus(method, cache, &gpu, withHeadBudgets(in, heads.get()),
-                   withHeadBudgets(cpu_in, budgets.data()));
-        if (HasFailure()) return;
-      }
-    }
-  }
+  expectCpusOnCoarseScores(
+      [](const Layout& layout) {
+        return cacheOf(layout, {2, 17, 256, 300, 1000, 2100}, 191);
+      },
+      1e-3f);
 }
 
 // Any scores: the CPU's keys with its weights. Two keys at the cut whose ranks differ by rounding
@@ -107,7 +34,7 @@ TEST_P(GroupChoices, AreTheCpusWhereWeightsArePowersOfTwo) {
 TEST_P(GroupChoices, AreTheCpusForAnyScores) {
   int heads = 0, others = 0;
   for (const int group : kGroups) {
-    const Layout layout = layoutOf(group);
+    const Layout layout = layoutOfGroup(group);
     SCOPED_TRACE(textOf(layout));
     Cache cache = cacheOf(layout, {17, 257, 1000, 2100, 9000}, 193);
     cache.budgets = {1, 9, 40, 120, 250};

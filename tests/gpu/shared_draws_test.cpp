@@ -1,95 +1,19 @@
 // draws=group on the GPU beside the CPU: groups of every size, budgets by head, heads without a
 // budget, windows, several rows, and draws in many parts. The other tests of this folder run the
 // texts of methodTexts() that draw for groups, too.
-#include <algorithm>
-#include <cmath>
-
-#include "tests/gpu/reference.h"
+#include "tests/gpu/group_fixture.h"
 
 namespace allot::kernels {
 namespace {
 
-// Each of these methods has to be one that the GPU decodes with.
-class SharedDraws : public GpuMethodTest {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(cuda::unsupported(methodOf(GetParam())).value_or(""), "");
-    GpuMethodTest::SetUp();
-  }
-};
-
-constexpr int kGroups[] = {1, 2, 3, 4, 6, 7, 8, 12, 16};
-
-// Both elements, head sizes and numbers of KV heads by turns.
-Layout layoutOf(int group) {
-  return {group % 3 == 0 ? Element::kFloat16 : Element::kBFloat16, group % 2 ? 64 : 128,
-          group % 4 ? 16 : 64, group, group < 4 ? 2 : 1};
-}
-
-DecodeInputs withHeadBudgets(DecodeInputs in, const uint32_t* budgets) {
-  in.budgets = budgets;
-  in.head_budgets = true;
-  return in;
-}
-
-// Budgets from 0 to 30 by head. Groups whose budgets reach the row's keys are exact.
-std::vector<uint32_t> mixedBudgets(const Cache& cache) {
-  const uint32_t some[] = {0, 7, 1, 30, 0, 13, 2, 5, 24};
-  std::vector<uint32_t> budgets;
-  for (int i = 0; i < cache.rows() * cache.shape.heads; ++i) budgets.push_back(some[i % 9]);
-  return budgets;
-}
-
-// Where weights are powers of two, statistics are the CPU's, and outputs and log-sums nearly so.
-// `in` and `cpu_in` are the same inputs, in device memory and on the host.
-void expectCpus(const MethodOptions& method, const Cache& cache, Gpu* gpu, const DecodeInputs& in,
-                const DecodeInputs& cpu_in) {
-  const cuda::StepBounds bounds{
-      .rows = cache.rows(),
-      .heads = cache.shape.heads,
-      .max_length = *std::max_element(cache.lengths.begin(), cache.lengths.end()),
-      .max_budget = 1000,
-      .statistics = true};
-  const GpuResult run = gpu->run(method, bounds, in);
-  const Cache::Result cpu = cache.run(method, cpu_in);
-  if (gpu->element == Element::kBFloat16) expectStatistics(run, cpu);  // float32 has other bytes
-  for (size_t i = 0; i < cpu.out.size(); ++i) ASSERT_NEAR(run.out[i], cpu.out[i], 1e-4) << i;
-  for (size_t i = 0; i < cpu.lse.size(); ++i) {
-    if (run.lse[i] == cpu.lse[i]) continue;  // -infinity, too
-    ASSERT_NEAR(run.lse[i], cpu.lse[i], 1e-3) << i;
-  }
-}
+using SharedDraws = GroupMethodTest;
 
 TEST_P(SharedDraws, AreTheCpusWhereWeightsArePowersOfTwo) {
-  for (const int group : kGroups) {
-    const Layout layout = layoutOf(group);
-    Cache cache = hostCache(layout, {2, 17, 256, 300, 1000, 2100}, 181);
-    addBias(&cache, [](int, int) { return 0.0f; });
-    Gpu gpu(cache, layout.element);
-    for (const Coarse kind : kAllCoarse) {
-      makeCoarse(&cache, kind, 17);
-      const std::vector<uint32_t> budgets = mixedBudgets(cache);
-      const DeviceArray<uint32_t> heads(budgets);
-      for (const int window : {0, 445}) {
-        SCOPED_TRACE(textOf(layout) + ", scores " + std::to_string(static_cast<int>(kind)) +
-                     ", window " + std::to_string(window));
-        for (const uint32_t budget : {1u, 40u, 128u}) {
-          SCOPED_TRACE("S " + std::to_string(budget));
-          std::fill(cache.budgets.begin(), cache.budgets.end(), budget);
-          gpu.load();
-          DecodeInputs in = gpu.inputs(), cpu_in = cache.inputs();
-          in.window = cpu_in.window = window;
-          expectCpus(method, cache, &gpu, in, cpu_in);
-          if (HasFailure()) return;
-        }
-        DecodeInputs in = gpu.inputs(), cpu_in = cache.inputs();
-        in.window = cpu_in.window = window;
-        expectCpus(method, cache, &gpu, withHeadBudgets(in, heads.get()),
-                   withHeadBudgets(cpu_in, budgets.data()));
-        if (HasFailure()) return;
-      }
-    }
-  }
+  expectCpusOnCoarseScores(
+      [](const Layout& layout) {
+        return hostCache(layout, {2, 17, 256, 300, 1000, 2100}, 181);
+      },
+      1e-4f);
 }
 
 // 32,000 draws, in parts of several rounds: the CPU's, one by one.
@@ -122,7 +46,7 @@ TEST_P(SharedDraws, ManyPartsAreTheCpus) {
 // float16 weights, and the log-sum is the estimate of the weights.
 TEST_P(SharedDraws, WeightsAreTheCpusForAnyScores) {
   for (const int group : kGroups) {
-    const Layout layout = layoutOf(group);
+    const Layout layout = layoutOfGroup(group);
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000, 2100}, 183);
     cache.budgets = {1, 9, 40, 128};
