@@ -44,6 +44,7 @@ struct Leaderboard {
   std::optional<double> margin;          // --margin
   std::string unit = {};                 // of total budgets in texts (unitOf())
   std::vector<AsGoodLine> as_good;       // with a margin: of all budgets, whatever is shown
+  std::string published = {};            // what is known of learned schedules: publicationsText()
 };
 
 // EvaluationTable::difference of the table that the cells are from.

@@ -201,15 +201,14 @@ std::string whyNoPair(const v1::Spec& spec, const ModelShape& shape) {
   if (!learnsByBudgets(spec) || pairsWithQuestions(spec, v1::PolicySnapshot()) > 0) return "";
   const uint64_t budgets = totalBudgets(spec.policy()).size();
   const uint64_t of_pair = std::max(1u, spec.rollout().questions_per_episode());
-  const std::vector<std::string> lacking = budgetsWithoutUniform(spec, shape);
-  std::string rival = "uniform";
-  if (lacking.size() == budgets) {
-    rival = "measured";
-  } else if (!lacking.empty()) {
-    rival += " (measured at " + joined(lacking) + ")";
+  const char* published = "uniform";
+  if (budgetsWithoutUniform(spec, shape).size() == budgets) {
+    published = "measured";
+  } else if (learnsFromMeasurement(spec) && measureQuestions(spec) > 0) {
+    published = "the best guess, uniform or measured,";
   }
   return "spec.task.confirmQuestions: " + counted(spec.task().confirm_questions(), "question") +
-         " confirm no schedule, so that " + rival + " is all that is published: set at least " +
+         " confirm no schedule, so that " + published + " is all that is published: set at least " +
          std::to_string(of_pair * budgets) + ", spec.rollout.questionsPerEpisode (" +
          std::to_string(of_pair) + ") for each total budget";
 }

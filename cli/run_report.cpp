@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "aggregator/page/publication_text.h"
 #include "aggregator/page/run_view.h"
 #include "cli/table_notes.h"
 #include "cli/terminal.h"
@@ -346,27 +347,9 @@ std::string drawsText(const json& row) {
 }
 
 // Returns "18.75 %", a share of dense attention's bytes or time; "" if budgets are reads.
-std::string priceText(const json& row, const char* key) {
-  const json share = row.value(key, json());
+std::string priceText(const json& row) {
+  const json share = row.value("price_share", json());
   return share.is_number() ? formatted("%.2f %%", 100 * share.get<double>()) : "";
-}
-
-// Why the schedule of a total budget is published.
-std::string claimText(const json& row) {
-  if (row.value("beats_uniform", json()).is_null()) return "";
-  const json claim = row.value("claim", json());
-  // Of a run by an earlier build the rival is uniform; of a price that is not measured yet, none.
-  const json named = row.value("rival", json("uniform"));
-  if (!named.is_string()) return "no layer is measured yet";
-  std::string rival = printable(named.get<std::string>(), 100);
-  if (const std::string price = priceText(row, "rival_price_share"); !price.empty()) {
-    rival += " (" + price + ")";
-  }
-  if (!claim.is_object()) return rival + ": no other is known to be better";
-  return "better than " + rival + " by " +
-         formatted("%.3f, at least %.3f, on ", claim.at("mean").get<double>(),
-                   claim.at("low").get<double>()) +
-         std::to_string(claim.at("questions").get<uint64_t>()) + " fresh questions";
 }
 
 // The published schedule of each total budget.
@@ -377,9 +360,9 @@ std::string learnedText(const json& summary) {
   }
   const json frontier = summary.value("frontier", json::array());
   if (frontier.size() < 2) {
-    const std::string claim = frontier.empty() ? "" : claimText(frontier[0]);
+    const std::string known = frontier.empty() ? "" : publicationText(frontier[0]);
     return "\nlearned schedule, reads per layer: " + drawsText(summary) +
-           (claim.empty() ? "" : " (" + claim + ")") + "\n";
+           (known.empty() ? "" : " (" + known + ")") + "\n";
   }
   const bool has_price = !budgetUnit(summary).empty();
   std::vector<std::string> head = {"learned at", "reads per layer", ""};
@@ -388,8 +371,8 @@ std::string learnedText(const json& summary) {
   for (const json& row : frontier) {
     std::vector<std::string> cells = {
         std::to_string(row.at("total_budget").get<uint64_t>()) + budgetUnit(summary),
-        drawsText(row), claimText(row)};
-    if (has_price) cells.insert(cells.begin() + 1, priceText(row, "price_share"));
+        drawsText(row), publicationText(row)};
+    if (has_price) cells.insert(cells.begin() + 1, priceText(row));
     table.add(cells);
   }
   return "\n" + table.text(false);

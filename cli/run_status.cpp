@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "aggregator/page/publication_text.h"
+#include "aggregator/page/run_view.h"
 #include "aggregator/page/status_document.h"
 #include "cli/terminal.h"
 #include "core/learning/update.h"
@@ -209,6 +211,10 @@ std::string learningText(const RunStatus& status, bool colour) {
   text += formatted("steps:   effective sample size %.2f, KL %.2g nats (last %s)\n",
                     status.last.effective_sample_size_ratio, status.last.step_kl_nats,
                     counted(status.last.updates, "update").c_str());
+  const v1::Spec& spec = status.head.image.control.experiment.spec();
+  const std::string published =
+      publicationsText(frontierView(spec, *status.head.image.state), budgetUnit(spec.policy()));
+  if (!published.empty()) text += "learned: " + published + "\n";
   return text;
 }
 

@@ -2,6 +2,8 @@
 #include <memory>
 #include <optional>
 
+#include "aggregator/page/publication_text.h"
+#include "aggregator/page/run_view.h"
 #include "cli/commands.h"
 #include "cli/leaderboard.h"
 #include "cli/question_view.h"
@@ -49,6 +51,10 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
       options.margin);
   const v1::Policy& policy = head.image.spec.experiment.spec().policy();
   board.unit = budgetUnit(policy);
+  if (head.version() > 0) {
+    board.published = publicationsText(
+        frontierView(head.image.control.experiment.spec(), *head.image.state), board.unit);
+  }
   if (board.blocks.empty() && board.dense.empty()) {
     return badInput("no schedule has been measured yet");
   }

@@ -388,7 +388,9 @@
     syncRows(byId('frontier'), rows.map((row) =>
       [{text: budgetOf(view, row.total_budget), kind: 'r'},
         {text: row.beats_uniform ? 'learned'
-          : row.rival === null ? 'nothing known yet' : word(row.rival) || 'uniform'},
+          : row.rival === null ? 'nothing known yet'
+          : row.published && row.published !== row.rival
+            ? `${word(row.published)}: best guess, not confirmed` : word(row.rival) || 'uniform'},
         {text: list(row.layer_reads).map(readsText).join(' ')},
         {text: above(row.claim), kind: 'r'},
         {text: above(row.candidate), kind: 'r wide'}]));

@@ -304,8 +304,6 @@ json confirmationView(const v1::Confirmation& confirmation) {
           {"error", evidence.error}};
 }
 
-// Returns for each total budget the published schedule with its claim, how another candidate fares
-// against uniform, and what reads are worth.
 json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   json rows = json::array();
   if (!spec.has_update()) return rows;
@@ -330,6 +328,7 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
                     {"price_share", shareOfDense(published)},
                     {"learned_schedule", published},
                     {"layer_reads", layerDraws(published, layers)},
+                    {"published", nullptr},
                     {"beats_uniform", nullptr},
                     {"claim", nullptr},
                     {"candidate", nullptr},
@@ -339,6 +338,12 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
     const v1::BudgetPolicy& learned = policy.frontier().budgets(b);
     const v1::Confirmation& confirmation = state.learners(b).confirmation();
     json& row = rows[static_cast<size_t>(b)];
+    const auto uniform = uniformOf(policy, learned.total_budget());
+    const bool is_uniform = uniform && row["learned_schedule"] == json(*uniform);
+    row["published"] = learned.beats_uniform()  ? json(kLearnedSchedule)
+                       : is_uniform             ? json(kUniformSchedule)
+                       : row["rival"].is_null() ? json()
+                                                : json(kMeasuredSchedule);
     row["beats_uniform"] = learned.beats_uniform();
     if (learned.has_claim()) row["claim"] = claimView(learned.claim());
     const bool is_claimed =

@@ -34,6 +34,11 @@ std::string budgetUnit(const nlohmann::json& facts);
 // selections ("lines", "learning", "headline") are indices into "evaluations".
 nlohmann::json viewJson(const RunView& view);
 
+// Returns a row for each total budget: the published schedule with its claim, how another candidate
+// fares against uniform, and what reads are worth. "published" names the schedule: learned if it is
+// confirmed, else uniform or measured; null if the learner claims nothing.
+nlohmann::json frontierView(const v1::Spec& spec, const v1::AggregatorState& state);
+
 // Return parts of that document, which the report's summary uses as well.
 nlohmann::json cellView(const CurvePoint& point);
 // {mean, ci95, interval, questions, lower95, p, test, holm}: an accuracy minus another's on the

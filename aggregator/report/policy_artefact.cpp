@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "aggregator/page/publication_text.h"
 #include "aggregator/report/curve_svg.h"
 #include "core/build.h"
 #include "core/evaluation/evaluation_plan.h"
@@ -124,6 +125,19 @@ std::string madeForText(const RunView& view) {
   return lines + "\n- Written by " + cellText(buildText()) + "\n";
 }
 
+// Returns the section that says what is known of each schedule; "" if the learner claims nothing.
+std::string publishedSection(const RunView& view) {
+  std::string lines;
+  for (const json& row : view.facts.value("frontier", json::array())) {
+    const std::string known = publicationText(row);
+    if (known.empty()) continue;
+    lines += fmt::format("- {}{}: {}\n", row.at("total_budget").get<uint64_t>(),
+                         budgetUnit(view.facts), cellText(known));
+  }
+  if (lines.empty()) return "";
+  return "## Published\n\nWhat is known of the schedule at each total budget:\n\n" + lines + "\n";
+}
+
 }  // namespace
 
 json policyJson(const RunView& view) {
@@ -169,8 +183,8 @@ std::string hubCard(const RunView& view, const std::string& base_model) {
          "\nOn another model the figures below do not hold, and allot refuses it.\n\n"
          "## Use\n\n```python\nimport allot\n\n"
          "attention = allot.attention(model, " +
-         quoted(view.made_for.at("method").value("decode", "")) +
-         ", \"policy.json\")\n```\n\n## Measured\n\n" + tableText(view);
+         quoted(view.made_for.at("method").value("decode", "")) + ", \"policy.json\")\n```\n\n" +
+         publishedSection(view) + "## Measured\n\n" + tableText(view);
 }
 
 Status writeHubFolder(const std::string& folder, const RunView& view,

@@ -1,5 +1,5 @@
 #pragma once
-// Confirmations: a schedule is published once it is known to beat uniform.
+// Confirmations: a schedule is claimed, and published, once it is known to beat uniform.
 //
 // What a search has seen of a schedule only makes it the candidate. Whether it beats uniform is
 // asked of questions that no episode has asked before. Some episodes of a question set are fresh

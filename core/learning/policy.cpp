@@ -155,10 +155,12 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
                            spec.policy().total_budget());
   }
   const v1::BudgetPolicy& budget = nearest(policy, total);
-  if (!budget.beats_uniform()) {
-    return uniformSchedule(total, layers);
-  }
-  return scaledSchedule(scheduleFrom(budget.learned()), total * entriesPerLayer(policy));
+  const uint32_t per_layer = entriesPerLayer(policy);
+  const SampleSchedule learned = scheduleFrom(budget.learned());
+  if (budget.beats_uniform()) return scaledSchedule(learned, total * per_layer);
+  const bool is_guess =
+      budget.total_budget() == total && learned != uniformSchedule(total, layers, per_layer);
+  return is_guess ? learned : uniformSchedule(total, layers);
 }
 
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers) {

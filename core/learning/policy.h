@@ -74,10 +74,11 @@ struct Proposed {
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket);
 
 // Returns the published schedule at a total budget. A policy with budgets has one for each: a
-// learned schedule, or uniform as long as no schedule is known to beat uniform. Another total takes
-// the schedule of the budget whose ratio to it is nearest to 1: uniform, or the learned one scaled.
-// A policy without budgets has its learnedSchedule(). With prices no schedule is scaled: a total
-// that is no budget has its uniform schedule or, without one, zeros.
+// schedule that is confirmed to beat uniform or, without one, the best guess: uniform or measured.
+// Another total takes the confirmed schedule of the budget whose ratio to it is nearest to 1,
+// scaled; without one it has uniform. A policy without budgets has its learnedSchedule(). With
+// prices no schedule is scaled: a total that is no budget has its uniform schedule or, without one,
+// zeros.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 

@@ -146,7 +146,7 @@ std::vector<SpecRule> taskRules() {
                   0, 1000000,
                   "Training questions beyond trainQuestions that are asked once, under uniform "
                   "and a candidate, to find out whether it beats uniform. Once all have been "
-                  "asked, no other schedule is published.")),
+                  "asked, no other schedule is confirmed.")),
       integer("task.heldOutQuestions", "480", 1, 1000000,
               "Other questions, never learned from, that every reported accuracy is measured on; "
               "480 give a 95 % interval of at most 4.5 points either way."),

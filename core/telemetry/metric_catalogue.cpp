@@ -92,7 +92,8 @@ const std::vector<MetricInfo>& metricCatalogue() {
             {"total_budget", "layer"}),
       gauge("allot_policy_beats_uniform", "aggregator",
             "1: the schedule that is published is known to be better than its rival (uniform or, "
-            "where a price buys no uniform schedule, measured); 0: it is the rival.",
+            "where a price buys no uniform schedule, measured); 0: it is the best guess, uniform "
+            "or measured.",
             {"total_budget"}),
       gauge("allot_policy_entropy_nats", "aggregator", "Entropy of the policy over layers."),
       gauge("allot_policy_step_kl_nats", "aggregator",

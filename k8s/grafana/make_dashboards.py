@@ -199,8 +199,8 @@ def experiment_findings():
     beats = (gauge("allot_policy_budget_reads", "total_budget, layer") + " * 0 + on (total_budget) "
              "group_left () " + gauge("allot_policy_beats_uniform", "total_budget"))
     by_budget = table("Learned at each total budget", "Reads of each layer in the schedule that is "
-                      "published for the budget; its rival (uniform or, where a price buys no uniform "
-                      "schedule, measured) where nothing has beaten it.",
+                      "published for the budget: one that beats its rival (uniform or, where a price "
+                      "buys no uniform schedule, measured) or else the best guess, uniform or measured.",
                       [("reads", "short", gauge("allot_policy_budget_reads", "total_budget, layer")),
                        ("beats its rival", "bool_yes_no", beats)],
                       ["total_budget", "layer"], [("total_budget", False)])

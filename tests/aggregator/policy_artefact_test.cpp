@@ -5,8 +5,12 @@
 
 #include <sstream>
 
+#include "aggregator/page/publication_text.h"
 #include "aggregator/report/report.h"
 #include "aggregator/report/report_tables.h"
+#include "core/learning/measured.h"
+#include "core/learning/update.h"
+#include "tests/core/planted_run.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
 
@@ -131,8 +135,64 @@ TEST(PolicyArtefact, AModelHubReadsTheFolderOfAPolicy) {
     EXPECT_EQ(bars, 10u) << line;
   }
   EXPECT_EQ(rows, 6u);
+  // What is known of each schedule, if the learner makes claims.
+  EXPECT_THAT(card, Not(HasSubstr("## Published")));
+  view.facts["frontier"] = {{{"total_budget", 8},
+                             {"rival", "uniform"},
+                             {"published", "measured"},
+                             {"beats_uniform", false},
+                             {"claim", nullptr}}};
+  EXPECT_THAT(
+      hubCard(view, ""),
+      HasSubstr("\n- 8: measured: the best guess, not confirmed to be better than uniform\n"));
   folder.write("hub/run.json", "{}");
   EXPECT_THAT(messageOf(writeHubFolder(hub, view, "")), HasSubstr("run.json is in it"));
+}
+
+// Report, `allot top`, `allot status` and hub say of each schedule what is known.
+TEST(PublicationText, SaysWhatIsConfirmedAndWhatIsAGuess) {
+  RunSnapshot snapshot = artefactSnapshot();
+  snapshot.experiment = experimentOf("{totalBudgets: [8, 16, 32]}", "{learner: additive}");
+  const v1::Spec& spec = snapshot.experiment.spec();
+  snapshot.state = initialState(snapshot.experiment, 8);
+  *snapshot.state.mutable_measurement() = measurementOfLayers(8, plantedLoss, 3);
+  auto& budgets = *snapshot.state.mutable_policy()->mutable_frontier()->mutable_budgets();
+  budgets[0].set_beats_uniform(true);
+  v1::Claim& claim = *budgets[0].mutable_claim();
+  claim.set_mean(0.326);
+  claim.set_low(0.245);
+  claim.set_questions(728);
+  const auto guess = *measuredSchedule(snapshot.state, 32, 0);
+  *budgets[2].mutable_learned() = {guess.begin(), guess.end()};
+  json frontier = runView(snapshot, 0, "01JGFJJZ005QXH2M4N6P7R8S9T").facts["frontier"];
+  EXPECT_EQ(frontier, frontierView(spec, snapshot.state));
+  std::vector<std::string> published, texts;
+  for (const json& row : frontier) {
+    published.push_back(row["published"]);
+    texts.push_back(publicationText(row));
+    EXPECT_EQ(row["beats_uniform"], row["published"] == "learned");
+  }
+  EXPECT_THAT(published, ElementsAre("learned", "uniform", "measured"));
+  EXPECT_EQ(frontier[2]["learned_schedule"], json(guess));
+  EXPECT_THAT(texts,
+              ElementsAre("better than uniform by 0.326, at least 0.245, on 728 fresh questions",
+                          "uniform: no other is known to be better",
+                          "measured: the best guess, not confirmed to be better than uniform"));
+  EXPECT_EQ(publicationsText(frontier, ""),
+            "at 8: confirmed to be better than uniform; at 16: uniform, no other is known to be "
+            "better; at 32: measured, the best guess, not confirmed to be better than uniform");
+  // With a price.
+  frontier[2]["rival_price_share"] = 0.1875;
+  EXPECT_THAT(publicationText(frontier[2]), EndsWith("to be better than uniform (18.75 %)"));
+  frontier[2]["rival"] = frontier[2]["published"] = "measured";
+  EXPECT_EQ(publicationText(frontier[2]), "measured (18.75 %): no other is known to be better");
+  frontier[2]["rival"] = frontier[2]["published"] = nullptr;
+  EXPECT_EQ(publicationText(frontier[2]), "no layer is measured yet");
+  // A learner that claims nothing, and a run by an earlier build.
+  EXPECT_EQ(publicationText({{"total_budget", 8}, {"beats_uniform", nullptr}}), "");
+  EXPECT_EQ(publicationsText(json::array(), ""), "");
+  EXPECT_EQ(publicationText({{"total_budget", 8}, {"beats_uniform", false}}),
+            "uniform: no other is known to be better");
 }
 
 }  // namespace

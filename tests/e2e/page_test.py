@@ -399,7 +399,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(rows, [
             ["8", "learned", "0 3 0 0 2 2 1 0", "+31.4 (+12.1 to +48.7), 152 questions", "–"],
             ["32", "uniform", "4 4 4 4 4 4 4 4", "–", "−1.2 (−20.5 to +18.3), 152 questions"],
-            ["128", "uniform", "16 16 16 16 16 16 16 16", "–", "–"]])
+            ["128", "measured: best guess, not confirmed", "7 24 16 6 32 21 14 8", "–", "–"]])
         note = self.driver.find_element("id", "accuracy-note").text
         self.assertIn("learned at 8, 32, 128", note)
         worth = self.driver.find_element("css selector", "#card-worth .plot canvas")

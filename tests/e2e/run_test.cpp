@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "aggregator/page/publication_text.h"
 #include "tests/e2e/programs.h"
 #include "tests/store/fake_server.h"
 
@@ -160,6 +161,14 @@ TEST_F(AllotRun, LearnsAFrontier) {
   }
   EXPECT_EQ(budgets, (std::set<uint64_t>{8, 16, 32, 64, 128}));
   EXPECT_EQ(json::parse(readFile(dir("f") + "/policy.json"))["frontier"], s["frontier"]);
+  // A schedule that nothing has confirmed is called a guess wherever it is shown.
+  const std::string known = publicationsText(s["frontier"], "");
+  EXPECT_THAT(known, HasSubstr(": measured, the best guess, not confirmed to be better"));
+  EXPECT_THAT(output.out, HasSubstr("measured: the best guess, not confirmed to be better"));
+  for (const auto& [verb, before] : {std::pair{"status", "\nlearned: "}, {"top", "\nlearned "}}) {
+    const auto shown = valueOf(capture(command({verb, dir("f")}, {})));
+    EXPECT_THAT(shown.out, HasSubstr(before + known + "\n")) << verb;
+  }
   EXPECT_EQ(episodes("f").size(), 80u);
   const auto verified = valueOf(capture(command({"verify", dir("f")}, {})));
   EXPECT_EQ(verified.status, 0) << verified.err;
