@@ -207,8 +207,8 @@ TEST(Publication, TheBestGuessDoesNotChangeTheCourseOfLearning) {
 }
 
 // What the guess is worth, and what it costs if the measurement misleads: the mean reward of what
-// is published less uniform's. Of 400 runs the means are 0.001 from those of docs/learning.md; a
-// mean of 12 is below its bound in fewer than 1 of 1,000 changes of the seeds.
+// is published less uniform's. The means of 400 runs are in docs/learning.md. By these runs a mean
+// of 12 is below its bound in fewer than 1 of 1,000 changes of the seeds, in each of the ten cases.
 TEST(Publication, ABestGuessThatMisleadsIsGivenUp) {
   const auto scaled = [](double by, const std::function<double(uint32_t)>& loss) {
     return [=](uint32_t, uint32_t reads) { return 1e-3 + by * loss(reads); };
@@ -222,16 +222,16 @@ TEST(Publication, ABestGuessThatMisleadsIsGivenUp) {
     std::function<double(uint32_t, uint32_t)> loss;
     double least;  // after 4,800 answers
   } cases[] = {
-      {"planted", planted, 32, false, plantedLoss, 0.035},
-      {"planted", planted, 64, false, plantedLoss, 0.013},
-      {"planted, misleading", planted, 16, true, plantedLoss, 0.08},
+      {"planted", planted, 32, false, plantedLoss, 0.03},
+      {"planted", planted, 64, false, plantedLoss, 0.008},
+      {"planted, misleading", planted, 16, true, plantedLoss, 0.075},
       {"planted, misleading", planted, 32, true, plantedLoss, -0.005},
       {"planted, misleading", planted, 64, true, plantedLoss, -0.005},
       {"all others 2.1 points worse", worlds[1].world, 32, true, plantedLoss, -0.022},
       {"a layer below four reads costs", worlds[2].world, 32, true, plantedLoss, -0.005},
       {"additive in 1 / n", worlds[3].world, 32, true, plantedLoss, -0.005},
       {"additive in 1 / n, measured", worlds[3].world, 32, false,
-       scaled(0.5, [](uint32_t reads) { return reads > 0 ? 1.0 / reads : 1.5; }), -0.022},
+       scaled(0.5, [](uint32_t reads) { return reads > 0 ? 1.0 / reads : 1.5; }), -0.029},
       {"the layer with fewest reads decides", worlds[4].world, 32, true, plantedLoss, -0.005},
   };
   const auto seeds = static_cast<uint64_t>(publicationRuns(12));
