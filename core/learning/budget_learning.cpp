@@ -24,7 +24,7 @@ constexpr double kBehind = 1.0;
 constexpr uint64_t kLeastQuestions = 32;
 // The measured schedule is the best guess unless the surrogate's mean has it this far behind the
 // rival, in log-odds. That is the surrogate's error where layers are not additive (0.06 to 0.26,
-// docs/learning.md). In eight runs of recall-7m the mean has measured behind uniform by up to 0.15
+// docs/learning.md). In five runs of recall-7m the mean has measured behind uniform by up to 0.15
 // at 64 and 128 reads, where measured is better on held-out questions.
 constexpr double kSurrogateError = 0.25;
 // Questions after which a learner without a surrogate, whose policy moves with every update, tries
