@@ -5,9 +5,9 @@
 // A piece of the mixture is a split, and its parts are subtiles. The integers of a key are linear
 // in the heads' weights, so that those of a piece or subtile are the same sums of the split
 // kernel's sums. A block (GroupDraws) draws for a row, KV head and part of the group's draws. It
-// computes the pieces' masses from the splits, so that it needs no other block. Then each thread
-// makes a draw. It finds the draw's piece by the masses, its subtile by the subtiles' sums, and its
-// key by the weights of the subtile's 16 keys.
+// computes the pieces' masses from the splits, so that it needs no other block. A thread finds a
+// draw's piece by these masses. Then four lanes find its subtile by the sums of the piece's 16
+// subtiles, and its key by the weights of the subtile's 16 keys: each lane has four of the 16.
 #include "kernels/cuda/combine.cuh"
 #include "kernels/piece_masses.h"
 
@@ -18,11 +18,11 @@ static_assert(kPieceKeys == kSplitKeys);
 // A GPU's weight is a multiple of 2^-23 of the power of two of its split.
 constexpr int kWeightShift = kWeightBits - 23;
 
-// One draw of a group: the row that it takes, and 1 / p_j, p_j the row's share of all integers.
+// One draw of a group: the row that it takes, and the row's integers, in units of the weights'.
 struct alignas(16) SharedDraw {
   int key;
   uint32_t entry;
-  float inverse;
+  uint64_t mass;
 };
 
 template <bool kWide>
@@ -37,8 +37,9 @@ struct MixtureShared {
   alignas(16) uint32_t factors[kHeads];  // U_h; 0: no part in the mixture
   // [draws of a round], thresholds ascending
   SharedDraw drawn[kPartDraws];
+  int pieces[kPartDraws];
+  uint64_t rests[kPartDraws];  // what a threshold leaves in its piece
   // Scratch.
-  uint64_t sorted[kPartDraws];
   int warp_counts[kPartWarps];
   uint64_t warp_sums[kPartWarps];
 };
@@ -53,7 +54,7 @@ constexpr size_t mixtureBytes(int splits) {
   return static_cast<size_t>(splits + 1) * (sizeof(PieceGaps<kWide>) + sizeof(uint64_t));
 }
 
-// The part of a group's draws that a block has, drawn in rounds of kPartDraws, a thread a draw.
+// The part of a group's draws that a block has, drawn in rounds of kPartDraws.
 // Private to this file and group_combine.cuh. kWide: groups of more than eight query heads.
 template <int kDim, typename T, bool kRescores, bool kWide>
 class GroupDraws {
@@ -99,23 +100,20 @@ class GroupDraws {
     return static_cast<int64_t>(row_) * step_.in.heads + first_head_ + h;
   }
 
-  // Writes to `firsts` the threads with a flag, in order, and `count` behind them. Returns their
-  // number. *own: how many of the threads up to this one have a flag, less one.
+  // Returns how many threads have a flag. *own: how many of those up to this one, less one.
   // Requires: all threads call it.
-  __device__ int listFirsts(bool flag, int count, int* firsts, int* own) {
+  __device__ int countFlags(bool flag, int* own) {
     int* const counts = mixture_.warp_counts;
     const uint32_t flags = __ballot_sync(kAll, flag);
     if (lane_ == 0) counts[warp_] = __popc(flags);
     __syncthreads();
     int before = 0, all = 0;
+#pragma unroll
     for (int w = 0; w < kPartWarps; ++w) {
       before += w < warp_ ? counts[w] : 0;
       all += counts[w];
     }
     *own = before + __popc(flags & ((2u << lane_) - 1)) - 1;
-    if (flag) firsts[*own] = tid_;
-    if (tid_ == 0) firsts[all] = count;
-    __syncthreads();
     return all;
   }
 
@@ -144,7 +142,7 @@ class GroupDraws {
     if (begin_ < draws_) weighPieces();
   }
 
-  // Computes E_h, W_h and the sum of exponentials of the heads that draw: a warp has every fourth
+  // Computes E_h, W_h and the sum of exponentials of the heads that draw: a warp has every eighth
   // head, and the loads of its heads are in flight at once.
   __device__ void weighHeads() {
     constexpr int kOwn = kHeads / kPartWarps;
@@ -168,7 +166,7 @@ class GroupDraws {
     for (int i = 0; i < kOwn; ++i) {
       for (int j = 16; j > 0; j /= 2) tops[i] = fmaxf(tops[i], __shfl_xor_sync(kAll, tops[i], j));
     }
-#pragma unroll 2
+#pragma unroll 4
     for (int p = lane_; p < splits_; p += 32) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
@@ -270,98 +268,146 @@ class GroupDraws {
   }
 
   // Makes draws first .. first + count - 1, in the order of their thresholds, into mixture_.drawn.
-  __device__ void draw(const DrawThresholds& thresholds, uint32_t first, int count) {
+  __device__ void draw(uint32_t first, int count) {
     const ChosenBy by = step_.how.chosen_by;
     uint64_t threshold = ~uint64_t{0};
     if (tid_ < count) {
-      threshold = thresholds.at(by, first + tid_, [this](uint32_t i) { return this->words(i); });
+      const auto stream = [this](uint32_t block) { return words(block); };
+      threshold = thresholds().at(by, first + tid_, stream);
     }
     if (by == ChosenBy::kIndependent) threshold = sorted(threshold, count);
-    __syncthreads();  // all threads are done with the round before
-    if (tid_ < count) mixture_.drawn[tid_] = drawAt(threshold);
+    if (tid_ < count) {
+      const int piece = pieceOf(threshold);
+      mixture_.pieces[tid_] = piece;
+      mixture_.rests[tid_] = (threshold - masses_[piece]) >> kWeightShift;
+    }
+    __syncthreads();  // and all threads are done with the round before
+    findKeys(count);
     __syncthreads();
   }
 
   // Returns the thread's threshold in ascending order. Independent ones come in no order.
   __device__ uint64_t sorted(uint64_t own, int count) {
-    __syncthreads();
-    if (tid_ < count) mixture_.sorted[tid_] = own;
+    uint64_t* const numbers = mixture_.rests;
+    if (tid_ < count) numbers[tid_] = own;
     __syncthreads();
     int rank = 0;
     for (int i = 0; i < count; ++i) {
-      const uint64_t other = mixture_.sorted[i];
+      const uint64_t other = numbers[i];
       rank += other < own || (other == own && i < tid_);
     }
     __syncthreads();
-    if (tid_ < count) mixture_.sorted[rank] = own;
+    if (tid_ < count) numbers[rank] = own;
     __syncthreads();
-    return tid_ < count ? mixture_.sorted[tid_] : ~uint64_t{0};
+    return tid_ < count ? numbers[tid_] : ~uint64_t{0};
   }
 
-  // Finds the draw of a threshold. After NaN scores it is any key of the row's pieces.
-  __device__ SharedDraw drawAt(uint64_t threshold) const {
+  // Returns the piece of a threshold; any piece after NaN scores.
+  __device__ int pieceOf(uint64_t threshold) const {
     int piece = 0, behind = splits_;  // masses_[piece] <= threshold < masses_[behind]
     while (behind - piece > 1) {
       const int middle = (piece + behind) / 2;
       (masses_[middle] <= threshold ? piece : behind) = middle;
     }
-    uint64_t rest = (threshold - masses_[piece]) >> kWeightShift, mass = 1;
-    const int64_t of_first = splitAt(0, piece), apart = step_.space.max_splits;
-    uint64_t masses[16] = {};
-    const uint32_t* sums = step_.space.subtile_weights + of_first * kSubtiles;
+    return piece;
+  }
+
+  // Finds the keys of `count` draws from their pieces and rests, four lanes a draw. Loads of a
+  // quad's draws and of four heads are in flight at once. After NaN scores it finds any key of the
+  // row's pieces.
+  __device__ void findKeys(int count) {
+    constexpr int kQuads = kPartThreads / 4, kDraws = kPartDraws / kQuads;
+    const int quad = tid_ / 4, quarter = tid_ % 4;
+    if (warp_ * 8 >= count) return;
+    const int64_t apart = step_.space.max_splits;
+    int pieces[kDraws], keys[kDraws], pages[kDraws];
+    uint64_t rests[kDraws], mass[kDraws], masses[kDraws][4];
+    const uint32_t* sums[kDraws];
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      const int draw = min(quad + d * kQuads, count - 1);
+      pieces[d] = mixture_.pieces[draw];
+      rests[d] = mixture_.rests[draw];
+      sums[d] = step_.space.subtile_weights + splitAt(0, pieces[d]) * kSubtiles + 4 * quarter;
+      for (uint64_t& m : masses[d]) m = 0;
+    }
     for (int four = 0; four < group_; four += 4) {
-      uint4 words[4][kSubtiles / 4];
+      uint4 words[kDraws][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
-        for (int k = 0; k < kSubtiles / 4; ++k) words[i][k] = loadEarly(sums + 4 * k);
-        if (four + i + 1 < group_) sums += apart * kSubtiles;
+        for (int i = 0; i < 4; ++i) {
+          const int h = min(four + i, group_ - 1);
+          words[d][i] = loadEarly(sums[d] + h * apart * kSubtiles);
+        }
       }
-      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint64_t factor = factors.of[i];
+      for (int d = 0; d < kDraws; ++d) {
+        const uint32_t own = ownFactor(four, pieces[d]);
 #pragma unroll
-        for (int k = 0; k < kSubtiles / 4; ++k) {
-          masses[4 * k] += factor * words[i][k].x;
-          masses[4 * k + 1] += factor * words[i][k].y;
-          masses[4 * k + 2] += factor * words[i][k].z;
-          masses[4 * k + 3] += factor * words[i][k].w;
+        for (int i = 0; i < 4; ++i) {
+          const uint64_t factor = __shfl_sync(kAll, own, i, 4);
+          masses[d][0] += factor * words[d][i].x;
+          masses[d][1] += factor * words[d][i].y;
+          masses[d][2] += factor * words[d][i].z;
+          masses[d][3] += factor * words[d][i].w;
         }
       }
     }
-    const int subtile = select(masses, &rest, &mass);
-    const int from = keys_.base + piece * kPieceKeys + subtile * kSubtileKeys;
-    const int page = pageOf(step_, row_, from);  // a subtile is in one page
-    for (uint64_t& m : masses) m = 0;
-    const uint8_t* weights = step_.space.split_bytes + of_first * kSplitBytes + subtile * 32;
+    const uint8_t* weights[kDraws];
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      const int subtile = select(masses[d], &rests[d], &mass[d]);
+      keys[d] = keys_.base + pieces[d] * kPieceKeys + subtile * kSubtileKeys;
+      pages[d] = pageOf(step_, row_, keys[d]);  // a subtile is in one page
+      weights[d] = step_.space.split_bytes + splitAt(0, pieces[d]) * kSplitBytes + subtile * 32 +
+                   quarter * 8;
+      for (uint64_t& m : masses[d]) m = 0;
+    }
     for (int four = 0; four < group_; four += 4) {
-      uint4 words[4][2];
+      uint2 words[kDraws][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i][0] = loadEarly(weights);
-        words[i][1] = loadEarly(weights + 16);
-        if (four + i + 1 < group_) weights += apart * kSplitBytes;
+      for (int d = 0; d < kDraws; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int h = min(four + i, group_ - 1);
+          words[d][i] = loadEarlyHalf(weights[d] + h * apart * kSplitBytes);
+        }
       }
-      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint64_t factor = factors.of[i];
+      for (int d = 0; d < kDraws; ++d) {
+        const uint32_t own = ownFactor(four, pieces[d]);
 #pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          const uint32_t of[4] = {words[i][k].x, words[i][k].y, words[i][k].z, words[i][k].w};
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const float2 two = ElementOf<__half>::pair(of[j]);
-            masses[8 * k + 2 * j] += factor * unitsOf(two.x);
-            masses[8 * k + 2 * j + 1] += factor * unitsOf(two.y);
-          }
+        for (int i = 0; i < 4; ++i) {
+          const uint64_t factor = __shfl_sync(kAll, own, i, 4);
+          const float2 low = ElementOf<__half>::pair(words[d][i].x);
+          const float2 high = ElementOf<__half>::pair(words[d][i].y);
+          masses[d][0] += factor * unitsOf(low.x);
+          masses[d][1] += factor * unitsOf(low.y);
+          masses[d][2] += factor * unitsOf(high.x);
+          masses[d][3] += factor * unitsOf(high.y);
         }
       }
     }
-    const int key = from + select(masses, &rest, &mass);
-    const double share = static_cast<double>(total_) / static_cast<double>(mass << kWeightShift);
-    return {key, entryIn(step_, kv_head_, page, key), static_cast<float>(share)};
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      const int key = keys[d] + select(masses[d], &rests[d], &mass[d]);
+      const int draw = quad + d * kQuads;
+      if (quarter != 0 || draw >= count) continue;
+      mixture_.drawn[draw] = {key, entryIn(step_, kv_head_, pages[d], key), mass[d]};
+    }
+  }
+
+  // Returns U_ht of head four + tid_ % 4; 0 for a head without a part in the mixture.
+  __device__ uint32_t ownFactor(int four, int piece) const {
+    const int h = four + tid_ % 4;
+    return pieceFactor(mixture_.factors[h], gaps_[piece].of[h]);
+  }
+
+  // Returns 1 / p_j, p_j the share of a row's mass in all integers.
+  __device__ float inverseShare(uint64_t mass) const {
+    return static_cast<float>(static_cast<double>(total_) /
+                              static_cast<double>(mass << kWeightShift));
   }
 
   // Loads 16 bytes before the instructions that follow, so that such loads are in flight at once.
@@ -374,21 +420,41 @@ class GroupDraws {
     return words;
   }
 
-  // Returns the first of 16 whose prefix sum is above *rest, or the last. *rest becomes what is
-  // left of it there, *mass its own.
-  __device__ static int select(const uint64_t (&masses)[16], uint64_t* rest, uint64_t* mass) {
-    uint64_t prefix = 0, before = 0;
-    int chosen = 0;
-    *mass = masses[0];
+  __device__ static uint2 loadEarlyHalf(const void* from) {
+    uint2 words;
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(words.x), "=r"(words.y)
+                 : "l"(from)
+                 : "memory");
+    return words;
+  }
+
+  // Returns the first of a quad's 16 masses whose prefix sum is above *rest, or the last. *rest
+  // becomes what is left of it there, *mass its own. A lane has four of the 16.
+  // Requires: all lanes of the warp call it.
+  __device__ int select(const uint64_t (&masses)[4], uint64_t* rest, uint64_t* mass) const {
+    const int quarter = tid_ % 4;
+    const uint64_t own = masses[0] + masses[1] + masses[2] + masses[3];
+    uint64_t reached = own;
 #pragma unroll
-    for (int i = 0; i < 15; ++i) {
+    for (int i = 1; i < 4; i *= 2) {
+      const uint64_t left = __shfl_up_sync(kAll, reached, i, 4);
+      if (quarter >= i) reached += left;
+    }
+    uint64_t prefix = reached - own, before = prefix, chosen_mass = masses[0];
+    int chosen = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
       prefix += masses[i];
-      if (prefix > *rest) continue;
+      if (prefix > *rest || (i == 3 && quarter == 3)) continue;
       ++chosen;
       before = prefix;
-      *mass = masses[i + 1];
+      if (i < 3) chosen_mass = masses[i + 1];
     }
-    *rest -= before;
+    chosen += __shfl_xor_sync(kAll, chosen, 1);
+    chosen += __shfl_xor_sync(kAll, chosen, 2);
+    *rest -= __shfl_sync(kAll, before, chosen / 4, 4);
+    *mass = __shfl_sync(kAll, chosen_mass, chosen / 4, 4);
     return chosen;
   }
 
