@@ -319,16 +319,18 @@ class GroupDraws {
     constexpr int kQuads = kPartThreads / 4, kDraws = kPartDraws / kQuads;
     const int quad = tid_ / 4, quarter = tid_ % 4;
     if (warp_ * 8 >= count) return;
-    const int64_t apart = step_.space.max_splits;
-    int pieces[kDraws], keys[kDraws], pages[kDraws];
+    const uint4* const sums =
+        reinterpret_cast<const uint4*>(step_.space.subtile_weights) + splitAt(0, 0) * 4 + quarter;
+    const uint2* const weights =
+        reinterpret_cast<const uint2*>(step_.space.split_bytes) + splitAt(0, 0) * 64 + quarter;
+    const int apart = step_.space.max_splits;
+    int pieces[kDraws], subtiles[kDraws], pages[kDraws];
     uint64_t rests[kDraws], mass[kDraws], masses[kDraws][4];
-    const uint32_t* sums[kDraws];
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
       const int draw = min(quad + d * kQuads, count - 1);
       pieces[d] = mixture_.pieces[draw];
       rests[d] = mixture_.rests[draw];
-      sums[d] = step_.space.subtile_weights + splitAt(0, pieces[d]) * kSubtiles + 4 * quarter;
       for (uint64_t& m : masses[d]) m = 0;
     }
     for (int four = 0; four < group_; four += 4) {
@@ -337,8 +339,7 @@ class GroupDraws {
       for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int h = min(four + i, group_ - 1);
-          words[d][i] = loadEarly(sums[d] + h * apart * kSubtiles);
+          words[d][i] = loadEarly(sums + (min(four + i, group_ - 1) * apart + pieces[d]) * 4);
         }
       }
 #pragma unroll
@@ -354,14 +355,10 @@ class GroupDraws {
         }
       }
     }
-    const uint8_t* weights[kDraws];
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
-      const int subtile = select(masses[d], &rests[d], &mass[d]);
-      keys[d] = keys_.base + pieces[d] * kPieceKeys + subtile * kSubtileKeys;
-      pages[d] = pageOf(step_, row_, keys[d]);  // a subtile is in one page
-      weights[d] = step_.space.split_bytes + splitAt(0, pieces[d]) * kSplitBytes + subtile * 32 +
-                   quarter * 8;
+      subtiles[d] = select(masses[d], &rests[d], &mass[d]);
+      pages[d] = pageOf(step_, row_, firstKey(pieces[d], subtiles[d]));  // all its keys' page
       for (uint64_t& m : masses[d]) m = 0;
     }
     for (int four = 0; four < group_; four += 4) {
@@ -370,8 +367,8 @@ class GroupDraws {
       for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int h = min(four + i, group_ - 1);
-          words[d][i] = loadEarlyHalf(weights[d] + h * apart * kSplitBytes);
+          const int at = (min(four + i, group_ - 1) * apart + pieces[d]) * 16 + subtiles[d];
+          words[d][i] = loadEarly(weights + at * 4);
         }
       }
 #pragma unroll
@@ -391,11 +388,15 @@ class GroupDraws {
     }
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
-      const int key = keys[d] + select(masses[d], &rests[d], &mass[d]);
+      const int key = firstKey(pieces[d], subtiles[d]) + select(masses[d], &rests[d], &mass[d]);
       const int draw = quad + d * kQuads;
       if (quarter != 0 || draw >= count) continue;
       mixture_.drawn[draw] = {key, entryIn(step_, kv_head_, pages[d], key), mass[d]};
     }
+  }
+
+  __device__ int firstKey(int piece, int subtile) const {
+    return keys_.base + piece * kPieceKeys + subtile * kSubtileKeys;
   }
 
   // Returns U_ht of head four + tid_ % 4; 0 for a head without a part in the mixture.
@@ -410,8 +411,8 @@ class GroupDraws {
                               static_cast<double>(mass << kWeightShift));
   }
 
-  // Loads 16 bytes before the instructions that follow, so that such loads are in flight at once.
-  __device__ static uint4 loadEarly(const void* from) {
+  // Loads before the instructions that follow, so that such loads are in flight at once.
+  __device__ static uint4 loadEarly(const uint4* from) {
     uint4 words;
     asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
@@ -419,8 +420,7 @@ class GroupDraws {
                  : "memory");
     return words;
   }
-
-  __device__ static uint2 loadEarlyHalf(const void* from) {
+  __device__ static uint2 loadEarly(const uint2* from) {
     uint2 words;
     asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
                  : "=r"(words.x), "=r"(words.y)
