@@ -47,7 +47,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   using Elements = ElementOf<T>;
   using Shared = PartShared<kDim, kWide>;
   static constexpr int kSteps = Shared::kSteps;
-  static constexpr int kScoreTiles = kHeads / 8;  // products of eight heads
+  static constexpr int kScoreTiles = kHeads / 8;          // products of eight heads
   static constexpr int kOwnChannels = kDim / kPartWarps;  // of the sums that a warp has
   static constexpr int kValueTiles = kOwnChannels / 8;
 
@@ -335,8 +335,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   // Adds the rows of draws first .. first + count - 1 to the heads' sums.
   __device__ void addRows(uint32_t first, int count, bool first_round) {
     const SharedDraw drawn = mixture_.drawn[min(tid_, count - 1)];
-    const bool new_row =
-        tid_ < count && (tid_ == 0 || mixture_.drawn[tid_ - 1].key != drawn.key);
+    const bool new_row = tid_ < count && (tid_ == 0 || mixture_.drawn[tid_ - 1].key != drawn.key);
     int own;
     const int rows = this->countFlags(new_row, &own);
     const int tiles = (rows + 15) / 16;
