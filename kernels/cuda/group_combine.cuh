@@ -52,13 +52,15 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   static constexpr int kValueTiles = kOwnChannels / 8;
 
  public:
-  // Reads inputs of the step alone, while the split kernel still runs.
   __device__ GroupPartBlock(const Step& step, uint8_t* memory)
       : Base(step, reinterpret_cast<Shared*>(memory)->mixture, memory + sizeof(Shared)),
-        shared_(*reinterpret_cast<Shared*>(memory)) {
-    if constexpr (kRescores) {
-      if (begin_ < planned_) takeQueries();
-    }
+        shared_(*reinterpret_cast<Shared*>(memory)) {}
+
+  // Reads inputs of the step alone, while the split kernel still runs.
+  __device__ void prepare() {
+    if (begin_ >= planned_) return;
+    this->takeNumber(static_cast<uint32_t>(begin_));
+    if constexpr (kRescores) takeQueries();
   }
 
   __device__ void run() {
@@ -71,8 +73,11 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     listNothing();
     if (begin_ >= draws_) return;
     const auto end = static_cast<uint32_t>(min(end_, draws_));
+#pragma unroll 1
     for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
+      this->forgetPlaces();
       const auto count = static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws)));
+      if (first != begin_) this->takeNumber(first);
       this->draw(first, count);
       addRows(first, count, first == begin_);
     }
@@ -85,8 +90,8 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
  protected:  // of group_choice.cuh, too
   // Returns eight channels of an entry.
   __device__ uint4 load(const void* pool, uint32_t entry, int channel) const {
-    return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +
-                                                static_cast<int64_t>(entry) * kDim + channel));
+    return this->loadEarly(reinterpret_cast<const uint4*>(
+        static_cast<const T*>(pool) + static_cast<int64_t>(entry) * kDim + channel));
   }
 
   // ---- Weights. They are in powers of two until exponentials().
@@ -124,10 +129,9 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
       weights[i] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
     });
     forOwnHeads([&](int i, int h) {
-      const float inverse = mixture_.inverses[h];
       float weight = 0;
-      if (there && inverse > 0) {
-        weight = ratio * (scaled(inverse, this->gaps_[piece].of[h]) * __half2float(weights[i]));
+      if (there && mixture_.factors[h] > 0) {
+        weight = ratio * (scaled(mixture_.inverses[h], this->gaps_[piece].of[h]) * __half2float(weights[i]));
       }
       shared_.weights[h][row] = log2f(weight);
     });
@@ -200,6 +204,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
         keys[half][c] = load(step_.cache.keys, entry, 32 * c + 8 * t);
       }
     }
+    __syncwarp();  // loads above it are in flight at once
     float sums[kScoreTiles][2][4] = {};
 #pragma unroll
     for (int c = 0; c < kDim / 32; ++c) {
@@ -369,7 +374,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   __device__ void listDraw(uint32_t m, int key, int row) const {
     const auto times = static_cast<float>(shared_.first[row + 1] - shared_.first[row]);
     for (int h = 0; h < group_; ++h) {
-      if (!(mixture_.inverses[h] > 0)) continue;
+      if (mixture_.factors[h] == 0) continue;
       const int64_t at = headIndex(h) * step_.space.draw_stride + m;
       step_.space.draw_keys[at] = key;
       step_.space.draw_weights[at] = shared_.weights[h][row] - log2f(times);
@@ -381,7 +386,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     if (!step_.space.draw_keys) return;
     for (uint64_t m = begin_ + tid_; m < end_; m += kPartThreads) {
       for (int h = 0; h < group_; ++h) {
-        if (mixture_.budgets[h] == 0 || (m < draws_ && mixture_.inverses[h] > 0)) continue;
+        if (mixture_.budgets[h] == 0 || (m < draws_ && mixture_.factors[h] > 0)) continue;
         step_.space.draw_keys[headIndex(h) * step_.space.draw_stride + static_cast<int64_t>(m)] =
             -1;
       }
@@ -421,6 +426,7 @@ __global__ void __launch_bounds__(kPartThreads, 3)
     groupPartKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // PartShared, and masses
   GroupPartBlock<kDim, T, kRescores, kWide> part(step, memory);
+  part.prepare();
   waitForKernelBefore();
   letNextKernelIn();
   part.run();

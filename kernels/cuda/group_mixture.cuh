@@ -32,14 +32,16 @@ struct MixtureShared {
   uint32_t budgets[kHeads];  // 0: the head does not draw
   float max_scores[kHeads];  // E_h
   float exponentials[kHeads];
-  uint64_t totals[kHeads];               // W_h
-  float inverses[kHeads];                // 1 / W_h; 0: every key is masked
+  uint64_t totals[kHeads];               // W_h; 0 if every key is masked
+  double shares[kHeads];                 // of the draws
+  float inverses[kHeads];                // 1 / W_h, without kRescores
   alignas(16) uint32_t factors[kHeads];  // U_h; 0: no part in the mixture
   // [draws of a round], thresholds ascending
   SharedDraw drawn[kPartDraws];
   int pieces[kPartDraws];
-  uint64_t rests[kPartDraws];  // what a threshold leaves in its piece
+  uint64_t rests[kPartDraws];  // what a threshold leaves in its piece; before, its random number
   // Scratch.
+  uint64_t reciprocal;  // of the draws
   int warp_counts[kPartWarps];
   uint64_t warp_sums[kPartWarps];
 };
@@ -91,6 +93,7 @@ class GroupDraws {
     const uint32_t each = drawsOfPart(planned_);
     begin_ = static_cast<uint64_t>(part_) * each;
     end_ = min(begin_ + each, planned_);
+    if (warp_ == 0 && planned_ > 0) share(planned_);
   }
 
   __device__ int64_t splitAt(int h, int piece) const {
@@ -119,82 +122,93 @@ class GroupDraws {
 
   // ---- The mixture
 
+  // Computes the heads' shares in `draws` draws. A warp calls it together.
+  __device__ void share(uint64_t draws) {
+    if (lane_ < kHeads) {
+      mixture_.shares[lane_] =
+          static_cast<double>(mixture_.budgets[lane_]) / static_cast<double>(draws);
+    }
+    if (lane_ == 0) mixture_.reciprocal = reciprocalOf(draws);
+  }
+
   // Computes R and, if the part has draws, the pieces' masses. The first part's block writes what
   // the heads draw with.
   __device__ void mix() {
     weighHeads();
-    for (int h = 0; h < kHeads; ++h) draws_ += mixture_.totals[h] > 0 ? mixture_.budgets[h] : 0;
+    const bool lost = lane_ < kHeads && mixture_.budgets[lane_ % kHeads] > 0 &&
+                      mixture_.totals[lane_ % kHeads] == 0;
+    draws_ = planned_;
+    for (uint32_t masked = __ballot_sync(kAll, lost); masked != 0; masked &= masked - 1) {
+      draws_ -= mixture_.budgets[__ffs(static_cast<int>(masked)) - 1];
+    }
+    if (warp_ == 0 && draws_ != planned_ && draws_ > 0) share(draws_);
+    __syncwarp();
     if (tid_ < kHeads) {
       const uint64_t total = mixture_.totals[tid_];
-      const double share =
-          static_cast<double>(mixture_.budgets[tid_]) / static_cast<double>(draws_);
-      const float inverse = total > 0 ? static_cast<float>(1.0 / static_cast<double>(total)) : 0;
-      mixture_.factors[tid_] = total > 0 ? headFactor(share, total) : 0;
-      mixture_.inverses[tid_] = inverse;
-      if (part_ == 0 && mixture_.budgets[tid_] > 0) {
-        const uint32_t each = drawsOfPart(planned_);
-        step_.space.shared_heads[headIndex(tid_)] = {
-            mixture_.max_scores[tid_], mixture_.exponentials[tid_], static_cast<uint32_t>(draws_),
-            static_cast<uint32_t>((draws_ + each - 1) / each)};
-      }
+      mixture_.factors[tid_] = total > 0 ? headFactor(mixture_.shares[tid_], total) : 0;
+      if (!kRescores) mixture_.inverses[tid_] = __frcp_rn(static_cast<float>(total));
     }
     __syncthreads();
+    if (part_ == 0 && warp_ == kPartWarps - 1) tellHeads();  // a warp without draws to place
     if (begin_ < draws_) weighPieces();
   }
 
-  // Computes E_h, W_h and the sum of exponentials of the heads that draw: a warp has every eighth
-  // head, and the loads of its heads are in flight at once.
+  __device__ void tellHeads() const {
+    if (lane_ >= kHeads || mixture_.budgets[lane_] == 0) return;
+    const auto draws = static_cast<uint32_t>(draws_);
+    const uint32_t parts = draws == 0 ? 0 : (draws - 1) / drawsOfPart(planned_) + 1;
+    step_.space.shared_heads[headIndex(lane_)] = {mixture_.max_scores[lane_],
+                                                  mixture_.exponentials[lane_], draws, parts};
+  }
+
+  // Computes E_h, W_h and the sum of exponentials of the heads that draw. A warp has a head, or two
+  // if kWide, and the loads of 128 pieces of each are in flight at once.
   __device__ void weighHeads() {
-    constexpr int kOwn = kHeads / kPartWarps;
-    const int own = (group_ - warp_ + kPartWarps - 1) / kPartWarps;  // at most kOwn
-    const Split* splits[kOwn];
-    float tops[kOwn], exponentials[kOwn] = {};
-    uint64_t totals[kOwn] = {};
+    constexpr int kOwn = kHeads / kPartWarps, kLanes = 32 / kOwn, kAhead = 128 / kLanes;
+    const int h = tid_ / kLanes, lane = tid_ % kLanes;
+    const bool there = h < group_;
+    float top = kNoKeys, exponentials = 0;
+    uint64_t total = 0;
+    if (warp_ * kOwn < group_) {
+      const Split* const splits = step_.space.splits + splitAt(min(h, group_ - 1), 0);
+      const auto forPieces = [&](auto body) {
+#pragma unroll 1
+        for (int first = lane; first < splits_; first += kLanes * kAhead) {
+          uint4 words[kAhead];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      tops[i] = kNoKeys;
-      splits[i] = step_.space.splits + splitAt(min(warp_ + i * kPartWarps, group_ - 1), 0);
-    }
-#pragma unroll 4
-    for (int p = lane_; p < splits_; p += 32) {
+          for (int i = 0; i < kAhead; ++i) {
+            words[i] = loadEarly(
+                reinterpret_cast<const uint4*>(splits + min(first + kLanes * i, splits_ - 1)));
+          }
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        if (i < own) tops[i] = fmaxf(tops[i], splits[i][p].max_score);
+          for (int i = 0; i < kAhead; ++i) body(words[i], first + kLanes * i < splits_);
+        }
+      };
+      forPieces([&](const uint4& split, bool) { top = fmaxf(top, __uint_as_float(split.x)); });
+      for (int j = kLanes / 2; j > 0; j /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, j));
+      forPieces([&](const uint4& split, bool counts) {
+        const float own_top = __uint_as_float(split.x);
+        const uint64_t weight = uint64_t{split.y} << kWeightShift;
+        const uint64_t units = inHeadUnits(weight, gapOf(top, own_top));
+        total += counts ? units : 0;
+        exponentials += counts ? power2(own_top - top) * __uint_as_float(split.z) : 0;
+      });
+      for (int j = kLanes / 2; j > 0; j /= 2) {
+        total += __shfl_xor_sync(kAll, total, j);
+        exponentials += __shfl_xor_sync(kAll, exponentials, j);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      for (int j = 16; j > 0; j /= 2) tops[i] = fmaxf(tops[i], __shfl_xor_sync(kAll, tops[i], j));
-    }
-#pragma unroll 4
-    for (int p = lane_; p < splits_; p += 32) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        if (i >= own) continue;
-        const Split split = splits[i][p];
-        totals[i] +=
-            inHeadUnits(uint64_t{split.weight} << kWeightShift, gapOf(tops[i], split.max_score));
-        exponentials[i] += power2(split.max_score - tops[i]) * split.sum;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int h = warp_ + i * kPartWarps;
-      for (int j = 16; j > 0; j /= 2) {
-        totals[i] += __shfl_xor_sync(kAll, totals[i], j);
-        exponentials[i] += __shfl_xor_sync(kAll, exponentials[i], j);
-      }
-      if (lane_ != 0) continue;
-      mixture_.max_scores[h] = tops[i];
-      mixture_.exponentials[h] = exponentials[i];
-      mixture_.totals[h] = mixture_.budgets[h] > 0 ? totals[i] : 0;
+    if (lane == 0) {
+      mixture_.max_scores[h] = top;
+      mixture_.exponentials[h] = exponentials;
+      mixture_.totals[h] = there && mixture_.budgets[h] > 0 ? total : 0;
     }
     __syncthreads();
   }
 
   // Returns E_h - E_ht, kLostGap for all larger ones; of no meaning if the head does not draw.
   __device__ static int gapOf(float max_score, float own) {
-    return static_cast<int>(fminf(fmaxf(max_score - own, 0), kLostGap));
+    return __float_as_int(fminf(fmaxf(max_score - own, 0), kLostGap) + 0x1p23f) & 255;
   }
   // Returns U_ht of heads four .. four + 3, 0 for a head without a part in the mixture. gaps: of
   // these heads, a byte each.
@@ -210,40 +224,34 @@ class GroupDraws {
     return *reinterpret_cast<const uint32_t*>(gaps_[piece].of + four);
   }
 
-  // What the mixture needs of a split of one head. It is of no meaning if the head does not draw.
-  struct Summary {
-    float max_score;
-    uint32_t weight;
-  };
-  __device__ Summary summaryOf(int64_t at) const {
-    const auto two = *reinterpret_cast<const uint2*>(step_.space.splits + at);
-    return {__uint_as_float(two.x), two.y};
-  }
-
   // Computes the pieces' gaps, masses_[t], the sum of the masses of pieces before t, and the sum of
   // all.
   __device__ void weighPieces() {
+    const void* const row = step_.space.splits + splitAt(0, 0);
     uint64_t passed = 0;
+#pragma unroll 1
     for (int first = 0; first < splits_; first += kPartThreads) {
       const int piece = first + tid_;
       uint64_t mass = 0;
       if (piece < splits_) {
+#pragma unroll 1
         for (int four = 0; four < group_; four += 4) {
-          Summary splits[4];
+          uint2 splits[4];  // Split::max_score and weight
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            splits[i] = summaryOf(splitAt(min(four + i, group_ - 1), piece));
+            const uint32_t at = min(four + i, group_ - 1) * step_.space.max_splits + piece;
+            splits[i] = loadEarly<uint2>(row, at * static_cast<uint32_t>(sizeof(Split)));
           }
           uint32_t gaps = 0;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int gap = gapOf(mixture_.max_scores[four + i], splits[i].max_score);
+            const int gap = gapOf(mixture_.max_scores[four + i], __uint_as_float(splits[i].x));
             gaps |= static_cast<uint32_t>(gap) << (8 * i);
           }
           *reinterpret_cast<uint32_t*>(gaps_[piece].of + four) = gaps;
           const Factors factors = factorsOf(four, gaps);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) mass += uint64_t{factors.of[i]} * splits[i].weight;
+          for (int i = 0; i < 4; ++i) mass += uint64_t{factors.of[i]} * splits[i].y;
         }
       }
       uint64_t all;
@@ -259,21 +267,32 @@ class GroupDraws {
 
   // ---- Draws
 
-  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
-    return philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
-                  attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)), block);
-  }
-  __device__ DrawThresholds thresholds() const {
-    return {step_.how.chosen_by, total_, static_cast<uint32_t>(draws_), offsetOf(words(0)[0])};
+  // Keeps what depends on the thread's numbers from being computed before a round, where it would
+  // wait in local memory.
+  __device__ void forgetPlaces() { asm volatile("" : "+r"(tid_), "+r"(lane_), "+r"(warp_)); }
+
+  // Takes the random number of the thread's draw, one of first .. first + kPartDraws - 1.
+  __device__ void takeNumber(uint32_t first) {
+    if (tid_ >= kPartDraws) return;
+    const ChosenBy by = step_.how.chosen_by;
+    const std::array<uint32_t, 4> words =
+        philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
+               attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)),
+               DrawThresholds::blockOf(by, first + tid_));
+    mixture_.rests[tid_] = DrawThresholds::numberOf(by, first + tid_, words);
   }
 
   // Makes draws first .. first + count - 1, in the order of their thresholds, into mixture_.drawn.
+  // Requires: takeNumber(first).
   __device__ void draw(uint32_t first, int count) {
     const ChosenBy by = step_.how.chosen_by;
     uint64_t threshold = ~uint64_t{0};
     if (tid_ < count) {
-      const auto stream = [this](uint32_t block) { return words(block); };
-      threshold = thresholds().at(by, first + tid_, stream);
+      const uint64_t number = mixture_.rests[tid_];
+      const DrawThresholds thresholds(by, total_, static_cast<uint32_t>(draws_),
+                                      offsetOf(static_cast<uint32_t>(number)),
+                                      mixture_.reciprocal);
+      threshold = thresholds.at(by, first + tid_, number);
     }
     if (by == ChosenBy::kIndependent) threshold = sorted(threshold, count);
     if (tid_ < count) {
@@ -292,6 +311,7 @@ class GroupDraws {
     if (tid_ < count) numbers[tid_] = own;
     __syncthreads();
     int rank = 0;
+#pragma unroll 4
     for (int i = 0; i < count; ++i) {
       const uint64_t other = numbers[i];
       rank += other < own || (other == own && i < tid_);
@@ -304,12 +324,16 @@ class GroupDraws {
 
   // Returns the piece of a threshold; any piece after NaN scores.
   __device__ int pieceOf(uint64_t threshold) const {
-    int piece = 0, behind = splits_;  // masses_[piece] <= threshold < masses_[behind]
-    while (behind - piece > 1) {
-      const int middle = (piece + behind) / 2;
-      (masses_[middle] <= threshold ? piece : behind) = middle;
+    int piece = 0;  // masses_[piece] <= threshold, and it is below the next fourth's
+#pragma unroll 1
+    for (int step = 1 << (31 - __clz(splits_) & ~1); step > 0; step /= 4) {
+      const int first = min(piece + step, splits_), second = min(piece + 2 * step, splits_);
+      const int third = min(piece + 3 * step, splits_);
+      const int passed = (masses_[first] <= threshold) + (masses_[second] <= threshold) +
+                         (masses_[third] <= threshold);
+      piece += passed * step;
     }
-    return piece;
+    return min(piece, splits_ - 1);
   }
 
   // Finds the keys of `count` draws from their pieces and rests, four lanes a draw. Loads of a
@@ -317,15 +341,13 @@ class GroupDraws {
   // row's pieces.
   __device__ void findKeys(int count) {
     constexpr int kQuads = kPartThreads / 4, kDraws = kPartDraws / kQuads;
-    const int quad = tid_ / 4, quarter = tid_ % 4;
+    const int quad = tid_ >> 2, quarter = tid_ & 3;
     if (warp_ * 8 >= count) return;
-    const uint4* const sums =
-        reinterpret_cast<const uint4*>(step_.space.subtile_weights) + splitAt(0, 0) * 4 + quarter;
-    const uint2* const weights =
-        reinterpret_cast<const uint2*>(step_.space.split_bytes) + splitAt(0, 0) * 64 + quarter;
-    const int apart = step_.space.max_splits;
+    const int64_t row = splitAt(0, 0);
+    const uint32_t apart = step_.space.max_splits;
     int pieces[kDraws], subtiles[kDraws], pages[kDraws];
-    uint64_t rests[kDraws], mass[kDraws], masses[kDraws][4];
+    uint64_t rests[kDraws], masses[kDraws][4];
+    Selected selected[kDraws];
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
       const int draw = min(quad + d * kQuads, count - 1);
@@ -333,13 +355,16 @@ class GroupDraws {
       rests[d] = mixture_.rests[draw];
       for (uint64_t& m : masses[d]) m = 0;
     }
+#pragma unroll 1
     for (int four = 0; four < group_; four += 4) {
       uint4 words[kDraws][4];
 #pragma unroll
       for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          words[d][i] = loadEarly(sums + (min(four + i, group_ - 1) * apart + pieces[d]) * 4);
+          const uint32_t at = min(four + i, group_ - 1) * apart + pieces[d];
+          words[d][i] = loadEarly<uint4>(step_.space.subtile_weights + row * kSubtiles,
+                                         at * kSubtiles * 4 + quarter * 16);
         }
       }
 #pragma unroll
@@ -357,18 +382,23 @@ class GroupDraws {
     }
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
-      subtiles[d] = select(masses[d], &rests[d], &mass[d]);
+      selected[d] = select(masses[d], rests[d]);
+      subtiles[d] = __shfl_sync(kAll, 4 * quarter + selected[d].index, selected[d].lane, 4);
+      rests[d] = __shfl_sync(kAll, selected[d].rest, selected[d].lane, 4);
       pages[d] = pageOf(step_, row_, firstKey(pieces[d], subtiles[d]));  // all its keys' page
       for (uint64_t& m : masses[d]) m = 0;
     }
+#pragma unroll 1
     for (int four = 0; four < group_; four += 4) {
       uint2 words[kDraws][4];
 #pragma unroll
       for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int at = (min(four + i, group_ - 1) * apart + pieces[d]) * 16 + subtiles[d];
-          words[d][i] = loadEarly(weights + at * 4);
+          const uint32_t at = min(four + i, group_ - 1) * apart + pieces[d];
+          words[d][i] =
+              loadEarly<uint2>(step_.space.split_bytes + row * kSplitBytes,
+                               at * kSplitBytes + subtiles[d] * kSubtileKeys * 2 + quarter * 8);
         }
       }
 #pragma unroll
@@ -388,10 +418,11 @@ class GroupDraws {
     }
 #pragma unroll
     for (int d = 0; d < kDraws; ++d) {
-      const int key = firstKey(pieces[d], subtiles[d]) + select(masses[d], &rests[d], &mass[d]);
+      selected[d] = select(masses[d], rests[d]);
       const int draw = quad + d * kQuads;
-      if (quarter != 0 || draw >= count) continue;
-      mixture_.drawn[draw] = {key, entryIn(step_, kv_head_, pages[d], key), mass[d]};
+      if (quarter != selected[d].lane || draw >= count) continue;
+      const int key = firstKey(pieces[d], subtiles[d]) + 4 * quarter + selected[d].index;
+      mixture_.drawn[draw] = {key, entryIn(step_, kv_head_, pages[d], key), selected[d].mass};
     }
   }
 
@@ -401,14 +432,13 @@ class GroupDraws {
 
   // Returns U_ht of head four + tid_ % 4; 0 for a head without a part in the mixture.
   __device__ uint32_t ownFactor(int four, int piece) const {
-    const int h = four + tid_ % 4;
+    const int h = four + (tid_ & 3);
     return pieceFactor(mixture_.factors[h], gaps_[piece].of[h]);
   }
 
   // Returns 1 / p_j, p_j the share of a row's mass in all integers.
   __device__ float inverseShare(uint64_t mass) const {
-    return static_cast<float>(static_cast<double>(total_) /
-                              static_cast<double>(mass << kWeightShift));
+    return __fdividef(static_cast<float>(total_), static_cast<float>(mass << kWeightShift));
   }
 
   // Loads before the instructions that follow, so that such loads are in flight at once.
@@ -428,34 +458,37 @@ class GroupDraws {
                  : "memory");
     return words;
   }
+  // The same, by bytes.
+  template <typename Words>
+  __device__ static Words loadEarly(const void* from, uint32_t offset) {
+    return loadEarly(
+        reinterpret_cast<const Words*>(static_cast<const uint8_t*>(from) + offset));
+  }
 
-  // Returns the first of a quad's 16 masses whose prefix sum is above *rest, or the last. *rest
-  // becomes what is left of it there, *mass its own. A lane has four of the 16.
+  // One of a quad's 16 masses, of which a lane has four.
+  struct Selected {
+    int lane;  // of the quad, that has it; the others' members below have no meaning
+    int index;
+    uint64_t rest, mass;
+  };
+  // Returns the first mass whose prefix sum is above `rest`, or the last, and what is left of
+  // `rest` there.
   // Requires: all lanes of the warp call it.
-  __device__ int select(const uint64_t (&masses)[4], uint64_t* rest, uint64_t* mass) const {
-    const int quarter = tid_ % 4;
-    const uint64_t own = masses[0] + masses[1] + masses[2] + masses[3];
+  __device__ Selected select(const uint64_t (&masses)[4], uint64_t rest) const {
+    const int quarter = tid_ & 3;
+    const uint64_t two = masses[0] + masses[1], three = two + masses[2], own = three + masses[3];
     uint64_t reached = own;
 #pragma unroll
     for (int i = 1; i < 4; i *= 2) {
       const uint64_t left = __shfl_up_sync(kAll, reached, i, 4);
       if (quarter >= i) reached += left;
     }
-    uint64_t prefix = reached - own, before = prefix, chosen_mass = masses[0];
-    int chosen = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      prefix += masses[i];
-      if (prefix > *rest || (i == 3 && quarter == 3)) continue;
-      ++chosen;
-      before = prefix;
-      if (i < 3) chosen_mass = masses[i + 1];
-    }
-    chosen += __shfl_xor_sync(kAll, chosen, 1);
-    chosen += __shfl_xor_sync(kAll, chosen, 2);
-    *rest -= __shfl_sync(kAll, before, chosen / 4, 4);
-    *mass = __shfl_sync(kAll, chosen_mass, chosen / 4, 4);
-    return chosen;
+    const uint32_t passed = __ballot_sync(kAll, reached <= rest) >> (lane_ - quarter);
+    rest -= reached - own;
+    const bool first = masses[0] <= rest, second = two <= rest, third = three <= rest;
+    const uint64_t before = third ? three : second ? two : first ? masses[0] : 0;
+    const uint64_t mass = third ? masses[3] : second ? masses[2] : first ? masses[1] : masses[0];
+    return {__popc(passed & 7), first + second + third, rest - before, mass};
   }
 
   // Returns a weight in units of 2^-24, by its bits beside 2^23.
