@@ -88,12 +88,6 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   }
 
  protected:  // of group_choice.cuh, too
-  // Returns eight channels of an entry.
-  __device__ uint4 load(const void* pool, uint32_t entry, int channel) const {
-    return this->loadEarly(reinterpret_cast<const uint4*>(
-        static_cast<const T*>(pool) + static_cast<int64_t>(entry) * kDim + channel));
-  }
-
   // ---- Weights. They are in powers of two until exponentials().
 
   // Returns x times what a float16 weight of 1 is in the unit of W_h, for a split `gap` below the
@@ -131,7 +125,8 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     forOwnHeads([&](int i, int h) {
       float weight = 0;
       if (there && mixture_.factors[h] > 0) {
-        weight = ratio * (scaled(mixture_.inverses[h], this->gaps_[piece].of[h]) * __half2float(weights[i]));
+        weight = ratio * (scaled(mixture_.inverses[h], this->gaps_[piece].of[h]) *
+                          __half2float(weights[i]));
       }
       shared_.weights[h][row] = log2f(weight);
     });
@@ -182,12 +177,15 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
 
   // Starts to copy the values of the rows of `tiles` tiles to shared memory.
   __device__ void copyValues(int tiles) {
-    constexpr int kVectors = kDim / 8;
-    for (int i = tid_; i < tiles * 16 * kVectors; i += kPartThreads) {
-      const int row = i / kVectors, channel = i % kVectors * 8;
-      copyAsync(sharedAddress(&shared_.values[row][channel]),
-                static_cast<const T*>(step_.cache.values) +
-                    static_cast<int64_t>(shared_.entries[row]) * kDim + channel);
+    constexpr int kVectors = kDim / 8, kRows = kPartThreads / kVectors;
+    const int first = tid_ / kVectors, channel = tid_ % kVectors * 8;
+    const T* const values = static_cast<const T*>(step_.cache.values) + channel;
+    const uint32_t to = sharedAddress(&shared_.values[first][channel]);
+#pragma unroll 4
+    for (int row = 0; row < tiles * 16; row += kRows) {
+      if (kRows > 16 && first + row >= tiles * 16) break;
+      copyAsync(to + row * static_cast<int>(sizeof shared_.values[0]),
+                values + static_cast<int64_t>(shared_.entries[first + row]) * kDim);
     }
     commitCopies();
   }
@@ -198,13 +196,14 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     uint4 keys[2][kDim / 32];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t entry = shared_.entries[row + 8 * half];
+      const T* const key = static_cast<const T*>(step_.cache.keys) +
+                           static_cast<int64_t>(shared_.entries[row + 8 * half]) * kDim + 8 * t;
 #pragma unroll
       for (int c = 0; c < kDim / 32; ++c) {
-        keys[half][c] = load(step_.cache.keys, entry, 32 * c + 8 * t);
+        keys[half][c] = *reinterpret_cast<const uint4*>(key + 32 * c);
       }
     }
-    __syncwarp();  // loads above it are in flight at once
+    __syncwarp();  // the loads before it are all in flight at once
     float sums[kScoreTiles][2][4] = {};
 #pragma unroll
     for (int c = 0; c < kDim / 32; ++c) {

@@ -290,8 +290,7 @@ class GroupDraws {
     if (tid_ < count) {
       const uint64_t number = mixture_.rests[tid_];
       const DrawThresholds thresholds(by, total_, static_cast<uint32_t>(draws_),
-                                      offsetOf(static_cast<uint32_t>(number)),
-                                      mixture_.reciprocal);
+                                      offsetOf(static_cast<uint32_t>(number)), mixture_.reciprocal);
       threshold = thresholds.at(by, first + tid_, number);
     }
     if (by == ChosenBy::kIndependent) threshold = sorted(threshold, count);
@@ -461,8 +460,7 @@ class GroupDraws {
   // The same, by bytes.
   template <typename Words>
   __device__ static Words loadEarly(const void* from, uint32_t offset) {
-    return loadEarly(
-        reinterpret_cast<const Words*>(static_cast<const uint8_t*>(from) + offset));
+    return loadEarly(reinterpret_cast<const Words*>(static_cast<const uint8_t*>(from) + offset));
   }
 
   // One of a quad's 16 masses, of which a lane has four.
