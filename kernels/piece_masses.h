@@ -17,12 +17,12 @@ constexpr int kLostGap = 48;     // a piece this far below the head's largest we
 constexpr int kTooManyKeys = 1 << 24;
 
 // Returns a piece's sum of weights in the unit of W_h: weight 2^(kKeptBits - gap), rounded to
-// nearest, ties up; 0 from a gap of kLostGap on. gap: E_h - E_ht, at least 0.
+// nearest, ties up; 0 from a gap of kLostGap on. gap: E_h - E_ht, 0 to 63.
+// Requires: weight is below 2^54.
 ALLOT_HOST_DEVICE inline uint64_t inHeadUnits(uint64_t weight, int gap) {
-  if (gap >= kLostGap) return 0;
-  const int lost = gap - kKeptBits;
-  if (lost <= 0) return weight << -lost;
-  return (weight + (uint64_t{1} << (lost - 1))) >> lost;
+  const uint64_t half = (uint64_t{1} << gap) >> 1;
+  const uint64_t rounded = ((weight << kKeptBits) + half) >> gap;
+  return gap < kLostGap ? rounded : 0;
 }
 
 // Returns U_h = ceil(2^69 b_h / B / W_h). total: W_h.
@@ -32,10 +32,9 @@ ALLOT_HOST_DEVICE inline uint32_t headFactor(double budget_share, uint64_t total
 }
 
 // Returns U_ht = ceil(U_h / 2^gap); 0 from a gap of kLostGap on.
-// Requires: gap is below 64.
 ALLOT_HOST_DEVICE inline uint32_t pieceFactor(uint32_t factor, int gap) {
-  const auto divided = static_cast<uint32_t>((factor + (uint64_t{1} << gap) - 1) >> gap);
-  return gap < kLostGap ? divided : 0;
+  const uint32_t divided = (gap < 32 ? (factor - 1) >> gap : 0) + 1;
+  return factor > 0 && gap < kLostGap ? divided : 0;
 }
 
 }  // namespace allot::kernels

@@ -184,7 +184,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const ChosenBy by = step_.how.chosen_by;
-    const DrawThresholds thresholds(by, total, budget_, offset_);
+    const DrawThresholds thresholds(by, total, budget_, offset_, reciprocalOf(budget_));
     const auto words = [this](uint32_t block) { return this->words(block); };
     // A warp that does the work of two warps finds the draws of both at once if they are few.
     const bool pairs = kShare == 2 && each <= 16;

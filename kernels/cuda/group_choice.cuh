@@ -251,30 +251,33 @@ class ListPartBlock : GroupPartBlock<kDim, T, kRescores, kWide> {
  private:
   // Adds up to kPartDraws keys of the list to the heads' sums.
   __device__ void addKeys(const int32_t* list, int count, bool first_round, bool pilots) {
-    const bool there = tid_ < count;
-    const int key = list[min(tid_, count - 1)];
+    const int row = tid_ % kPartDraws;
+    const bool there = row < count;
+    const int key = list[min(row, count - 1)];
     const int tiles = (count + 15) / 16;
-    shared_.entries[tid_] = entryOf(step_, row_, kv_head_, key);
-    if constexpr (kRescores) {
-      shared_.ratios[tid_] = there ? 1.0f : 0.0f;
-      shared_.first[tid_] = tid_;
-      mixture_.drawn[tid_].key = key;
+    const bool uses_values = !(pilots && step_.how.denominator_alone);
+    if (tid_ == row) {
+      shared_.entries[row] = entryOf(step_, row_, kv_head_, key);
+      if constexpr (kRescores) {
+        shared_.ratios[row] = 1;
+        shared_.first[row] = row;
+        shared_.first[kPartDraws] = kPartDraws;
+        mixture_.drawn[row].key = key;
+      }
     }
     __syncthreads();
-    for (int tile = warp_; tile < tiles; tile += kPartWarps) {
-      this->bringToL2(step_.cache.values, tile);
-    }
+    if (uses_values) this->copyValues(tiles);
     if constexpr (kRescores) {
       for (int tile = warp_; tile < tiles; tile += kPartWarps) this->scoreTile(tile, count);
       __syncthreads();
-      if (step_.space.chosen && there) storeScores(key);
+      if (step_.space.chosen && there && tid_ == row) storeScores(key);
     } else {
       takeScores(key, there);
     }
     __syncthreads();
     this->exponentials(16 * tiles);
+    waitCopies<0>();
     __syncthreads();
-    const bool uses_values = !(pilots && step_.how.denominator_alone);
     if (pilots) addSquares(count, uses_values, first_round);
     if (uses_values) this->addTiles(tiles, first_round);
     __syncthreads();
@@ -284,16 +287,14 @@ class ListPartBlock : GroupPartBlock<kDim, T, kRescores, kWide> {
     return step_.space.scores + this->splitAt(h, 0) * kSplitKeys + key - keys_.base;
   }
 
-  // Takes the thread's key's scores, of all heads.
+  // Takes the key's scores of the thread's heads.
   __device__ void takeScores(int key, bool there) {
     float scores[kHeads];
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) scores[h] = *scoreOf(min(h, group_ - 1), key);
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
+    this->forOwnHeads([&](int i, int h) { scores[i] = *scoreOf(min(h, group_ - 1), key); });
+    this->forOwnHeads([&](int i, int h) {
       const bool chooses = there && mixture_.budgets[h] > 0;
-      shared_.weights[h][tid_] = chooses ? scores[h] : minusInfinity();
-    }
+      shared_.weights[h][tid_ % kPartDraws] = chooses ? scores[i] : minusInfinity();
+    });
   }
   // Replaces the shadow's scores of the thread's key by exact ones, for the list of draws.
   __device__ void storeScores(int key) const {
@@ -306,8 +307,7 @@ class ListPartBlock : GroupPartBlock<kDim, T, kRescores, kWide> {
   __device__ void addSquares(int count, bool uses_values, bool first_round) {
     float* norms = shared_.ratios;
     for (int i = warp_; i < count && uses_values; i += kPartWarps) {
-      const T* value = static_cast<const T*>(step_.cache.values) +
-                       static_cast<int64_t>(shared_.entries[i]) * kDim;
+      const T* value = reinterpret_cast<const T*>(shared_.values[i]);
       float norm = 0;
       for (int d = lane_; d < kDim; d += 32) {
         const float x = ElementOf<T>::toFloat(value[d]);
@@ -350,7 +350,7 @@ class ListPartBlock : GroupPartBlock<kDim, T, kRescores, kWide> {
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-__global__ void __launch_bounds__(kPartThreads, kWide ? 3 : 4)
+__global__ void __launch_bounds__(kPartThreads, 3)
     listPartKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // PartShared
   waitForKernelBefore();

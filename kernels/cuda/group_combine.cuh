@@ -5,11 +5,12 @@
 // groupPartKernel has one block a row, KV head and part of the group's draws (drawsOfPart()). It
 // goes round by round of kPartDraws draws:
 //   1. the draws (group_mixture.cuh);
-//   2. distinct rows, and their weights for all heads: from the split kernel's weights, or from
-//      exact scores (tensor cores, 16 rows at a time) if a shadow proposes;
-//   3. the sums of weighted values for all heads (tensor cores, 16 rows at a time).
-// In a round a key or value is read once for the group, and goes from memory to the product's
-// registers. groupHeadKernel has a block a query head, which adds up its parts in order.
+//   2. distinct rows, whose values are copied to shared memory meanwhile;
+//   3. their weights for all heads: from the split kernel's weights, or from exact scores (tensor
+//      cores, a warp 16 rows) if a shadow proposes;
+//   4. the sums of weighted values for all heads (tensor cores, an eighth of the channels a warp).
+// In a round a key or value is read once for the group. groupHeadKernel has a block a query head,
+// which adds up its parts in order.
 #include "kernels/cuda/group_mixture.cuh"
 
 namespace allot::kernels::cuda {
@@ -26,14 +27,13 @@ struct PartShared {
   int first[kPartDraws + 1];                          // the first draw of each row
   // [distinct rows of a round]
   uint32_t entries[kPartDraws];
-  float ratios[kPartDraws];  // c_j / p_j; 0: no row
+  float ratios[kPartDraws];  // 1 / p_j; 0: no row
   alignas(16) float weights[kHeads][kPartDraws + 4];
+  // The weights' first and second terms, those of rows 2 i and 2 i + 1 in word i.
+  alignas(8) uint32_t terms[2][kHeads][kPartDraws / 2 + 4];
+  alignas(16) uint16_t values[kPartDraws][kDim + 8];
   // Scratch.
   alignas(16) uint4 queries[(kWide ? 2 : 1) * kSteps * 32];  // B of the scores: two terms of a lane
-  // Sums of values by warp, as lanes have them: number kRows i + c of a lane is element c of
-  // product i.
-  static constexpr int kRows = kWide ? 4 : 2;
-  float out[kPartWarps][kDim / 8 * kRows][32];
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
@@ -47,17 +47,20 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   using Elements = ElementOf<T>;
   using Shared = PartShared<kDim, kWide>;
   static constexpr int kSteps = Shared::kSteps;
-  static constexpr int kScoreTiles = kHeads / 8;  // products of eight heads
-  static constexpr int kValueChunks = kDim / 64;
+  static constexpr int kScoreTiles = kHeads / 8;          // products of eight heads
+  static constexpr int kOwnChannels = kDim / kPartWarps;  // of the sums that a warp has
+  static constexpr int kValueTiles = kOwnChannels / 8;
 
  public:
-  // Reads inputs of the step alone, while the split kernel still runs.
   __device__ GroupPartBlock(const Step& step, uint8_t* memory)
       : Base(step, reinterpret_cast<Shared*>(memory)->mixture, memory + sizeof(Shared)),
-        shared_(*reinterpret_cast<Shared*>(memory)) {
-    if constexpr (kRescores) {
-      if (begin_ < planned_) takeQueries();
-    }
+        shared_(*reinterpret_cast<Shared*>(memory)) {}
+
+  // Reads inputs of the step alone, while the split kernel still runs.
+  __device__ void prepare() {
+    if (begin_ >= planned_) return;
+    this->takeNumber(static_cast<uint32_t>(begin_));
+    if constexpr (kRescores) takeQueries();
   }
 
   __device__ void run() {
@@ -69,11 +72,13 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     this->mix();
     listNothing();
     if (begin_ >= draws_) return;
-    const DrawThresholds thresholds = this->thresholds();
     const auto end = static_cast<uint32_t>(min(end_, draws_));
+#pragma unroll 1
     for (auto first = static_cast<uint32_t>(begin_); first < end; first += kPartDraws) {
+      this->forgetPlaces();
       const auto count = static_cast<int>(min(end - first, static_cast<uint32_t>(kPartDraws)));
-      this->draw(thresholds, first, count);
+      if (first != begin_) this->takeNumber(first);
+      this->draw(first, count);
       addRows(first, count, first == begin_);
     }
     if (__any_sync(kAll, poison_ != 0) && lane_ == 0) {
@@ -83,12 +88,6 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   }
 
  protected:  // of group_choice.cuh, too
-  // Returns eight channels of an entry.
-  __device__ uint4 load(const void* pool, uint32_t entry, int channel) const {
-    return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +
-                                                static_cast<int64_t>(entry) * kDim + channel));
-  }
-
   // ---- Weights. They are in powers of two until exponentials().
 
   // Returns x times what a float16 weight of 1 is in the unit of W_h, for a split `gap` below the
@@ -98,27 +97,39 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     return gap < kLostGap ? x * __int_as_float((127 + 24 + kKept - gap) << 23) : 0.0f;
   }
 
-  // Computes c_j a_hj / p_j from the split kernel's weights, a thread a row.
+  // Calls body(h) for each of the heads that the thread has with the row tid_ % kPartDraws.
+  template <typename Body>
+  __device__ void forOwnHeads(Body body) const {
+    constexpr int kThreads = kPartThreads / kPartDraws;  // of a row
+#pragma unroll
+    for (int i = 0; i < kHeads / kThreads; ++i) body(i, tid_ / kPartDraws + i * kThreads);
+  }
+
+  // Returns c_j / p_j of a row.
+  __device__ float ratioOf(int row) const {
+    return static_cast<float>(shared_.first[row + 1] - shared_.first[row]) * shared_.ratios[row];
+  }
+
+  // Computes c_j a_hj / p_j from the split kernel's weights.
   __device__ void weighRows(int rows) {
-    const int row = tid_;
-    const int place = row < rows ? mixture_.drawn[shared_.first[row]].key - keys_.base : 0;
+    const int row = tid_ % kPartDraws;
+    const bool there = row < rows;
+    const int place = there ? mixture_.drawn[shared_.first[row]].key - keys_.base : 0;
     const int piece = place / kPieceKeys, key = place % kPieceKeys;
-    const float ratio = shared_.ratios[row];
+    const float ratio = there ? ratioOf(row) : 0;
     __half weights[kHeads];
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {  // of no meaning if the head does not draw
+    forOwnHeads([&](int i, int h) {  // of no meaning if the head does not draw
       const int64_t at = splitAt(min(h, group_ - 1), piece);
-      weights[h] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
-    }
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const float inverse = mixture_.inverses[h];
+      weights[i] = reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes)[key];
+    });
+    forOwnHeads([&](int i, int h) {
       float weight = 0;
-      if (row < rows && inverse > 0) {
-        weight = ratio * (scaled(inverse, this->gaps_[piece].of[h]) * __half2float(weights[h]));
+      if (there && mixture_.factors[h] > 0) {
+        weight = ratio * (scaled(mixture_.inverses[h], this->gaps_[piece].of[h]) *
+                          __half2float(weights[i]));
       }
       shared_.weights[h][row] = log2f(weight);
-    }
+    });
   }
 
   // Rounds queries to two terms, the B of products of 16 channels. In step 2 c + half a lane has
@@ -164,16 +175,19 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     return x >> 16 | (y & 0xffff0000u);
   }
 
-  // Asks for rows of the pool to be brought to the L2 cache, those of a tile of 16. A warp calls it
-  // together.
-  __device__ void bringToL2(const void* pool, int tile) const {
-    constexpr int kSectors = kDim * static_cast<int>(sizeof(T)) / 32;
-#pragma unroll
-    for (int i = lane_; i < 16 * kSectors; i += 32) {
-      const T* row = static_cast<const T*>(pool) +
-                     static_cast<int64_t>(shared_.entries[tile * 16 + i / kSectors]) * kDim;
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + i % kSectors * (32 / sizeof(T))));
+  // Starts to copy the values of the rows of `tiles` tiles to shared memory.
+  __device__ void copyValues(int tiles) {
+    constexpr int kVectors = kDim / 8, kRows = kPartThreads / kVectors;
+    const int first = tid_ / kVectors, channel = tid_ % kVectors * 8;
+    const T* const values = static_cast<const T*>(step_.cache.values) + channel;
+    const uint32_t to = sharedAddress(&shared_.values[first][channel]);
+#pragma unroll 4
+    for (int row = 0; row < tiles * 16; row += kRows) {
+      if (kRows > 16 && first + row >= tiles * 16) break;
+      copyAsync(to + row * static_cast<int>(sizeof shared_.values[0]),
+                values + static_cast<int64_t>(shared_.entries[first + row]) * kDim);
     }
+    commitCopies();
   }
 
   // Computes c_j exp(s_hj) / p_j of 16 rows from their exact keys. A warp calls it together.
@@ -182,12 +196,14 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     uint4 keys[2][kDim / 32];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t entry = shared_.entries[row + 8 * half];
+      const T* const key = static_cast<const T*>(step_.cache.keys) +
+                           static_cast<int64_t>(shared_.entries[row + 8 * half]) * kDim + 8 * t;
 #pragma unroll
       for (int c = 0; c < kDim / 32; ++c) {
-        keys[half][c] = load(step_.cache.keys, entry, 32 * c + 8 * t);
+        keys[half][c] = *reinterpret_cast<const uint4*>(key + 32 * c);
       }
     }
+    __syncwarp();  // the loads before it are all in flight at once
     float sums[kScoreTiles][2][4] = {};
 #pragma unroll
     for (int c = 0; c < kDim / 32; ++c) {
@@ -206,7 +222,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = row + 8 * half;
-      float known = log2f(shared_.ratios[i]);
+      float known = i < rows ? log2f(ratioOf(i)) : minusInfinity();
       if (step_.in.bias && i < rows) {
         const int key = mixture_.drawn[shared_.first[i]].key;
         known += step_.in.bias[row_ * step_.in.bias_stride + key] * kLog2E;
@@ -225,17 +241,32 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     }
   }
 
-  // Replaces weights by their exponentials relative to the head's largest so far, and adds them to
-  // the head's sum. padded: rows, up to whole tiles.
+  // Replaces weights by their exponentials relative to the head's largest so far, adds them to the
+  // head's sum, and rounds them to two terms. padded: rows, up to whole tiles.
   __device__ void exponentials(int padded) {
+    static_assert(kPartDraws == 4 * 32);  // a lane has four rows
+    const bool there = 4 * lane_ < padded;
     for (int h = warp_; h < kHeads; h += kPartWarps) {
-      float* weights = shared_.weights[h];
+      auto* const four = reinterpret_cast<float4*>(shared_.weights[h]) + lane_;
+      const float none = minusInfinity();
+      float4 weights{none, none, none, none};
+      if (there) weights = *four;
       const float before = shared_.tops[h];
-      float top = before;
-      for (int i = lane_; i < padded; i += 32) top = fmaxf(top, weights[i]);
+      float top = fmaxf(fmaxf(weights.x, weights.y), fmaxf(weights.z, weights.w));
+      top = fmaxf(top, before);
       for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, i));
-      float sum = 0;
-      for (int i = lane_; i < padded; i += 32) sum += weights[i] = power2(weights[i] - top);
+      weights = {power2(weights.x - top), power2(weights.y - top), power2(weights.z - top),
+                 power2(weights.w - top)};
+      float sum = there ? weights.x + weights.y + (weights.z + weights.w) : 0;
+      if (there) {
+        *four = weights;
+        const uint32_t x = twoTerms<T>(weights.x), y = twoTerms<T>(weights.y);
+        const uint32_t z = twoTerms<T>(weights.z), w = twoTerms<T>(weights.w);
+        auto* const first = shared_.terms[0][h] + 2 * lane_;
+        auto* const second = shared_.terms[1][h] + 2 * lane_;
+        *reinterpret_cast<uint2*>(first) = {lowHalves(x, y), lowHalves(z, w)};
+        *reinterpret_cast<uint2*>(second) = {highHalves(x, y), highHalves(z, w)};
+      }
       for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(kAll, sum, i);
       __syncwarp();  // all lanes have read the head's top
       if (lane_ != 0) continue;
@@ -248,71 +279,57 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
 
   // ---- Values
 
-  // Adds weighted values of 16 rows for all heads: A has the weights, a head a row, and B the
-  // values, a row of the cache a row. Column n of product 8 c + i is channel 64 c + 8 n + i, so
-  // that a lane loads values in vectors of eight channels.
-  __device__ void addTile(int tile, float (&out)[kDim / 8][4]) const {
-    const int g = lane_ / 4, t = lane_ % 4, row = tile * 16 + 2 * t;
-    uint4 values[4][kValueChunks];
+  // Adds weighted values of the round's rows for all heads to the warp's sums, 16 rows at a time:
+  // A has the weights, a head a row, and B the values.
+  __device__ void addTiles(int tiles, bool first_round) {
+    if (!first_round) {
+      const float low = shared_.factors[lane_ / 4];
+      const float high = kWide ? shared_.factors[kHeads - 8 + lane_ / 4] : low;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t entry = shared_.entries[row + i % 2 + i / 2 * 8];
-#pragma unroll
-      for (int c = 0; c < kValueChunks; ++c) {
-        values[i][c] = load(step_.cache.values, entry, 64 * c + 8 * g);
+      for (int n = 0; n < kValueTiles; ++n) {
+        sums_[n][0] *= low;
+        sums_[n][1] *= low;
+        sums_[n][2] *= high;
+        sums_[n][3] *= high;
       }
     }
-    // Up to eight heads: rows g + 8 of A have the second terms. More: a product a term.
-    uint32_t a[kWide ? 2 : 1][4];
+    // Four matrices of 8 rows by 8 channels: two tiles of rows if the warp has eight channels.
+    constexpr int kTogether = 2 / kValueTiles;
+    const int row = kTogether == 2 ? lane_ : lane_ % 16;
+    const int channel = warp_ * kOwnChannels + (kTogether == 2 ? 0 : lane_ / 16 * 8);
+    const uint32_t from = sharedAddress(&shared_.values[row][channel]);
+#pragma unroll 2
+    for (int tile = 0; tile < tiles; tile += kTogether) {
+      uint32_t b[4];
+      loadTransposed(b, from + tile * 16 * static_cast<int>(sizeof shared_.values[0]));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float* low = &shared_.weights[g][row + 8 * half];
-      const uint32_t x = twoTerms<T>(low[0]), y = twoTerms<T>(low[1]);
-      a[0][2 * half] = lowHalves(x, y);
-      if constexpr (kWide) {
-        const float* high = &shared_.weights[g + 8][row + 8 * half];
-        const uint32_t z = twoTerms<T>(high[0]), w = twoTerms<T>(high[1]);
-        a[0][2 * half + 1] = lowHalves(z, w);
-        a[1][2 * half] = highHalves(x, y);
-        a[1][2 * half + 1] = highHalves(z, w);
-      } else {
-        a[0][2 * half + 1] = highHalves(x, y);
-      }
-    }
-#pragma unroll
-    for (int c = 0; c < kValueChunks; ++c) {
-      const uint32_t of[4][4] = {{values[0][c].x, values[0][c].y, values[0][c].z, values[0][c].w},
-                                 {values[1][c].x, values[1][c].y, values[1][c].z, values[1][c].w},
-                                 {values[2][c].x, values[2][c].y, values[2][c].z, values[2][c].w},
-                                 {values[3][c].x, values[3][c].y, values[3][c].z, values[3][c].w}};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int word = i / 2;
-        const uint32_t b0 =
-            i % 2 ? highHalves(of[0][word], of[1][word]) : lowHalves(of[0][word], of[1][word]);
-        const uint32_t b1 =
-            i % 2 ? highHalves(of[2][word], of[3][word]) : lowHalves(of[2][word], of[3][word]);
-#pragma unroll
-        for (int term = 0; term < (kWide ? 2 : 1); ++term) {
-          Elements::multiply(out[8 * c + i], a[term], b0, b1);
-        }
+      for (int i = 0; i < kTogether; ++i) {
+        if (tile + i < tiles) addTile(tile + i, b + (kTogether == 2 ? 2 * i : 0));
       }
     }
   }
 
-  // Adds the warp's rows of a round to its sums.
-  __device__ void addTiles(int tiles, bool first_round) {
-    float out[kDim / 8][4] = {};
-    for (int tile = warp_; tile < tiles; tile += kPartWarps) addTile(tile, out);
-    const float low = shared_.factors[lane_ / 4];
-    const float high = kWide ? shared_.factors[kHeads - 8 + lane_ / 4] : low;
+  // Adds 16 rows. b: the B of each product.
+  __device__ void addTile(int tile, const uint32_t* b) {
+    const int word = tile * 8 + lane_ % 4;
+    const uint32_t* low = &shared_.terms[0][lane_ / 4][word];
+    const uint32_t* second = &shared_.terms[1][lane_ / 4][word];
+    // Up to eight heads: rows g + 8 of A have the second terms. More: a product a term.
+    if constexpr (kWide) {
+      const uint32_t* high = &shared_.terms[0][lane_ / 4 + 8][word];
+      const uint32_t* second_high = &shared_.terms[1][lane_ / 4 + 8][word];
+      const uint32_t a[2][4] = {{low[0], high[0], low[4], high[4]},
+                                {second[0], second_high[0], second[4], second_high[4]}};
 #pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
+      for (int n = 0; n < kValueTiles; ++n) {
+        Elements::multiply(sums_[n], a[0], b[2 * n], b[2 * n + 1]);
+        Elements::multiply(sums_[n], a[1], b[2 * n], b[2 * n + 1]);
+      }
+    } else {
+      const uint32_t a[4] = {low[0], second[0], low[4], second[4]};
 #pragma unroll
-      for (int c = 0; c < Shared::kRows; ++c) {
-        float& sum = shared_.out[warp_][Shared::kRows * i + c][lane_];
-        const float own = kWide ? out[i][c] : out[i][c] + out[i][c + 2];
-        sum = first_round ? own : fmaf(sum, c < 2 ? low : high, own);
+      for (int n = 0; n < kValueTiles; ++n) {
+        Elements::multiply(sums_[n], a, b[2 * n], b[2 * n + 1]);
       }
     }
   }
@@ -321,34 +338,33 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
 
   // Adds the rows of draws first .. first + count - 1 to the heads' sums.
   __device__ void addRows(uint32_t first, int count, bool first_round) {
+    const SharedDraw drawn = mixture_.drawn[min(tid_, count - 1)];
+    const bool new_row = tid_ < count && (tid_ == 0 || mixture_.drawn[tid_ - 1].key != drawn.key);
     int own;
-    const int key = tid_ < count ? mixture_.drawn[tid_].key : 0;
-    const bool new_row = tid_ < count && (tid_ == 0 || mixture_.drawn[tid_ - 1].key != key);
-    const int rows = this->listFirsts(new_row, count, shared_.first, &own);
+    const int rows = this->countFlags(new_row, &own);
     const int tiles = (rows + 15) / 16;
-    const int draw = tid_ < rows ? shared_.first[tid_] : 0;
-    const auto times = static_cast<float>(shared_.first[min(tid_ + 1, rows)] - draw);
-    shared_.entries[tid_] = mixture_.drawn[draw].entry;  // of any row beyond `rows`
-    shared_.ratios[tid_] = tid_ < rows ? times * mixture_.drawn[draw].inverse : 0;
+    if (new_row) {
+      shared_.first[own] = tid_;
+      shared_.entries[own] = drawn.entry;
+      shared_.ratios[own] = this->inverseShare(drawn.mass);
+    }
+    if (tid_ == 0) shared_.first[rows] = count;
+    // Rows that fill up the last tile have weight 0.
+    if (tid_ >= rows && tid_ < 16 * tiles) shared_.entries[tid_] = mixture_.drawn[0].entry;
     __syncthreads();
+    copyValues(tiles);
     if constexpr (kRescores) {
-      for (int tile = warp_ + kPartWarps; tile < tiles; tile += kPartWarps) {
-        bringToL2(step_.cache.keys, tile);
-      }
-      for (int tile = warp_; tile < tiles; tile += kPartWarps) {
-        bringToL2(step_.cache.values, tile);
-      }
       for (int tile = warp_; tile < tiles; tile += kPartWarps) scoreTile(tile, rows);
     } else {
-      for (int tile = warp_; tile < tiles; tile += kPartWarps) {
-        bringToL2(step_.cache.values, tile);
-      }
       weighRows(rows);
     }
     __syncthreads();
-    if (step_.space.draw_keys && tid_ < count) listDraw(first + tid_, key, own);
-    __syncthreads();
+    if (step_.space.draw_keys) {
+      if (tid_ < count) listDraw(first + tid_, drawn.key, own);
+      __syncthreads();
+    }
     exponentials(16 * tiles);
+    waitCopies<0>();
     __syncthreads();
     addTiles(tiles, first_round);
   }
@@ -357,7 +373,7 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
   __device__ void listDraw(uint32_t m, int key, int row) const {
     const auto times = static_cast<float>(shared_.first[row + 1] - shared_.first[row]);
     for (int h = 0; h < group_; ++h) {
-      if (!(mixture_.inverses[h] > 0)) continue;
+      if (mixture_.factors[h] == 0) continue;
       const int64_t at = headIndex(h) * step_.space.draw_stride + m;
       step_.space.draw_keys[at] = key;
       step_.space.draw_weights[at] = shared_.weights[h][row] - log2f(times);
@@ -369,49 +385,47 @@ class GroupPartBlock : protected GroupDraws<kDim, T, kRescores, kWide> {
     if (!step_.space.draw_keys) return;
     for (uint64_t m = begin_ + tid_; m < end_; m += kPartThreads) {
       for (int h = 0; h < group_; ++h) {
-        if (mixture_.budgets[h] == 0 || (m < draws_ && mixture_.inverses[h] > 0)) continue;
+        if (mixture_.budgets[h] == 0 || (m < draws_ && mixture_.factors[h] > 0)) continue;
         step_.space.draw_keys[headIndex(h) * step_.space.draw_stride + static_cast<int64_t>(m)] =
             -1;
       }
     }
   }
 
-  // Stores the part's sums, those of warps added in order. A lane has eight neighbouring channels.
+  // Stores the part's sums.
   __device__ void storePart() {
-    __syncthreads();
-    for (int part = warp_; part < kValueChunks * Shared::kRows; part += kPartWarps) {
-      const int chunk = part / Shared::kRows, row = part % Shared::kRows;
-      const int h = lane_ / 4 + row / 2 * 8;
-      float sums[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int number = Shared::kRows * (8 * chunk + i) + row;
-        sums[i] = shared_.out[0][number][lane_];
-#pragma unroll
-        for (int w = 1; w < kPartWarps; ++w) sums[i] += shared_.out[w][number][lane_];
+    for (int n = 0; n < kValueTiles; ++n) {
+      const int channel = warp_ * kOwnChannels + 8 * n + lane_ % 4 * 2;
+      if constexpr (kWide) {
+        storeChannels(lane_ / 4, channel, sums_[n][0], sums_[n][1]);
+        storeChannels(lane_ / 4 + 8, channel, sums_[n][2], sums_[n][3]);
+      } else {
+        storeChannels(lane_ / 4, channel, sums_[n][0] + sums_[n][2], sums_[n][1] + sums_[n][3]);
       }
-      if (h >= group_ || mixture_.budgets[h] == 0) continue;
-      const int64_t at = headIndex(h) * step_.space.part_stride + part_;
-      const int channel = 64 * chunk + 8 * (lane_ % 4 * 2 + row % 2);
-      auto* to = reinterpret_cast<float4*>(step_.space.part_values + at * kDim + channel);
-      to[0] = {sums[0], sums[1], sums[2], sums[3]};
-      to[1] = {sums[4], sums[5], sums[6], sums[7]};
     }
     if (tid_ < group_ && mixture_.budgets[tid_] > 0) {
       const int64_t at = headIndex(tid_) * step_.space.part_stride + part_;
       step_.space.parts[at] = {shared_.tops[tid_], shared_.sums[tid_]};
     }
   }
+  __device__ void storeChannels(int h, int channel, float x, float y) const {
+    if (h >= group_ || mixture_.budgets[h] == 0) return;
+    const int64_t at = headIndex(h) * step_.space.part_stride + part_;
+    *reinterpret_cast<float2*>(step_.space.part_values + at * kDim + channel) = {x, y};
+  }
 
   Shared& shared_;
-  float poison_ = 0;  // NaN once a score was not finite
+  float sums_[kValueTiles][4] = {};  // of weighted values, as products leave them
+  float poison_ = 0;                 // NaN once a score was not finite
 };
 
 template <int kDim, typename T, bool kRescores, bool kWide>
-__global__ void __launch_bounds__(kPartThreads, kWide ? 3 : 4)
+__global__ void __launch_bounds__(kPartThreads, 3)
     groupPartKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // PartShared, and masses
   GroupPartBlock<kDim, T, kRescores, kWide> part(step, memory);
+  part.prepare();
   waitForKernelBefore();
   letNextKernelIn();
   part.run();
@@ -429,21 +443,39 @@ class GroupHead : HeadSplits<kDim, T, true, kPartDraws> {
 
   __device__ void run() {
     if (this->plain()) return;
+    // The first loads depend on nothing: how many parts there are is among them.
     const SharedHead head = step_.space.shared_heads[this->headIndex()];
     const int64_t first = this->headIndex() * step_.space.part_stride;
-    const GroupPart* parts = step_.space.parts + first;
+    const int last = step_.space.part_stride - 1;
+    const float* values = step_.space.part_values + first * kDim + tid_ % kDim;
+    constexpr int kAhead = 8;
+    float ahead[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ahead[i] = values[min(i, last) * kDim];
+    static_assert(kMostParts == 64);  // a lane has two parts
+    GroupPart low = step_.space.parts[first + min(this->lane_, last)];
+    GroupPart high = step_.space.parts[first + min(this->lane_ + 32, last)];
     const auto count = static_cast<int>(head.parts);
     const auto draws = static_cast<float>(head.draws);
-    float top = kNoKeys;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) top = fmaxf(top, parts[i].top);
+    if (this->lane_ >= count) low = {kNoKeys, 0};
+    if (this->lane_ + 32 >= count) high = {kNoKeys, 0};
+    float top = fmaxf(low.top, high.top);
+    for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, i));
+    low.top = power2(low.top - top);
+    high.top = power2(high.top - top);
     float sum = 0, value = 0;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) {
-      const float factor = power2(parts[i].top - top);
-      sum = fmaf(factor, parts[i].sum, sum);
-      if (tid_ >= kDim) continue;
-      value = fmaf(factor, step_.space.part_values[(first + i) * kDim + tid_], value);
+    for (int begin = 0; begin < count; begin += kAhead) {
+#pragma unroll
+      for (int i = 0; i < kAhead && begin > 0; ++i) ahead[i] = values[min(begin + i, last) * kDim];
+      const GroupPart& parts = begin < 32 ? low : high;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float factor = __shfl_sync(kAll, parts.top, begin + i);
+        const float own = __shfl_sync(kAll, parts.sum, begin + i);
+        if (begin + i >= count) continue;
+        sum = fmaf(factor, own, sum);
+        value = fmaf(factor, ahead[i], value);
+      }
     }
     // The sum is 0 if the head is masked, or attends to no drawn row.
     const bool any = sum > 0;

@@ -5,9 +5,9 @@
 // A piece of the mixture is a split, and its parts are subtiles. The integers of a key are linear
 // in the heads' weights, so that those of a piece or subtile are the same sums of the split
 // kernel's sums. A block (GroupDraws) draws for a row, KV head and part of the group's draws. It
-// computes the pieces' masses from the splits, so that it needs no other block. Then each thread
-// makes a draw. It finds the draw's piece by the masses, its subtile by the subtiles' sums, and its
-// key by the weights of the subtile's 16 keys.
+// computes the pieces' masses from the splits, so that it needs no other block. A thread finds a
+// draw's piece by these masses. Then four lanes find its subtile by the sums of the piece's 16
+// subtiles, and its key by the weights of the subtile's 16 keys: each lane has four of the 16.
 #include "kernels/cuda/combine.cuh"
 #include "kernels/piece_masses.h"
 
@@ -18,11 +18,11 @@ static_assert(kPieceKeys == kSplitKeys);
 // A GPU's weight is a multiple of 2^-23 of the power of two of its split.
 constexpr int kWeightShift = kWeightBits - 23;
 
-// One draw of a group: the row that it takes, and 1 / p_j, p_j the row's share of all integers.
+// One draw of a group: the row that it takes, and the row's integers, in units of the weights'.
 struct alignas(16) SharedDraw {
   int key;
   uint32_t entry;
-  float inverse;
+  uint64_t mass;
 };
 
 template <bool kWide>
@@ -32,13 +32,16 @@ struct MixtureShared {
   uint32_t budgets[kHeads];  // 0: the head does not draw
   float max_scores[kHeads];  // E_h
   float exponentials[kHeads];
-  uint64_t totals[kHeads];               // W_h
-  float inverses[kHeads];                // 1 / W_h; 0: every key is masked
+  uint64_t totals[kHeads];               // W_h; 0 if every key is masked
+  double shares[kHeads];                 // of the draws
+  float inverses[kHeads];                // 1 / W_h, without kRescores
   alignas(16) uint32_t factors[kHeads];  // U_h; 0: no part in the mixture
   // [draws of a round], thresholds ascending
   SharedDraw drawn[kPartDraws];
+  int pieces[kPartDraws];
+  uint64_t rests[kPartDraws];  // what a threshold leaves in its piece; before, its random number
   // Scratch.
-  uint64_t sorted[kPartDraws];
+  uint64_t reciprocal;  // of the draws
   int warp_counts[kPartWarps];
   uint64_t warp_sums[kPartWarps];
 };
@@ -53,7 +56,7 @@ constexpr size_t mixtureBytes(int splits) {
   return static_cast<size_t>(splits + 1) * (sizeof(PieceGaps<kWide>) + sizeof(uint64_t));
 }
 
-// The part of a group's draws that a block has, drawn in rounds of kPartDraws, a thread a draw.
+// The part of a group's draws that a block has, drawn in rounds of kPartDraws.
 // Private to this file and group_combine.cuh. kWide: groups of more than eight query heads.
 template <int kDim, typename T, bool kRescores, bool kWide>
 class GroupDraws {
@@ -90,6 +93,7 @@ class GroupDraws {
     const uint32_t each = drawsOfPart(planned_);
     begin_ = static_cast<uint64_t>(part_) * each;
     end_ = min(begin_ + each, planned_);
+    if (warp_ == 0 && planned_ > 0) share(planned_);
   }
 
   __device__ int64_t splitAt(int h, int piece) const {
@@ -99,104 +103,112 @@ class GroupDraws {
     return static_cast<int64_t>(row_) * step_.in.heads + first_head_ + h;
   }
 
-  // Writes to `firsts` the threads with a flag, in order, and `count` behind them. Returns their
-  // number. *own: how many of the threads up to this one have a flag, less one.
+  // Returns how many threads have a flag. *own: how many of those up to this one, less one.
   // Requires: all threads call it.
-  __device__ int listFirsts(bool flag, int count, int* firsts, int* own) {
+  __device__ int countFlags(bool flag, int* own) {
     int* const counts = mixture_.warp_counts;
     const uint32_t flags = __ballot_sync(kAll, flag);
     if (lane_ == 0) counts[warp_] = __popc(flags);
     __syncthreads();
     int before = 0, all = 0;
+#pragma unroll
     for (int w = 0; w < kPartWarps; ++w) {
       before += w < warp_ ? counts[w] : 0;
       all += counts[w];
     }
     *own = before + __popc(flags & ((2u << lane_) - 1)) - 1;
-    if (flag) firsts[*own] = tid_;
-    if (tid_ == 0) firsts[all] = count;
-    __syncthreads();
     return all;
   }
 
   // ---- The mixture
 
+  // Computes the heads' shares in `draws` draws. A warp calls it together.
+  __device__ void share(uint64_t draws) {
+    if (lane_ < kHeads) {
+      mixture_.shares[lane_] =
+          static_cast<double>(mixture_.budgets[lane_]) / static_cast<double>(draws);
+    }
+    if (lane_ == 0) mixture_.reciprocal = reciprocalOf(draws);
+  }
+
   // Computes R and, if the part has draws, the pieces' masses. The first part's block writes what
   // the heads draw with.
   __device__ void mix() {
     weighHeads();
-    for (int h = 0; h < kHeads; ++h) draws_ += mixture_.totals[h] > 0 ? mixture_.budgets[h] : 0;
+    const bool lost = lane_ < kHeads && mixture_.budgets[lane_ % kHeads] > 0 &&
+                      mixture_.totals[lane_ % kHeads] == 0;
+    draws_ = planned_;
+    for (uint32_t masked = __ballot_sync(kAll, lost); masked != 0; masked &= masked - 1) {
+      draws_ -= mixture_.budgets[__ffs(static_cast<int>(masked)) - 1];
+    }
+    if (warp_ == 0 && draws_ != planned_ && draws_ > 0) share(draws_);
+    __syncwarp();
     if (tid_ < kHeads) {
       const uint64_t total = mixture_.totals[tid_];
-      const double share =
-          static_cast<double>(mixture_.budgets[tid_]) / static_cast<double>(draws_);
-      const float inverse = total > 0 ? static_cast<float>(1.0 / static_cast<double>(total)) : 0;
-      mixture_.factors[tid_] = total > 0 ? headFactor(share, total) : 0;
-      mixture_.inverses[tid_] = inverse;
-      if (part_ == 0 && mixture_.budgets[tid_] > 0) {
-        const uint32_t each = drawsOfPart(planned_);
-        step_.space.shared_heads[headIndex(tid_)] = {
-            mixture_.max_scores[tid_], mixture_.exponentials[tid_], static_cast<uint32_t>(draws_),
-            static_cast<uint32_t>((draws_ + each - 1) / each)};
-      }
+      mixture_.factors[tid_] = total > 0 ? headFactor(mixture_.shares[tid_], total) : 0;
+      if (!kRescores) mixture_.inverses[tid_] = __frcp_rn(static_cast<float>(total));
     }
     __syncthreads();
+    if (part_ == 0 && warp_ == kPartWarps - 1) tellHeads();  // a warp without draws to place
     if (begin_ < draws_) weighPieces();
   }
 
-  // Computes E_h, W_h and the sum of exponentials of the heads that draw: a warp has every fourth
-  // head, and the loads of its heads are in flight at once.
+  __device__ void tellHeads() const {
+    if (lane_ >= kHeads || mixture_.budgets[lane_] == 0) return;
+    const auto draws = static_cast<uint32_t>(draws_);
+    const uint32_t parts = draws == 0 ? 0 : (draws - 1) / drawsOfPart(planned_) + 1;
+    step_.space.shared_heads[headIndex(lane_)] = {mixture_.max_scores[lane_],
+                                                  mixture_.exponentials[lane_], draws, parts};
+  }
+
+  // Computes E_h, W_h and the sum of exponentials of the heads that draw. A warp has a head, or two
+  // if kWide, and the loads of 128 pieces of each are in flight at once.
   __device__ void weighHeads() {
-    constexpr int kOwn = kHeads / kPartWarps;
-    const int own = (group_ - warp_ + kPartWarps - 1) / kPartWarps;  // at most kOwn
-    const Split* splits[kOwn];
-    float tops[kOwn], exponentials[kOwn] = {};
-    uint64_t totals[kOwn] = {};
+    constexpr int kOwn = kHeads / kPartWarps, kLanes = 32 / kOwn, kAhead = 128 / kLanes;
+    const int h = tid_ / kLanes, lane = tid_ % kLanes;
+    const bool there = h < group_;
+    float top = kNoKeys, exponentials = 0;
+    uint64_t total = 0;
+    if (warp_ * kOwn < group_) {
+      const Split* const splits = step_.space.splits + splitAt(min(h, group_ - 1), 0);
+      const auto forPieces = [&](auto body) {
+#pragma unroll 1
+        for (int first = lane; first < splits_; first += kLanes * kAhead) {
+          uint4 words[kAhead];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      tops[i] = kNoKeys;
-      splits[i] = step_.space.splits + splitAt(min(warp_ + i * kPartWarps, group_ - 1), 0);
-    }
-#pragma unroll 4
-    for (int p = lane_; p < splits_; p += 32) {
+          for (int i = 0; i < kAhead; ++i) {
+            words[i] = loadEarly(
+                reinterpret_cast<const uint4*>(splits + min(first + kLanes * i, splits_ - 1)));
+          }
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        if (i < own) tops[i] = fmaxf(tops[i], splits[i][p].max_score);
+          for (int i = 0; i < kAhead; ++i) body(words[i], first + kLanes * i < splits_);
+        }
+      };
+      forPieces([&](const uint4& split, bool) { top = fmaxf(top, __uint_as_float(split.x)); });
+      for (int j = kLanes / 2; j > 0; j /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, j));
+      forPieces([&](const uint4& split, bool counts) {
+        const float own_top = __uint_as_float(split.x);
+        const uint64_t weight = uint64_t{split.y} << kWeightShift;
+        const uint64_t units = inHeadUnits(weight, gapOf(top, own_top));
+        total += counts ? units : 0;
+        exponentials += counts ? power2(own_top - top) * __uint_as_float(split.z) : 0;
+      });
+      for (int j = kLanes / 2; j > 0; j /= 2) {
+        total += __shfl_xor_sync(kAll, total, j);
+        exponentials += __shfl_xor_sync(kAll, exponentials, j);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      for (int j = 16; j > 0; j /= 2) tops[i] = fmaxf(tops[i], __shfl_xor_sync(kAll, tops[i], j));
-    }
-#pragma unroll 2
-    for (int p = lane_; p < splits_; p += 32) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        if (i >= own) continue;
-        const Split split = splits[i][p];
-        totals[i] +=
-            inHeadUnits(uint64_t{split.weight} << kWeightShift, gapOf(tops[i], split.max_score));
-        exponentials[i] += power2(split.max_score - tops[i]) * split.sum;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int h = warp_ + i * kPartWarps;
-      for (int j = 16; j > 0; j /= 2) {
-        totals[i] += __shfl_xor_sync(kAll, totals[i], j);
-        exponentials[i] += __shfl_xor_sync(kAll, exponentials[i], j);
-      }
-      if (lane_ != 0) continue;
-      mixture_.max_scores[h] = tops[i];
-      mixture_.exponentials[h] = exponentials[i];
-      mixture_.totals[h] = mixture_.budgets[h] > 0 ? totals[i] : 0;
+    if (lane == 0) {
+      mixture_.max_scores[h] = top;
+      mixture_.exponentials[h] = exponentials;
+      mixture_.totals[h] = there && mixture_.budgets[h] > 0 ? total : 0;
     }
     __syncthreads();
   }
 
   // Returns E_h - E_ht, kLostGap for all larger ones; of no meaning if the head does not draw.
   __device__ static int gapOf(float max_score, float own) {
-    return static_cast<int>(fminf(fmaxf(max_score - own, 0), kLostGap));
+    return __float_as_int(fminf(fmaxf(max_score - own, 0), kLostGap) + 0x1p23f) & 255;
   }
   // Returns U_ht of heads four .. four + 3, 0 for a head without a part in the mixture. gaps: of
   // these heads, a byte each.
@@ -212,40 +224,34 @@ class GroupDraws {
     return *reinterpret_cast<const uint32_t*>(gaps_[piece].of + four);
   }
 
-  // What the mixture needs of a split of one head. It is of no meaning if the head does not draw.
-  struct Summary {
-    float max_score;
-    uint32_t weight;
-  };
-  __device__ Summary summaryOf(int64_t at) const {
-    const auto two = *reinterpret_cast<const uint2*>(step_.space.splits + at);
-    return {__uint_as_float(two.x), two.y};
-  }
-
   // Computes the pieces' gaps, masses_[t], the sum of the masses of pieces before t, and the sum of
   // all.
   __device__ void weighPieces() {
+    const void* const row = step_.space.splits + splitAt(0, 0);
     uint64_t passed = 0;
+#pragma unroll 1
     for (int first = 0; first < splits_; first += kPartThreads) {
       const int piece = first + tid_;
       uint64_t mass = 0;
       if (piece < splits_) {
+#pragma unroll 1
         for (int four = 0; four < group_; four += 4) {
-          Summary splits[4];
+          uint2 splits[4];  // Split::max_score and weight
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            splits[i] = summaryOf(splitAt(min(four + i, group_ - 1), piece));
+            const uint32_t at = min(four + i, group_ - 1) * step_.space.max_splits + piece;
+            splits[i] = loadEarly<uint2>(row, at * static_cast<uint32_t>(sizeof(Split)));
           }
           uint32_t gaps = 0;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int gap = gapOf(mixture_.max_scores[four + i], splits[i].max_score);
+            const int gap = gapOf(mixture_.max_scores[four + i], __uint_as_float(splits[i].x));
             gaps |= static_cast<uint32_t>(gap) << (8 * i);
           }
           *reinterpret_cast<uint32_t*>(gaps_[piece].of + four) = gaps;
           const Factors factors = factorsOf(four, gaps);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) mass += uint64_t{factors.of[i]} * splits[i].weight;
+          for (int i = 0; i < 4; ++i) mass += uint64_t{factors.of[i]} * splits[i].y;
         }
       }
       uint64_t all;
@@ -261,111 +267,181 @@ class GroupDraws {
 
   // ---- Draws
 
-  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
-    return philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
-                  attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)), block);
-  }
-  __device__ DrawThresholds thresholds() const {
-    return {step_.how.chosen_by, total_, static_cast<uint32_t>(draws_), offsetOf(words(0)[0])};
+  // Keeps what depends on the thread's numbers from being computed before a round, where it would
+  // wait in local memory.
+  __device__ void forgetPlaces() { asm volatile("" : "+r"(tid_), "+r"(lane_), "+r"(warp_)); }
+
+  // Takes the random number of the thread's draw, one of first .. first + kPartDraws - 1.
+  __device__ void takeNumber(uint32_t first) {
+    if (tid_ >= kPartDraws) return;
+    const ChosenBy by = step_.how.chosen_by;
+    const std::array<uint32_t, 4> words =
+        philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
+               attentionStream(step_.in.layer, static_cast<uint32_t>(first_head_)),
+               DrawThresholds::blockOf(by, first + tid_));
+    mixture_.rests[tid_] = DrawThresholds::numberOf(by, first + tid_, words);
   }
 
   // Makes draws first .. first + count - 1, in the order of their thresholds, into mixture_.drawn.
-  __device__ void draw(const DrawThresholds& thresholds, uint32_t first, int count) {
+  // Requires: takeNumber(first).
+  __device__ void draw(uint32_t first, int count) {
     const ChosenBy by = step_.how.chosen_by;
     uint64_t threshold = ~uint64_t{0};
     if (tid_ < count) {
-      threshold = thresholds.at(by, first + tid_, [this](uint32_t i) { return this->words(i); });
+      const uint64_t number = mixture_.rests[tid_];
+      const DrawThresholds thresholds(by, total_, static_cast<uint32_t>(draws_),
+                                      offsetOf(static_cast<uint32_t>(number)), mixture_.reciprocal);
+      threshold = thresholds.at(by, first + tid_, number);
     }
     if (by == ChosenBy::kIndependent) threshold = sorted(threshold, count);
-    __syncthreads();  // all threads are done with the round before
-    if (tid_ < count) mixture_.drawn[tid_] = drawAt(threshold);
+    if (tid_ < count) {
+      const int piece = pieceOf(threshold);
+      mixture_.pieces[tid_] = piece;
+      mixture_.rests[tid_] = (threshold - masses_[piece]) >> kWeightShift;
+    }
+    __syncthreads();  // and all threads are done with the round before
+    findKeys(count);
     __syncthreads();
   }
 
   // Returns the thread's threshold in ascending order. Independent ones come in no order.
   __device__ uint64_t sorted(uint64_t own, int count) {
-    __syncthreads();
-    if (tid_ < count) mixture_.sorted[tid_] = own;
+    uint64_t* const numbers = mixture_.rests;
+    if (tid_ < count) numbers[tid_] = own;
     __syncthreads();
     int rank = 0;
+#pragma unroll 4
     for (int i = 0; i < count; ++i) {
-      const uint64_t other = mixture_.sorted[i];
+      const uint64_t other = numbers[i];
       rank += other < own || (other == own && i < tid_);
     }
     __syncthreads();
-    if (tid_ < count) mixture_.sorted[rank] = own;
+    if (tid_ < count) numbers[rank] = own;
     __syncthreads();
-    return tid_ < count ? mixture_.sorted[tid_] : ~uint64_t{0};
+    return tid_ < count ? numbers[tid_] : ~uint64_t{0};
   }
 
-  // Finds the draw of a threshold. After NaN scores it is any key of the row's pieces.
-  __device__ SharedDraw drawAt(uint64_t threshold) const {
-    int piece = 0, behind = splits_;  // masses_[piece] <= threshold < masses_[behind]
-    while (behind - piece > 1) {
-      const int middle = (piece + behind) / 2;
-      (masses_[middle] <= threshold ? piece : behind) = middle;
+  // Returns the piece of a threshold; any piece after NaN scores.
+  __device__ int pieceOf(uint64_t threshold) const {
+    int piece = 0;  // masses_[piece] <= threshold, and it is below the next fourth's
+#pragma unroll 1
+    for (int step = 1 << (31 - __clz(splits_) & ~1); step > 0; step /= 4) {
+      const int first = min(piece + step, splits_), second = min(piece + 2 * step, splits_);
+      const int third = min(piece + 3 * step, splits_);
+      const int passed = (masses_[first] <= threshold) + (masses_[second] <= threshold) +
+                         (masses_[third] <= threshold);
+      piece += passed * step;
     }
-    uint64_t rest = (threshold - masses_[piece]) >> kWeightShift, mass = 1;
-    const int64_t of_first = splitAt(0, piece), apart = step_.space.max_splits;
-    uint64_t masses[16] = {};
-    const uint32_t* sums = step_.space.subtile_weights + of_first * kSubtiles;
+    return min(piece, splits_ - 1);
+  }
+
+  // Finds the keys of `count` draws from their pieces and rests, four lanes a draw. Loads of a
+  // quad's draws and of four heads are in flight at once. After NaN scores it finds any key of the
+  // row's pieces.
+  __device__ void findKeys(int count) {
+    constexpr int kQuads = kPartThreads / 4, kDraws = kPartDraws / kQuads;
+    const int quad = tid_ >> 2, quarter = tid_ & 3;
+    if (warp_ * 8 >= count) return;
+    const int64_t row = splitAt(0, 0);
+    const uint32_t apart = step_.space.max_splits;
+    int pieces[kDraws], subtiles[kDraws], pages[kDraws];
+    uint64_t rests[kDraws], masses[kDraws][4];
+    Selected selected[kDraws];
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      const int draw = min(quad + d * kQuads, count - 1);
+      pieces[d] = mixture_.pieces[draw];
+      rests[d] = mixture_.rests[draw];
+      for (uint64_t& m : masses[d]) m = 0;
+    }
+#pragma unroll 1
     for (int four = 0; four < group_; four += 4) {
-      uint4 words[4][kSubtiles / 4];
+      uint4 words[kDraws][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int d = 0; d < kDraws; ++d) {
 #pragma unroll
-        for (int k = 0; k < kSubtiles / 4; ++k) words[i][k] = loadEarly(sums + 4 * k);
-        if (four + i + 1 < group_) sums += apart * kSubtiles;
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t at = min(four + i, group_ - 1) * apart + pieces[d];
+          words[d][i] = loadEarly<uint4>(step_.space.subtile_weights + row * kSubtiles,
+                                         at * kSubtiles * 4 + quarter * 16);
+        }
       }
-      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint64_t factor = factors.of[i];
+      for (int d = 0; d < kDraws; ++d) {
+        const uint32_t own = ownFactor(four, pieces[d]);
 #pragma unroll
-        for (int k = 0; k < kSubtiles / 4; ++k) {
-          masses[4 * k] += factor * words[i][k].x;
-          masses[4 * k + 1] += factor * words[i][k].y;
-          masses[4 * k + 2] += factor * words[i][k].z;
-          masses[4 * k + 3] += factor * words[i][k].w;
+        for (int i = 0; i < 4; ++i) {
+          const uint64_t factor = __shfl_sync(kAll, own, i, 4);
+          masses[d][0] += factor * words[d][i].x;
+          masses[d][1] += factor * words[d][i].y;
+          masses[d][2] += factor * words[d][i].z;
+          masses[d][3] += factor * words[d][i].w;
         }
       }
     }
-    const int subtile = select(masses, &rest, &mass);
-    const int from = keys_.base + piece * kPieceKeys + subtile * kSubtileKeys;
-    const int page = pageOf(step_, row_, from);  // a subtile is in one page
-    for (uint64_t& m : masses) m = 0;
-    const uint8_t* weights = step_.space.split_bytes + of_first * kSplitBytes + subtile * 32;
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      selected[d] = select(masses[d], rests[d]);
+      subtiles[d] = __shfl_sync(kAll, 4 * quarter + selected[d].index, selected[d].lane, 4);
+      rests[d] = __shfl_sync(kAll, selected[d].rest, selected[d].lane, 4);
+      pages[d] = pageOf(step_, row_, firstKey(pieces[d], subtiles[d]));  // all its keys' page
+      for (uint64_t& m : masses[d]) m = 0;
+    }
+#pragma unroll 1
     for (int four = 0; four < group_; four += 4) {
-      uint4 words[4][2];
+      uint2 words[kDraws][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i][0] = loadEarly(weights);
-        words[i][1] = loadEarly(weights + 16);
-        if (four + i + 1 < group_) weights += apart * kSplitBytes;
+      for (int d = 0; d < kDraws; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t at = min(four + i, group_ - 1) * apart + pieces[d];
+          words[d][i] =
+              loadEarly<uint2>(step_.space.split_bytes + row * kSplitBytes,
+                               at * kSplitBytes + subtiles[d] * kSubtileKeys * 2 + quarter * 8);
+        }
       }
-      const Factors factors = factorsOf(four, gapsOf(four, piece));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint64_t factor = factors.of[i];
+      for (int d = 0; d < kDraws; ++d) {
+        const uint32_t own = ownFactor(four, pieces[d]);
 #pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          const uint32_t of[4] = {words[i][k].x, words[i][k].y, words[i][k].z, words[i][k].w};
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const float2 two = ElementOf<__half>::pair(of[j]);
-            masses[8 * k + 2 * j] += factor * unitsOf(two.x);
-            masses[8 * k + 2 * j + 1] += factor * unitsOf(two.y);
-          }
+        for (int i = 0; i < 4; ++i) {
+          const uint64_t factor = __shfl_sync(kAll, own, i, 4);
+          const float2 low = ElementOf<__half>::pair(words[d][i].x);
+          const float2 high = ElementOf<__half>::pair(words[d][i].y);
+          masses[d][0] += factor * unitsOf(low.x);
+          masses[d][1] += factor * unitsOf(low.y);
+          masses[d][2] += factor * unitsOf(high.x);
+          masses[d][3] += factor * unitsOf(high.y);
         }
       }
     }
-    const int key = from + select(masses, &rest, &mass);
-    const double share = static_cast<double>(total_) / static_cast<double>(mass << kWeightShift);
-    return {key, entryIn(step_, kv_head_, page, key), static_cast<float>(share)};
+#pragma unroll
+    for (int d = 0; d < kDraws; ++d) {
+      selected[d] = select(masses[d], rests[d]);
+      const int draw = quad + d * kQuads;
+      if (quarter != selected[d].lane || draw >= count) continue;
+      const int key = firstKey(pieces[d], subtiles[d]) + 4 * quarter + selected[d].index;
+      mixture_.drawn[draw] = {key, entryIn(step_, kv_head_, pages[d], key), selected[d].mass};
+    }
   }
 
-  // Loads 16 bytes before the instructions that follow, so that such loads are in flight at once.
-  __device__ static uint4 loadEarly(const void* from) {
+  __device__ int firstKey(int piece, int subtile) const {
+    return keys_.base + piece * kPieceKeys + subtile * kSubtileKeys;
+  }
+
+  // Returns U_ht of head four + tid_ % 4; 0 for a head without a part in the mixture.
+  __device__ uint32_t ownFactor(int four, int piece) const {
+    const int h = four + (tid_ & 3);
+    return pieceFactor(mixture_.factors[h], gaps_[piece].of[h]);
+  }
+
+  // Returns 1 / p_j, p_j the share of a row's mass in all integers.
+  __device__ float inverseShare(uint64_t mass) const {
+    return __fdividef(static_cast<float>(total_), static_cast<float>(mass << kWeightShift));
+  }
+
+  // Loads before the instructions that follow, so that such loads are in flight at once.
+  __device__ static uint4 loadEarly(const uint4* from) {
     uint4 words;
     asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
@@ -373,23 +449,44 @@ class GroupDraws {
                  : "memory");
     return words;
   }
+  __device__ static uint2 loadEarly(const uint2* from) {
+    uint2 words;
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(words.x), "=r"(words.y)
+                 : "l"(from)
+                 : "memory");
+    return words;
+  }
+  // The same, by bytes.
+  template <typename Words>
+  __device__ static Words loadEarly(const void* from, uint32_t offset) {
+    return loadEarly(reinterpret_cast<const Words*>(static_cast<const uint8_t*>(from) + offset));
+  }
 
-  // Returns the first of 16 whose prefix sum is above *rest, or the last. *rest becomes what is
-  // left of it there, *mass its own.
-  __device__ static int select(const uint64_t (&masses)[16], uint64_t* rest, uint64_t* mass) {
-    uint64_t prefix = 0, before = 0;
-    int chosen = 0;
-    *mass = masses[0];
+  // One of a quad's 16 masses, of which a lane has four.
+  struct Selected {
+    int lane;  // of the quad, that has it; the others' members below have no meaning
+    int index;
+    uint64_t rest, mass;
+  };
+  // Returns the first mass whose prefix sum is above `rest`, or the last, and what is left of
+  // `rest` there.
+  // Requires: all lanes of the warp call it.
+  __device__ Selected select(const uint64_t (&masses)[4], uint64_t rest) const {
+    const int quarter = tid_ & 3;
+    const uint64_t two = masses[0] + masses[1], three = two + masses[2], own = three + masses[3];
+    uint64_t reached = own;
 #pragma unroll
-    for (int i = 0; i < 15; ++i) {
-      prefix += masses[i];
-      if (prefix > *rest) continue;
-      ++chosen;
-      before = prefix;
-      *mass = masses[i + 1];
+    for (int i = 1; i < 4; i *= 2) {
+      const uint64_t left = __shfl_up_sync(kAll, reached, i, 4);
+      if (quarter >= i) reached += left;
     }
-    *rest -= before;
-    return chosen;
+    const uint32_t passed = __ballot_sync(kAll, reached <= rest) >> (lane_ - quarter);
+    rest -= reached - own;
+    const bool first = masses[0] <= rest, second = two <= rest, third = three <= rest;
+    const uint64_t before = third ? three : second ? two : first ? masses[0] : 0;
+    const uint64_t mass = third ? masses[3] : second ? masses[2] : first ? masses[1] : masses[0];
+    return {__popc(passed & 7), first + second + third, rest - before, mass};
   }
 
   // Returns a weight in units of 2^-24, by its bits beside 2^23.

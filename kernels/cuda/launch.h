@@ -42,7 +42,7 @@ SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
 // The kernels in the combine kernel's place if the heads of a KV head share draws, in their order:
-// a block of kPartThreads threads a row, KV head and part, and one of kPartThreads threads a query
+// a block of kPartThreads threads a row, KV head and part, and one of kPartDraws threads a query
 // head.
 struct GroupKernels {
   StepKernel parts = nullptr;
@@ -54,7 +54,7 @@ size_t groupPartBytes(int head_dim, int group, int splits);
 
 // The kernels in the combine kernel's place if the heads of a KV head choose together, in their
 // order: a block of kRankThreads threads a row, KV head and kRankSplits splits, one of 256 a row
-// and KV head, one of kPartThreads a row, KV head and part, and one of kPartThreads a query head.
+// and KV head, one of kPartThreads a row, KV head and part, and one of kPartDraws a query head.
 struct GroupChoiceKernels {
   StepKernel ranks = nullptr;
   StepKernel choice = nullptr;

@@ -124,10 +124,10 @@ struct TileShare {
 };
 
 // A group's draws are cut into parts by their number alone: parts of kPartDraws, or at most
-// kMostParts larger ones. A block makes the draws of a part and gathers their rows, a thread a
-// draw.
+// kMostParts larger ones. A block makes the draws of a part, four lanes a draw, and gathers their
+// rows, a warp 16 rows.
 constexpr int kPartDraws = 128;
-constexpr int kPartThreads = kPartDraws, kPartWarps = kPartThreads / 32;
+constexpr int kPartThreads = 256, kPartWarps = kPartThreads / 32;
 constexpr int kMostParts = 64;
 constexpr uint32_t drawsOfPart(uint64_t draws) {
   const uint64_t rounds = (draws + kPartDraws - 1) / kPartDraws;

@@ -207,17 +207,17 @@ class TileDrawer {
     for (int i = 0; i < kSplitKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
     uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
-    double inverse = 1.0 / static_cast<double>(divisor);
+    uint64_t reciprocal = reciprocalOf(divisor);
     const int heads = min(kSmallHeadGroup, step_.in.group - work.head_group * kSmallHeadGroup);
     for (uint32_t i = lane; i < samples.all(heads); i += 32) {
       const uint32_t h = samples.headOf(i), m = i - samples.before(h);
       if constexpr (kByHead) {
         divisor = static_cast<uint64_t>(samples.of(h)) << 24;
-        inverse = 1.0 / static_cast<double>(divisor);
+        reciprocal = reciprocalOf(divisor);
       }
       int key = -1;
       if (draws.weights[h] > 0) {
-        key = keyOfDraw(h, m, divisor, inverse);
+        key = keyOfDraw(h, m, divisor, reciprocal);
         atomicAdd(&draws.counts[key], 1u << (8 * h));
       }
       if (step_.space.draw_keys) {
@@ -231,10 +231,10 @@ class TileDrawer {
   }
 
   // Returns the key of draw m, the first whose prefix sum exceeds the threshold (cpu/draws.cpp).
-  __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
+  __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, uint64_t reciprocal) const {
     const DrawScratch& draws = drawScratch();
     const uint64_t place = (static_cast<uint64_t>(m + 1) << 24) - draws.offsets[h];
-    auto rest = static_cast<uint32_t>(quotient(place * draws.weights[h] - 1, divisor, inverse));
+    auto rest = static_cast<uint32_t>(quotient(place * draws.weights[h] - 1, divisor, reciprocal));
     int eight = 0;
 #pragma unroll
     for (int jump = 16; jump > 0; jump /= 2) {

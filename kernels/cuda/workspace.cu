@@ -190,8 +190,8 @@ cudaError_t Workspace::Impl::launchGroupChoice(const MethodOptions& method, cons
                         groupPartBytes(kv.head_dim, step.in.group, 0), stream, pass);
   }
   if (error != cudaSuccess) return error;
-  return launchEarly(kernels.heads, static_cast<unsigned>(step.in.rows * step.in.heads),
-                     kPartThreads, exactCombineBytes(max_splits), stream, pass);
+  return launchEarly(kernels.heads, static_cast<unsigned>(step.in.rows * step.in.heads), kPartDraws,
+                     exactCombineBytes(max_splits), stream, pass);
 }
 
 cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const PagedKv& kv,
@@ -208,7 +208,7 @@ cudaError_t Workspace::Impl::launchCombine(const MethodOptions& method, const Pa
         launchEarly(kernels.parts, blocks, kPartThreads,
                     groupPartBytes(kv.head_dim, step.in.group, max_splits), stream, step);
     if (error != cudaSuccess) return error;
-    return launchEarly(kernels.heads, heads, kPartThreads, bytes, stream, step);
+    return launchEarly(kernels.heads, heads, kPartDraws, bytes, stream, step);
   }
   // The combine kernel alone reads zero_budget_values.
   const CombineKernel combine = combineKernelOf(

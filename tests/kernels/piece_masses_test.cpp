@@ -38,6 +38,23 @@ TEST(PieceMasses, RoundAsTheyAreDefined) {
   EXPECT_EQ(headFactor(0x1p-21, uint64_t{1} << 61), 1u);
 }
 
+TEST(PieceMasses, QuotientsAreExact) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 400000; ++i) {
+    const uint64_t divisor = i < 4096 ? 1 + i : 1 + (random() >> (2 + random() % 62));
+    const uint64_t reciprocal = reciprocalOf(divisor);
+    const auto check = [&](uint64_t dividend) {
+      ASSERT_EQ(quotient(dividend, divisor, reciprocal), dividend / divisor)
+          << dividend << " / " << divisor;
+    };
+    const uint64_t dividend = random() >> (1 + random() % 63);
+    const uint64_t most = ~uint64_t{0} >> 1, multiple = dividend / divisor * divisor;
+    for (const uint64_t x : {dividend, multiple, multiple - (multiple > 0), most}) check(x);
+    check(most / divisor * divisor);
+    check(most / divisor * divisor - 1);
+  }
+}
+
 TEST(PieceMasses, ThresholdsAreTheCpus) {
   std::mt19937_64 random(2);
   const ChosenBy kinds[] = {ChosenBy::kSystematic, ChosenBy::kStratified, ChosenBy::kIndependent};
@@ -53,7 +70,7 @@ TEST(PieceMasses, ThresholdsAreTheCpus) {
       if (by == ChosenBy::kSystematic) systematicThresholds(total, samples, offset, cpu.data());
       if (by == ChosenBy::kStratified) stratifiedThresholds(head, total, samples, cpu.data());
       if (by == ChosenBy::kIndependent) independentThresholds(head, total, samples, cpu.data());
-      const DrawThresholds thresholds(by, total, samples, offset);
+      const DrawThresholds thresholds(by, total, samples, offset, reciprocalOf(samples));
       const auto words = [&](uint32_t block) { return head.random(block); };
       for (uint32_t m = 0; m < samples; ++m) one_by_one[m] = thresholds.at(by, m, words);
       if (by == ChosenBy::kIndependent) std::sort(one_by_one.begin(), one_by_one.end());
