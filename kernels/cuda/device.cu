@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <string_view>
 #include <utility>
 
 #include "kernels/cuda/launch.h"
@@ -39,6 +40,9 @@ Refusal findDevice(Device* device) {
     if (auto why = failed("the GPU does not answer", error)) return why;
   }
   device->shared_bytes -= kDeclaredBytes;
+  device->is_hopper =
+      device->major == 9 &&
+      std::string_view(ALLOT_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
   if (device->major < 8) {
     return "the GPU has compute capability " + std::to_string(device->major) + "." +
            std::to_string(device->minor) + ", the kernels need 8.0 (Ampere) or later";

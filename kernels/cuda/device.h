@@ -11,7 +11,8 @@ struct Device {
   int major = 0;
   int minor = 0;
   int multiprocessors = 0;
-  int shared_bytes = 0;  // dynamic shared memory of a block, at most
+  int shared_bytes = 0;    // dynamic shared memory of a block, at most
+  bool is_hopper = false;  // and the build has code with Hopper's instructions, sm_90a
 };
 
 // Describes the calling thread's current GPU. Refuses one that these kernels do not run on.

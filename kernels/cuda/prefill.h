@@ -3,11 +3,13 @@
 //
 // A block of queries is 64 positions of one query head: four warps of 16 queries. Its keys come in
 // tiles of 64: four groups of 16 neighbours, so that small blocks share a tile.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
 #include "allot/kernels/cuda_prefill.h"
+#include "kernels/cuda/buffer.h"
 
 namespace allot::kernels::cuda {
 
@@ -48,6 +50,21 @@ struct PromptChunk {
   PrefillStatistics* statistics = nullptr;
 
   unsigned long long* wrong = nullptr;
+};
+
+constexpr int kHopperQueries = 128;  // positions of a work item on Hopper
+
+// A chunk for Hopper's kernel.
+struct HopperChunk {
+  CUtensorMap keys, values;  // of the pools, a page or less a box
+  CUtensorMap queries;       // channels, heads, positions of the chunk
+  PromptChunk chunk;
+  int first_block = 0;  // of 128 positions
+  int blocks = 0;
+  int box_shift = 4;            // log2 of the keys that a tensor map's box has
+  int section = 1;              // heads whose items come together
+  bool takes_turns = false;     // the warp groups start products in turn
+  unsigned* tickets = nullptr;  // [2] taken items, ended blocks: zeros between launches
 };
 
 // Errors that the device finds: kind << 56 | head << 32 | query block. The smallest is reported.
@@ -111,6 +128,13 @@ int sampledBytes(int head_dim, int room);
 // Launch the kernels of a selection.
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,
                            cudaStream_t stream);
+// Rounds a chunk's queries to bfloat16.
+cudaError_t roundQueries(const PromptChunk& chunk, int head_dim, void* rounded,
+                         cudaStream_t stream);
+// Launches attention on Hopper. `queries`: roundQueries(). `tickets`: HopperChunk::tickets.
+// Requires: a chunk with a list has key_block 64.
+Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim,
+                     int multiprocessors, unsigned* tickets, cudaStream_t stream);
 void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, cudaStream_t stream);
 
 }  // namespace allot::kernels::cuda

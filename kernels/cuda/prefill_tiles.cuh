@@ -5,7 +5,7 @@
 // threadID_in_group) holds columns 2 t and 2 t + 1 of row g, in entries 0 and 1, and of row g + 8,
 // in 2 and 3.
 #include "kernels/cuda/prefill.h"
-#include "kernels/cuda/primitives.cuh"
+#include "kernels/cuda/sm90.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -221,35 +221,6 @@ __device__ inline uint64_t tileDescriptor(uint32_t address, int next_half) {
   return kSwizzle128 | kEightKeys | static_cast<uint64_t>(next_half >> 4) << 16 |
          (address & 0x3ffff) >> 4;
 }
-// Orders the warpgroup's register and shared memory accesses before its next wgmma.mma_async.
-__device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Closes the group of the wgmma.mma_async issued since the last commit.
-__device__ inline void wgmmaCommit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-// Waits until at most `N` committed groups are pending. With N = 0 all sums are in registers.
-template <int N>
-__device__ inline void wgmmaWait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-// Keeps the compiler from moving uses of registers across a product in flight.
-template <int N>
-__device__ inline void hold(float (&sums)[N][4]) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
-  }
-}
-template <int N>
-__device__ inline void hold(int (&sums)[N][4]) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(sums[n][i])::"memory");
-  }
-}
-
 #define ALLOT_FOUR(x, n) "+f"(x[n][0]), "+f"(x[n][1]), "+f"(x[n][2]), "+f"(x[n][3])
 #define ALLOT_SIXTEEN(x, n) \
   ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
@@ -268,17 +239,6 @@ __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], ui
       "}\n"
       : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<uint32_t>(fresh)));
-}
-// Starts c += a b: 64 queries x 16 keys times 16 keys x 128 channels.
-__device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
-      "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
-      : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4), ALLOT_SIXTEEN(c, 8), ALLOT_SIXTEEN(c, 12)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 #undef ALLOT_SIXTEEN
 #undef ALLOT_FOUR
@@ -401,9 +361,8 @@ __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
     wgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      multiplyValues(
-          sums, a[k],
-          tileDescriptor(tile + static_cast<uint32_t>(k * 2048), SharedTile<D>::kHalfBytes));
+      addTile(sums, a[k],
+              tileDescriptor(tile + static_cast<uint32_t>(k * 2048), SharedTile<D>::kHalfBytes));
     }
     wgmmaCommit();
     wgmmaWait<0>();

@@ -258,7 +258,7 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     GpuPrompt gpu(prompt);
     gpu.plan("dense");
     const auto whole = gpu.attend(gpu.inputs());
-    const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
+    const BlockLists all = listOf(prompt, 64, 64, [](int, int, int) { return true; });
     const ListBits bits = bitsOf(prompt.inputs(), all);
     const auto listed = gpu.attend(gpu.inputs(), bits.view);
     EXPECT_EQ(whole.out, listed.out);
@@ -273,6 +273,119 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
       const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), bits.view);
       EXPECT_EQ(of_list.out, part.out) << first;
+    }
+  }
+}
+
+// A block of queries shares what is read with its neighbour, whose list may be any.
+TEST_F(Prefill, ANeighboursListChangesNoBit) {
+  for (const int head_dim : {64, 128}) {
+    const Prompt prompt = promptOf({1013, head_dim}, 11);
+    GpuPrompt gpu(prompt);
+    gpu.plan("dense");
+    const auto chosen = [](int h, int b, int k) { return (h * 7 + b * 13 + k * 29) % 5 < 2; };
+    for (const int side : {0, 1}) {  // whose lists stay as they are
+      std::vector<Attended> made;
+      for (const int others : {0, 1, 2}) {  // have the same kind of list, all blocks, none
+        const BlockLists lists = listOf(prompt, 64, 64, [&](int h, int b, int k) {
+          return b % 2 == side || others == 0 ? chosen(h, b, k) : others == 1;
+        });
+        const ListBits bits = bitsOf(prompt.inputs(), lists);
+        made.push_back(gpu.attend(gpu.inputs(), bits.view));
+      }
+      const auto equals = [](const std::vector<float>& a, const std::vector<float>& b, size_t from,
+                             size_t count) {
+        return std::equal(a.begin() + static_cast<int64_t>(from),
+                          a.begin() + static_cast<int64_t>(from + count),
+                          b.begin() + static_cast<int64_t>(from));
+      };
+      for (int position = 0; position < prompt.n; ++position) {
+        if (position / 64 % 2 != side) continue;
+        const size_t width = prompt.width(), heads = width / static_cast<size_t>(head_dim);
+        const auto at = static_cast<size_t>(position);
+        for (const Attended& other : made) {
+          ASSERT_TRUE(equals(other.out, made[0].out, at * width, width)) << position;
+          ASSERT_TRUE(equals(other.lse, made[0].lse, at * heads, heads)) << position;
+        }
+      }
+    }
+  }
+}
+
+// Items without keys between others: many, so that the copying warps run ahead.
+TEST_F(Prefill, EmptyListsBetweenFullOnesAreTheCpus) {
+  const Prompt prompt = promptOf({6000, 128, 16, 16}, 14);
+  GpuPrompt gpu(prompt);
+  gpu.plan("dense");
+  const BlockLists lists = listOf(prompt, 64, 64, [](int h, int b, int k) {
+    return (h * 3 + b / 2) % 7 < 2 && (b + k) % 5 == 0;
+  });
+  const ListBits bits = bitsOf(prompt.inputs(), lists);
+  const auto wanted = onCpu(prompt, prompt.inputs(), &lists);
+  for (int i = 0; i < 20; ++i) expectClose(gpu.attend(gpu.inputs(), bits.view), wanted);
+}
+
+// Long prompts: lists of many words, pools of many pages. The last chunk alone.
+TEST_F(Prefill, LongPromptsAreTheCpus) {
+  for (const Case& c :
+       {Case{40'000, 64, 16, 2}, Case{40'000, 128, 64, 2}, Case{140'000, 64, 16, 2}}) {
+    SCOPED_TRACE(textOf(c));
+    const Prompt prompt = promptOf(c, 12);
+    GpuPrompt gpu(prompt);
+    gpu.plan("dense");
+    const int first = c.n - 150;
+    const PrefillInputs in = prompt.inputs(first, 150);
+    expectClose(gpu.attend(gpu.inputs(first, 150)), onCpu(prompt, in, nullptr));
+    for (const int key_block : {16, 64}) {
+      BlockLists lists{64, key_block, {0}, {}};
+      for (int h = 0; h < c.heads; ++h) {
+        for (int b = first / 64; b <= (c.n - 1) / 64; ++b) {
+          const int last = std::min(c.n, (b + 1) * 64) - 1;
+          for (int k = 0; k <= last / key_block; ++k) {
+            if ((h * 7919 + b * 104729 + k * 1299709) % 37 < 3) {
+              lists.blocks.push_back(static_cast<uint32_t>(k));
+            }
+          }
+          lists.begin.push_back(static_cast<uint32_t>(lists.blocks.size()));
+        }
+      }
+      ListBits bits = bitsOf(in, lists);
+      bits.view.first_block = first / 64;
+      const auto made = gpu.attend(gpu.inputs(first, 150), bits.view);
+      const auto wanted = onCpu(prompt, in, &lists);
+      expectClose(made, wanted);
+      expectSameCounts(made.statistics, wanted.statistics);
+    }
+  }
+}
+
+// Scores that rise by more than float32's exponents hold, after scores that are far below 0.
+TEST_F(Prefill, ScoresMayRiseAndFallSteeply) {
+  for (const int head_dim : {64, 128}) {
+    Prompt prompt = promptOf({700, head_dim}, 13);
+    // Queries have 8 in their first channel, keys what gives these scores and more.
+    const auto scoreOf = [](int position) {
+      if (position < 100) return -900.0f + static_cast<float>(position);
+      return position % 17 != 3 ? 0.0f : position < 300 ? 40.0f : position < 500 ? 260.0f : 900.0f;
+    };
+    for (int position = 0; position < prompt.n; ++position) {
+      for (int h = 0; h < prompt.cache.shape.heads; ++h) {
+        prompt.queries[prompt.width() * position + static_cast<size_t>(h * head_dim)] = 8;
+      }
+      for (int h = 0; h < prompt.cache.shape.kv_heads; ++h) {
+        prompt.cache.key(0, h, position)[0] = scoreOf(position) / 8 / prompt.cache.scale;
+      }
+    }
+    prompt.cache.write();
+    GpuPrompt gpu(prompt);
+    gpu.plan("dense");
+    const auto made = gpu.attend(gpu.inputs());
+    const auto wanted = onCpu(prompt, prompt.inputs(), nullptr);
+    for (size_t i = 0; i < made.out.size(); ++i) {
+      ASSERT_NEAR(made.out[i], wanted.out[i], 6 * 0x1p-9) << i;
+    }
+    for (size_t i = 0; i < made.lse.size(); ++i) {
+      ASSERT_NEAR(made.lse[i], wanted.lse[i], 1e-2) << i;  // of scores up to 900
     }
   }
 }
@@ -367,9 +480,11 @@ TEST_F(Prefill, SampledBlocksAreTheCpus) {
       // A block's weights count up to as often as there are blocks.
       expectClose(made, wanted, budget == 0 ? 1 : 24.0 / std::min(budget, 24u));
       expectSameCounts(made.statistics, wanted.statistics);
-      if (budget == 1000) {
-        EXPECT_EQ(made.out, gpu.attend(gpu.inputs()).out);
-      }
+      // All blocks have the bits of a full list; those of 32 have the same kernel on all devices.
+      if (budget != 1000) continue;
+      const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
+      EXPECT_EQ(made.out, gpu.attend(gpu.inputs(), bitsOf(prompt.inputs(), all).view).out);
+      expectClose(made, gpu.attend(gpu.inputs()));
     }
   }
 }
@@ -400,6 +515,32 @@ TEST_F(Prefill, IsCapturedInAGraph) {
   ALLOT_CUDA_OK(replay.launch(gpu.stream));
   EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
   EXPECT_EQ(out.host(), wanted);
+}
+
+// Two calls in one graph, and one beside it.
+TEST_F(Prefill, DenseAttentionIsCapturedInAGraph) {
+  const Prompt prompt = promptOf({700, 128, 16, 4}, 8);
+  GpuPrompt gpu(prompt);
+  gpu.plan("dense");
+  DeviceArray<float> out(prompt.queries.size());
+  const auto chunks = [&] {
+    for (const auto& [first, count] : {std::pair{0, 333}, std::pair{333, 367}}) {
+      EXPECT_EQ(cuda::attendBlocks(gpu.pool.kv, gpu.inputs(first, count), {}, &gpu.workspace,
+                                   {.out = out.get() + prompt.width() * static_cast<size_t>(first)},
+                                   gpu.stream),
+                std::nullopt);
+    }
+  };
+  const std::vector<float> wanted = gpu.attend(gpu.inputs()).out;
+  const Captured replay(gpu.stream, chunks);
+  ASSERT_TRUE(replay);
+  for (int i = 0; i < 3; ++i) {
+    out.assign(std::vector<float>(out.size(), NAN));
+    ALLOT_CUDA_OK(replay.launch(gpu.stream));
+    EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+    EXPECT_EQ(out.host(), wanted) << i;
+    EXPECT_EQ(gpu.attend(gpu.inputs()).out, wanted) << i;
+  }
 }
 
 TEST_F(Prefill, SaysWhatIsWrong) {

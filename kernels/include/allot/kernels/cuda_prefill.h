@@ -13,11 +13,18 @@
 // bit a block, on the device; the host does not read it. A workspace has one caller at a time.
 //
 // A query's output depends on the query, its keys, its values and its list alone, to the last bit:
-// not on the page size, the other heads or, except with skip and sampled blocks, the chunk.
+// not on the page size, the other heads or, except with skip and sampled blocks, the chunk. A list
+// of all blocks of 64 has dense attention's bits.
+//
+// On Hopper (H100, H200; a build for sm_90a) dense attention and lists of blocks of 64 have a
+// kernel of their own, with tensor maps and warp groups. The host reads the driver's encoder of
+// tensor maps for it, and each call makes three maps.
 //
 // Agreement with the CPU (kernels/cpu):
-//   outputs          queries, and weights relative to the running maximum, enter products rounded
-//                    to bfloat16; sums are float32.
+//   outputs          queries, and weights relative to the running maximum or, on Hopper, to a
+//                    reference that is lower by at most a factor of 2^8
+//                    in the weight, enter products rounded to bfloat16; sums are
+//                    float32.
 //   SALE             the CPU's lists, unless the rounding of a mean or a threshold decides, which
 //                    are double sums in another order. All else has the CPU's operations.
 //   SampleAttention  the CPU's lists, unless two columns, or two slashes, of which one is kept hold
@@ -66,8 +73,9 @@ class PrefillWorkspace {
   PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
 
   // Makes room for chunks of at most these sizes, with this method and caches of kv's shapes.
-  // Memory only grows, and growing waits for the device. Refuses a method, shape or length without
-  // a kernel, and too little memory.
+  // Memory only grows, and growing waits for the device. On Hopper each plan takes 2 bytes a
+  // channel of a chunk's queries. Refuses a method, shape or length without a kernel, and too
+  // little memory.
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
