@@ -318,7 +318,10 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
         "~ these questions cannot tell it from rank 1: the 95 % interval of the difference on the "
         "same questions holds 0\n";
   }
-  if (!board.published.empty()) text += "learned " + board.published + "\n";
+  if (!board.published.empty()) {
+    text += "learned, version " + std::to_string(board.published_version) + ", " + board.published +
+            "\n";
+  }
   if (board.margin) text += asGoodText(board.as_good, *board.margin, board.unit);
   return text + notes.text();
 }

@@ -45,6 +45,7 @@ struct Leaderboard {
   std::string unit = {};                 // of total budgets in texts (unitOf())
   std::vector<AsGoodLine> as_good;       // with a margin: of all budgets, whatever is shown
   std::string published = {};            // what is known of learned schedules: publicationsText()
+  uint64_t published_version = 0;        // the run's newest, which `published` is about
 };
 
 // EvaluationTable::difference of the table that the cells are from.

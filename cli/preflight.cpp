@@ -204,8 +204,10 @@ std::string whyNoPair(const v1::Spec& spec, const ModelShape& shape) {
   const char* published = "uniform";
   if (budgetsWithoutUniform(spec, shape).size() == budgets) {
     published = "measured";
-  } else if (learnsFromMeasurement(spec) && measureQuestions(spec) > 0) {
-    published = "the best guess, uniform or measured,";
+  } else if (learnsFromMeasurement(spec)) {
+    published = measureQuestions(spec) > 0
+                    ? "the best guess, uniform or measured,"
+                    : "uniform or, in a fork of a measured run, the best guess";
   }
   return "spec.task.confirmQuestions: " + counted(spec.task().confirm_questions(), "question") +
          " confirm no schedule, so that " + published + " is all that is published: set at least " +

@@ -54,6 +54,7 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
   if (head.version() > 0) {
     board.published = publicationsText(
         frontierView(head.image.control.experiment.spec(), *head.image.state), board.unit);
+    board.published_version = head.version();
   }
   if (board.blocks.empty() && board.dense.empty()) {
     return badInput("no schedule has been measured yet");

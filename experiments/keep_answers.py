@@ -139,6 +139,7 @@ def published(run):
              "schedule": " ".join(map(str, line["learned_schedule"])),
              **({name: line[name] for name in ("rival", "price_share")}
                 if line.get("price_share") else {}),
+             **({"published": line["published"]} if line.get("published") else {}),
              **({name: line["claim"][name] for name in ("mean", "low", "questions")}
                 if line["claim"] else {})}
             for line in json.loads((run / "policy.json").read_text())["frontier"]]

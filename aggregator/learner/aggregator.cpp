@@ -201,7 +201,8 @@ Result<bool> Aggregator::start() {
                     " layers, but this model has " + std::to_string(layers) +
                     ": fork with a model of as many layers");
   }
-  if (origin != nullptr) ALLOT_TRY(checkBudgets(run_.experiment, shapeOf(*model_), initial));
+  if (origin != nullptr)
+    ALLOT_TRY(checkBudgets(run_.experiment, shapeOf(*model_), origin->state()));
   ALLOT_TRY(leadership_->publishInitial(initial.policy(), initial));
   ALLOT_TRY(load());
   return true;

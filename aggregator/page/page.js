@@ -512,7 +512,9 @@
     say(byId('headline'), shown ? percent(shown.accuracy) : '–');
     if (learned && uniform) {
       const gain = (learned.accuracy - uniform.accuracy) * 100;
-      say(byId('headline-note'), `learned; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} ` +
+      const isGuess = list(view.frontier).map(record).some((row) =>
+        number(row.total_budget) === budget && row.beats_uniform === false);
+      say(byId('headline-note'), `${isGuess ? 'best guess, not confirmed' : 'learned'}; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} ` +
           `points on uniform (${percent(uniform.accuracy)})`);
     } else {
       say(byId('headline-note'), !shown ? 'not evaluated yet' :

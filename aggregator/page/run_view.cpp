@@ -304,6 +304,23 @@ json confirmationView(const v1::Confirmation& confirmation) {
           {"error", evidence.error}};
 }
 
+// Returns the name of a budget's published schedule: learned if it is claimed, uniform or measured
+// if it is that schedule, else null.
+json publishedName(const v1::Spec& spec, const v1::AggregatorState& state,
+                   const v1::BudgetPolicy& budget) {
+  if (budget.beats_uniform()) return kLearnedSchedule;
+  const uint32_t total = budget.total_budget();
+  const SampleSchedule published = publishedSchedule(spec, state.policy(), total);
+  if (published == uniformOf(state.policy(), total)) return kUniformSchedule;
+  const auto measured = measuredSchedule(state, total, spec.policy().min_per_layer());
+  if (!measured || published.size() % measured->size() != 0) return nullptr;
+  const size_t per_layer = published.size() / measured->size();
+  for (size_t entry = 0; entry < published.size(); ++entry) {
+    if (published[entry] != (*measured)[entry / per_layer]) return nullptr;
+  }
+  return kMeasuredSchedule;
+}
+
 json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   json rows = json::array();
   if (!spec.has_update()) return rows;
@@ -338,12 +355,7 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
     const v1::BudgetPolicy& learned = policy.frontier().budgets(b);
     const v1::Confirmation& confirmation = state.learners(b).confirmation();
     json& row = rows[static_cast<size_t>(b)];
-    const auto uniform = uniformOf(policy, learned.total_budget());
-    const bool is_uniform = uniform && row["learned_schedule"] == json(*uniform);
-    row["published"] = learned.beats_uniform()  ? json(kLearnedSchedule)
-                       : is_uniform             ? json(kUniformSchedule)
-                       : row["rival"].is_null() ? json()
-                                                : json(kMeasuredSchedule);
+    row["published"] = publishedName(spec, state, learned);
     row["beats_uniform"] = learned.beats_uniform();
     if (learned.has_claim()) row["claim"] = claimView(learned.claim());
     const bool is_claimed =

@@ -36,7 +36,8 @@ nlohmann::json viewJson(const RunView& view);
 
 // Returns a row for each total budget: the published schedule with its claim, how another candidate
 // fares against uniform, and what reads are worth. "published" names the schedule: learned if it is
-// confirmed, else uniform or measured; null if the learner claims nothing.
+// confirmed, else uniform or measured. It is null if the learner claims nothing, and if the
+// schedule is none of these: a price that buys no uniform schedule, before layers are measured.
 nlohmann::json frontierView(const v1::Spec& spec, const v1::AggregatorState& state);
 
 // Return parts of that document, which the report's summary uses as well.

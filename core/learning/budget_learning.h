@@ -1,21 +1,29 @@
 #pragma once
 // An update of a run that learns by total budgets (learnsByBudgets in core/spec/choices.h). At each
 // budget the results are added to their question sets, the learner learns from the results, the
-// trial decides what is published, and the schedules of the next episodes are proposed. Pure; any
-// thread.
+// confirmation decides what is claimed, and the schedules of the next episodes are proposed. Pure;
+// any thread.
 #include <cstdint>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/learning/additive.h"
+#include "core/learning/schedule.h"
 #include "core/result.h"
 #include "core/spec/model_shape.h"
 
 namespace allot {
 
-// Adds the budgets and learners of version 0: uniform is published, and each learner's first
-// proposals are set.
+// Returns the schedule that a candidate has to beat at a total budget: uniform or, if no uniform
+// schedule has the price, the measured one; before layers are measured, the surrogate's reference.
+// Requires: the problem is of that budget; checkMeasurement() accepts the state's measurement.
+SampleSchedule rivalSchedule(const AdditiveProblem& problem, const v1::AggregatorState& state,
+                             uint32_t total_budget);
+
+// Adds the budgets and learners of version 0: each budget publishes its rivalSchedule(), and each
+// learner's first proposals are set.
 // Requires: state->policy() has its logits.
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                   v1::AggregatorState* state);

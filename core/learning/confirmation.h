@@ -1,12 +1,13 @@
 #pragma once
-// Confirmations: a schedule is claimed, and published, once it is known to beat uniform.
+// Confirmations: a schedule is claimed to be better than uniform once it is known to be.
 //
 // What a search has seen of a schedule only makes it the candidate. Whether it beats uniform is
 // asked of questions that no episode has asked before. Some episodes of a question set are fresh
 // pairs (core/learning/policy.h): both answer the same new questions, one under uniform and one
 // under the candidate. Each question gives one difference of scores. Pairs are taken in the order
-// of their numbers, and not of arrival. The candidate is published once its lower bound
-// (core/learning/betting.h) is above 0.
+// of their numbers, and not of arrival. The candidate is claimed once its lower bound
+// (core/learning/betting.h) is above 0. Without a claim the best guess is published
+// (core/learning/budget_learning.cpp).
 //
 // The error of a claim is shared by the whole run. Its k-th confirmation, of whatever total budget,
 // has kErrorRate / (k (k + 1)), in sum kErrorRate. So in at most kErrorRate of runs a schedule is

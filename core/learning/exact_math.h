@@ -14,7 +14,7 @@ namespace allot {
 // The name of this arithmetic. A run stores the name that its creator had, and `allot verify`
 // refuses runs of another one. A change of these functions, of the order of sums in an update, or
 // of what an update publishes needs another name.
-inline constexpr char kArithmetic[] = "exact-4";
+inline constexpr char kArithmetic[] = "exact-5";
 
 // Returns e^x within 1 ulp; a subnormal result within 1.5 times the smallest subnormal.
 double exactExp(double x);

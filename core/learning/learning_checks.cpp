@@ -6,6 +6,7 @@
 
 #include "core/learning/additive.h"
 #include "core/learning/betting.h"
+#include "core/learning/budget_learning.h"
 #include "core/learning/confirmation.h"
 #include "core/learning/logistic_update.h"
 #include "core/learning/measured.h"
@@ -244,6 +245,11 @@ Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
   const v1::Frontier& frontier = state.policy().frontier();
   for (const v1::BudgetPolicy& budget : frontier.budgets()) {
     if (budget.beats_uniform()) return wrong("it claims a schedule before it has asked a question");
+    const auto problem = problemOf(experiment.spec(), shape.layers, entriesPerLayer(state.policy()),
+                                   budget.total_budget(), pricesOf(state.policy()));
+    if (scheduleFrom(budget.learned()) != rivalSchedule(problem, state, budget.total_budget())) {
+      return wrong("it publishes another schedule than its rival before it has asked a question");
+    }
   }
   if (frontier.asked_of().empty() || frontier.asked_of() == questionsDigest(experiment.spec())) {
     return {};

@@ -75,10 +75,10 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
 
 // Returns the published schedule at a total budget. A policy with budgets has one for each: a
 // schedule that is confirmed to beat uniform or, without one, the best guess: uniform or measured.
-// Another total takes the confirmed schedule of the budget whose ratio to it is nearest to 1,
-// scaled; without one it has uniform. A policy without budgets has its learnedSchedule(). With
-// prices no schedule is scaled: a total that is no budget has its uniform schedule or, without one,
-// zeros.
+// Another total belongs to the budget whose ratio to it is nearest to 1. It has that budget's
+// confirmed schedule, scaled; if that budget has none, it has the uniform schedule. A policy
+// without budgets has its learnedSchedule(). With prices no schedule is scaled: a total that is no
+// budget has its uniform schedule or, without one, zeros.
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 

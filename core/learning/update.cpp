@@ -181,11 +181,8 @@ v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
     const AdditiveProblem problem =
         problemOf(experiment.spec(), static_cast<uint32_t>(state.policy().logits_size()), per_layer,
                   budget.total_budget(), pricesOf(state.policy()));
-    SampleSchedule first_one = problem.reference();
-    if (state.has_measurement() && !uniformOf(state.policy(), budget.total_budget())) {
-      first_one = *measuredSchedule(state, budget.total_budget(), problem.min_per_layer);
-    }
-    *budget.mutable_learned() = {first_one.begin(), first_one.end()};
+    const SampleSchedule rival = rivalSchedule(problem, state, budget.total_budget());
+    *budget.mutable_learned() = {rival.begin(), rival.end()};
     budget.set_beats_uniform(false);
     budget.clear_claim();
   }

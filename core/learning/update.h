@@ -28,7 +28,8 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
 // and the layers' measurement are those of `state`, with all question sets closed. Version,
 // episodes, worker seconds and lag counts are 0. Claims and confirmations end, since the fork may
 // be of another experiment: the fork claims no schedule before it has confirmed one, on questions
-// that the run has not asked. Its version 0 publishes uniform. experiment: of the run.
+// that the run has not asked. Its version 0 publishes the rival of each budget (rivalSchedule).
+// experiment: of the run.
 v1::Origin originOf(const v1::Experiment& experiment, const std::string& run_id,
                     const v1::AggregatorState& state);
 

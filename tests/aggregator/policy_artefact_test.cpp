@@ -173,6 +173,11 @@ TEST(PublicationText, SaysWhatIsConfirmedAndWhatIsAGuess) {
     EXPECT_EQ(row["beats_uniform"], row["published"] == "learned");
   }
   EXPECT_THAT(published, ElementsAre("learned", "uniform", "measured"));
+  v1::AggregatorState other = snapshot.state;
+  uint32_t& reads =
+      *(*other.mutable_policy()->mutable_frontier()->mutable_budgets(2)).mutable_learned()->begin();
+  ++reads;
+  EXPECT_EQ(frontierView(spec, other)[2]["published"], nullptr);
   EXPECT_EQ(frontier[2]["learned_schedule"], json(guess));
   EXPECT_THAT(texts,
               ElementsAre("better than uniform by 0.326, at least 0.245, on 728 fresh questions",

@@ -386,7 +386,8 @@ TEST(Check, WarnsOfWhatIsLawfulAndHardlyMeant) {
   EXPECT_THAT(confirmed(16, {}), IsEmpty());
   EXPECT_THAT(confirmed(15, {}),
               ElementsAre("spec.task.confirmQuestions: 15 questions confirm no schedule, so that "
-                          "uniform is all that is published: set at least 16, "
+                          "uniform or, in a fork of a measured run, the best guess is all that "
+                          "is published: set at least 16, "
                           "spec.rollout.questionsPerEpisode (16) for each total budget"));
   EXPECT_THAT(confirmed(32, {8, 16}), IsEmpty());
   EXPECT_THAT(confirmed(31, {8, 16}), ElementsAre(HasSubstr("set at least 32, ")));

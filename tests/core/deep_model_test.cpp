@@ -81,9 +81,9 @@ class DeepWorld {
   SampleSchedule best_;
 };
 
-// In 400 episodes the default learner's best guess has more of the gain than the policy of
-// REINFORCE, an episode's questions its own, has in 1500. What is published waits for its proof:
-// the whole gain is 12 points here. Twelve worlds; everything is seeded.
+// In 400 episodes the default learner's surrogate has a best schedule with more of the gain than
+// the policy of REINFORCE, an episode's questions its own, has in 1500. What is published waits for
+// its proof: the whole gain is 12 points here. Twelve worlds; everything is seeded.
 TEST(DeepModel, TheDefaultLearnerNeedsAQuarterOfTheEpisodes) {
   constexpr int kWorlds = 12;
   double additive = 0, reinforce = 0, published = 0;
@@ -113,9 +113,9 @@ TEST(DeepModel, TheDefaultLearnerNeedsAQuarterOfTheEpisodes) {
   EXPECT_GT(published, 0.6);
 }
 
-// With layers that are measured with an error of 30 %. The best guess after 6,400 answers, which is
-// better than without the prior on the same seeds, and what is published after 25,600.
-// ALLOT_PUBLICATION_RUNS replaces the number of worlds, and prints other kinds, too.
+// With layers that are measured with an error of 30 %. The surrogate's best schedule after 6,400
+// answers, which is better than without the prior on the same seeds, and what is published after
+// 25,600. ALLOT_PUBLICATION_RUNS replaces the number of worlds, and prints other kinds, too.
 TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
   const char* given = std::getenv("ALLOT_PUBLICATION_RUNS");
   const auto worlds = static_cast<uint64_t>(given == nullptr ? 8 : std::atoi(given));
@@ -123,7 +123,7 @@ TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
   for (const int kind :
        given == nullptr ? std::vector<int>{0, 2} : std::vector<int>{0, 1, 2, 3, 4}) {
     const bool has_prior = kind < 2, misleading = kind == 1 || kind == 3, has_none = kind == 4;
-    std::array<double, 2> guess{}, published{};
+    std::array<double, 2> best{}, published{};
     for (uint64_t seed = 1; seed <= worlds; ++seed) {
       const DeepWorld world(seed);
       v1::Experiment experiment =
@@ -140,21 +140,21 @@ TEST(DeepModel, AMeasurementIsAPriorOfManyLayers) {
         run.updates(at == 0 ? 40 : 120);
         const AdditivePosterior posterior({kDeepLayers, kDeepTotal, 0, 16},
                                           run.state().learners(0));
-        guess[at] += world.share(posterior.best()) / static_cast<double>(worlds);
+        best[at] += world.share(posterior.best()) / static_cast<double>(worlds);
         published[at] += world.share(run.published(kDeepTotal)) / static_cast<double>(worlds);
       }
     }
     constexpr const char* kNames[] = {"prior", "misleading prior", "candidate",
                                       "misleading candidate", "not measured"};
-    std::printf("28 layers, %s: best guess %.2f, then %.2f; published %.2f, then %.2f\n",
-                kNames[kind], guess[0], guess[1], published[0], published[1]);
+    std::printf("28 layers, %s: surrogate's best %.2f, then %.2f; published %.2f, then %.2f\n",
+                kNames[kind], best[0], best[1], published[0], published[1]);
     if (kind == 0) {
-      of_prior = guess[0];
-      EXPECT_GT(guess[0], 0.5);
+      of_prior = best[0];
+      EXPECT_GT(best[0], 0.5);
       EXPECT_GT(published[1], 0.7);
     }
     if (kind == 2) {
-      EXPECT_GT(of_prior, guess[0]);
+      EXPECT_GT(of_prior, best[0]);
     }
   }
 }

@@ -258,6 +258,11 @@ TEST(Learners, AStateOfOthersIsRefused) {
     for (uint32_t& draws : *budget(s)->mutable_learned()) draws = 0;
   }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
+  // A schedule of the budget that nothing has confirmed, and no claim beside it.
+  EXPECT_TRUE(refused([&](auto* s) {
+    budget(s)->set_learned(0, 0);
+    budget(s)->set_learned(1, 2);
+  }));
   EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));
 }
 

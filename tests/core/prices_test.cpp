@@ -312,7 +312,7 @@ TEST(PricedRun, PublishesTheMeasuredScheduleUntilAnotherIsKnownToBeBetter) {
     EXPECT_EQ(run.published(total), *measuredSchedule(run.state(), total, 0));
     EXPECT_NE(run.published(total), *uniformOf(run.state().policy(), total));
   }
-  // A fork knows no claim, and begins with what needs no measurement.
+  // A fork claims nothing, and begins with the rival: measured, where no uniform schedule fits.
   const v1::Origin origin = originOf(experiment, "run", run.state());
   ASSERT_TRUE(checkBudgets(experiment, kShape, origin.state()));
   Learning fork(experiment, planted, 13, kShape, initialState(experiment, kShape, &origin));

@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <random>
 
+#include "core/digest.h"
 #include "core/learning/additive.h"
 #include "core/learning/confirmation.h"
 #include "core/learning/learning_checks.h"
@@ -157,30 +159,104 @@ TEST(Publication, FindsMostOfTheGainIn4800Answers) {
 // ---- The best guess ----
 
 // Nothing can be confirmed without fresh questions: the measured schedule is published from the
-// first update on, at its budget alone, and nothing is claimed of it.
+// first update on, at its budget alone, and nothing is claimed of it. All heads of a layer have its
+// measured reads.
 TEST(Publication, TheBestGuessIsNoClaim) {
-  v1::Experiment experiment = experimentOf("{totalBudgets: [8, 16]}", "{learner: additive}");
+  for (const uint32_t heads : {1u, 2u}) {
+    const ModelShape shape(8, heads, heads);
+    const auto ofHead = [&](const SampleSchedule& entries, uint32_t head) {
+      SampleSchedule layers;
+      for (size_t e = head; e < entries.size(); e += heads) layers.push_back(entries[e]);
+      return layers;
+    };
+    const World world = [&](const SampleSchedule& n) {
+      double lost = 0;
+      for (uint32_t e = 0; e < n.size(); ++e) lost += plantedLoss(e / heads, n[e]) / heads;
+      return 2 - lost;
+    };
+    v1::Experiment experiment = experimentOf(
+        heads > 1 ? "{totalBudgets: [8, 16], granularity: head}" : "{totalBudgets: [8, 16]}",
+        "{learner: additive}");
+    experiment.mutable_spec()->mutable_task()->set_confirm_questions(0);
+    v1::AggregatorState state = initialState(experiment, shape);
+    Learning unmeasured(experiment, world, 3, shape, state);
+    unmeasured.updates(2);
+    EXPECT_EQ(unmeasured.published(16), uniformSchedule(16, 8));
+    *state.mutable_measurement() = measurementOfLayers(8, plantedLoss, 3);
+    Learning run(experiment, world, 3, shape, state);
+    EXPECT_EQ(run.published(16), uniformSchedule(16, 8));
+    for (int u = 0; u < 12; ++u) {
+      run.update();
+      for (const v1::BudgetPolicy& budget : run.state().policy().frontier().budgets()) {
+        const uint32_t total = budget.total_budget();
+        EXPECT_FALSE(budget.beats_uniform() || budget.has_claim());
+        ASSERT_EQ(run.published(total).size(), 8 * heads);
+        for (uint32_t head = 0; head < heads; ++head) {
+          const SampleSchedule of = ofHead(run.published(total), head);
+          EXPECT_EQ(of, *measuredSchedule(run.state(), total, 0));
+          EXPECT_NE(of, uniformSchedule(total, 8));
+        }
+        EXPECT_EQ(scheduleFrom(budget.proposals(0).samples()), uniformSchedule(total, 8, heads));
+      }
+      EXPECT_EQ(run.published(20), uniformSchedule(20, 8));
+    }
+    ASSERT_TRUE(checkLearners(experiment, shape, run.state()));
+    EXPECT_EQ(replayRefusal({experiment, run.initial(), false}, run.records(), run.state()), "");
+  }
+}
+
+// The surrogate's features do not fit these losses, and have the measured schedule 0.6 behind
+// uniform before any answer is graded. Losses and answers have it ahead, and it is published.
+TEST(Publication, TheBestGuessIsOfTheLossesAndNotOfTheirFit) {
+  const auto loss = [](uint32_t layer, uint32_t reads) {
+    const bool is_missed = layer < 4 ? reads < 2 : reads < 8;
+    return is_missed ? (layer < 4 ? 0.8 : 0.08) : 1e-3;
+  };
+  const v1::Measurement measurement = evenMeasurement(8, loss);
+  const LayerLosses losses(measurement);
+  const World world = [&](const SampleSchedule& n) {
+    double all = 1;
+    for (uint32_t l = 0; l < 8; ++l) all -= losses.stepsOfAnswer() * losses.loss(l, n[l]);
+    return all;
+  };
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    v1::Experiment experiment = experimentOf(
+        "{totalBudget: 32}", "{learner: additive, episodesPerUpdate: 40}", "{}", seed + 1);
+    experiment.mutable_spec()->mutable_task()->set_confirm_questions(0);
+    v1::AggregatorState state = initialState(experiment, 8);
+    *state.mutable_measurement() = measurement;
+    Learning run(experiment, world, seed, 8, state);
+    for (int u = 0; u < 10; ++u) {
+      run.update();
+      ASSERT_EQ(run.published(32), *measuredSchedule(run.state(), 32, 0)) << seed << ", " << u;
+    }
+    EXPECT_GT(meanReward(world, run.published(32)),
+              meanReward(world, uniformSchedule(32, 8)) + 0.02);
+  }
+}
+
+// A run of learner additive whose measurement takes two layers for each other: first uniform is
+// published and then the measured schedule, with nothing confirmed.
+// Another digest is another kArithmetic. ctest computes it a second time without FMA.
+TEST(Publication, TheBestGuessIsEqualBitForBitOnEveryProcessor) {
+  v1::Experiment experiment = experimentOf("{totalBudget: 16}", "{learner: additive}");
   experiment.mutable_spec()->mutable_task()->set_confirm_questions(0);
   v1::AggregatorState state = initialState(experiment, 8);
-  Learning unmeasured(experiment, planted, 3, 8, state);
-  unmeasured.updates(2);
-  EXPECT_EQ(unmeasured.published(16), uniformSchedule(16, 8));
-  *state.mutable_measurement() = measurementOfLayers(8, plantedLoss, 3);
-  Learning run(experiment, planted, 3, 8, state);
-  EXPECT_EQ(run.published(16), uniformSchedule(16, 8));
+  *state.mutable_measurement() = evenMeasurement(8, [](uint32_t layer, uint32_t reads) {
+    return plantedLoss(layer == 1 ? 4 : layer == 4 ? 1 : layer, reads);
+  });
+  Learning run(experiment, planted, 7, 8, state);
+  const auto guess = *measuredSchedule(state, 16, 0);
+  std::vector<bool> is_guess;
+  std::string digests;
   for (int u = 0; u < 12; ++u) {
     run.update();
-    for (const v1::BudgetPolicy& budget : run.state().policy().frontier().budgets()) {
-      const uint32_t total = budget.total_budget();
-      EXPECT_FALSE(budget.beats_uniform() || budget.has_claim());
-      EXPECT_EQ(run.published(total), *measuredSchedule(run.state(), total, 0));
-      EXPECT_NE(run.published(total), uniformSchedule(total, 8));
-      EXPECT_EQ(scheduleFrom(budget.proposals(0).samples()), uniformSchedule(total, 8));
-    }
-    EXPECT_EQ(run.published(20), uniformSchedule(20, 8));
+    is_guess.push_back(run.published(16) == guess);
+    digests += sha256Hex(canonicalBytes(run.state()));
   }
-  ASSERT_TRUE(checkLearners(experiment, 8, run.state()));
-  EXPECT_EQ(replayRefusal({experiment, run.initial(), false}, run.records(), run.state()), "");
+  EXPECT_FALSE(run.state().policy().frontier().budgets(0).beats_uniform());
+  EXPECT_TRUE(!is_guess.front() && is_guess.back()) << testing::PrintToString(is_guess);
+  EXPECT_EQ(sha256Hex(digests), "fdd23a4471e5b68f5afd9e7c68f85e90d5a1a6512e537c1b24c11ca1b7c9180b");
 }
 
 // A candidate stays until another one is 1.5 deviations better, whether it is the published guess
@@ -208,7 +284,8 @@ TEST(Publication, TheBestGuessDoesNotChangeTheCourseOfLearning) {
 
 // What the guess is worth, and what it costs if the measurement misleads: the mean reward of what
 // is published less uniform's. The means of 400 runs are in docs/learning.md. By these runs a mean
-// of 12 is below its bound in fewer than 1 of 1,000 changes of the seeds, in each of the ten cases.
+// of 12 is below its bound in fewer than 1 of 1,000 changes of the seeds, in each case that has
+// one. Where all others are equally bad no mean can be below what every run may lose.
 TEST(Publication, ABestGuessThatMisleadsIsGivenUp) {
   const auto scaled = [](double by, const std::function<double(uint32_t)>& loss) {
     return [=](uint32_t, uint32_t reads) { return 1e-3 + by * loss(reads); };
@@ -220,14 +297,14 @@ TEST(Publication, ABestGuessThatMisleadsIsGivenUp) {
     uint32_t total;
     bool misleading;
     std::function<double(uint32_t, uint32_t)> loss;
-    double least;  // after 4,800 answers
+    std::optional<double> least;  // after 4,800 answers
   } cases[] = {
       {"planted", planted, 32, false, plantedLoss, 0.03},
       {"planted", planted, 64, false, plantedLoss, 0.008},
       {"planted, misleading", planted, 16, true, plantedLoss, 0.075},
       {"planted, misleading", planted, 32, true, plantedLoss, -0.005},
       {"planted, misleading", planted, 64, true, plantedLoss, -0.005},
-      {"all others 2.1 points worse", worlds[1].world, 32, true, plantedLoss, -0.022},
+      {"all others 2.1 points worse", worlds[1].world, 32, true, plantedLoss, {}},
       {"a layer below four reads costs", worlds[2].world, 32, true, plantedLoss, -0.005},
       {"additive in 1 / n", worlds[3].world, 32, true, plantedLoss, -0.005},
       {"additive in 1 / n, measured", worlds[3].world, 32, false,
@@ -255,7 +332,9 @@ TEST(Publication, ABestGuessThatMisleadsIsGivenUp) {
     }
     std::printf("%s, %u reads: %+.4f %+.4f %+.4f above uniform\n", name, total, gains[0], gains[1],
                 gains[2]);
-    EXPECT_GT(gains[2], least) << name;
+    if (least) {
+      EXPECT_GT(gains[2], *least) << name;
+    }
   }
 }
 

@@ -402,6 +402,7 @@ class PageTest(unittest.TestCase):
             ["128", "measured: best guess, not confirmed", "7 24 16 6 32 21 14 8", "–", "–"]])
         note = self.driver.find_element("id", "accuracy-note").text
         self.assertIn("learned at 8, 32, 128", note)
+        self.assertTrue(self.driver.find_element("id", "headline-note").text.startswith("learned; "))
         worth = self.driver.find_element("css selector", "#card-worth .plot canvas")
         self.assertGreater(worth.size["height"], 0)
         self.assertIn("budget 8: layer 0 1.0 points, layer 1 31.0 points, layer 2 -2.0 points",

@@ -165,7 +165,8 @@ TEST_F(AllotRun, LearnsAFrontier) {
   const std::string known = publicationsText(s["frontier"], "");
   EXPECT_THAT(known, HasSubstr(": measured, the best guess, not confirmed to be better"));
   EXPECT_THAT(output.out, HasSubstr("measured: the best guess, not confirmed to be better"));
-  for (const auto& [verb, before] : {std::pair{"status", "\nlearned: "}, {"top", "\nlearned "}}) {
+  for (const auto& [verb, before] :
+       {std::pair{"status", "\nlearned: "}, {"top", "\nlearned, version 4, "}}) {
     const auto shown = valueOf(capture(command({verb, dir("f")}, {})));
     EXPECT_THAT(shown.out, HasSubstr(before + known + "\n")) << verb;
   }

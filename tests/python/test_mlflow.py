@@ -7,7 +7,7 @@ import tempfile
 import allot
 from outcomes import skip
 
-EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-4")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-5")
 
 
 def without_mlflow():

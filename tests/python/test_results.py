@@ -8,7 +8,7 @@ import tempfile
 import allot
 from outcomes import refusal, skip
 
-EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-4")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-5")
 
 
 def without_pandas():

@@ -31,7 +31,8 @@ def read_schedule(
 
     path: policy.json, or the folder of the run that holds it. total_budget: which of the budgets that
     the run learned for; by default the run's own. A schedule that nothing has confirmed is the run's
-    best guess: ``published`` in policy.json then says uniform or measured, and not learned.
+    best guess: ``published`` in policy.json then says uniform or measured, and not learned. It is
+    null where a price buys no uniform schedule and no layer is measured yet.
 
     Source: ``allot run`` and ``allot export`` write the file. ValueError says what it has instead.
     """
