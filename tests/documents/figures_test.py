@@ -243,6 +243,21 @@ class SeveralRuns(unittest.TestCase):
                           "| `m`, learned less `m` | +0.750, above -0.829 |"], lines)
         self.assertEqual("37.5 %", kept.share(kept.find("m", 8), "bytes"))
 
+    def test_a_table_of_one_task_has_its_questions_alone(self):
+        folder = self.folders[0]
+        with open(folder / "curve.csv", "a", encoding="utf-8") as file:
+            file.writelines(f"m,dense,{schedule},8,freq,{accuracy},0.25,0.75,,,\n"
+                            for schedule, accuracy in (("uniform", 0), ("learned", 0.5)))
+        keeper.write_table(folder / "answers.csv.gz", [keeper.COLUMNS, *(
+            (question, ("niah", "freq")[question % 2], "m", "dense", 8, schedule, 0, 0,
+             int(schedule == "learned" and question != 3), 1, "", "")
+            for question in range(4) for schedule in ("uniform", "learned"))])
+        query = {"reads": [8], "task": "freq", "rows": ["m, learned", ["m, learned", "m"]]}
+        # Of 1 and 0: a half is the mean's standard error, too.
+        self.assertEqual(["| `m`, learned | 0.500 [0.250, 0.750] |",
+                          "| `m`, learned less `m` | +0.500 [-0.480, +1.480] |"],
+                         keeper.answered(query, folder).splitlines()[2:])
+
     def test_runs_are_set_against_others_of_the_same_questions(self):
         kept = keeper.Kept(*self.folders)
         swapped = keeper.Kept(*reversed(self.folders))  # 0, 1, 1, 1 less 1, 1, 0, 1
@@ -341,6 +356,14 @@ class Fidelity(unittest.TestCase):
         self.assertEqual("above 1.00 [above 1.00, above 1.00]",
                          kept.ratio("divergence", "santa", "santa draws=group", 16, 16))
 
+    def test_columns_are_means_of_a_cell(self):
+        lines = keeper.table(self.kept(self.units()), {
+            "fidelity": "divergence", "columns": ["divergence", "value rows"],
+            "rows": [["santa", 8], ["santa draws=group", 16]]}).splitlines()
+        self.assertEqual(["| | divergence | value rows |", "| --- | --- | --- |",
+                          "| `santa`, 8 reads | 0.125 | 33.3 % |",
+                          "| `santa draws=group`, 16 reads | 0.0312 | 33.3 % |"], lines)
+
     def test_questions_that_a_cell_lacks_are_left_out(self):
         units = [unit for unit in self.units() if unit["unit"]["first_question"] < 4
                  or unit["unit"]["method"] == "santa"]
@@ -359,5 +382,6 @@ class Fidelity(unittest.TestCase):
 
 if __name__ == "__main__":
     ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+    sys.path.insert(0, str(ROOT / "experiments"))  # which keep_answers.py imports from
     keeper = checks.load_script(ROOT / "experiments/keep_answers.py")
     unittest.main()
