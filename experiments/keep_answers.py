@@ -26,7 +26,7 @@ import re
 import shutil
 import sys
 
-from kept_tables import Fault, Kept, KeptSums, read_rows, table
+from kept_tables import Fault, Kept, KeptSums, profile_table, read_rows, table
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 COLUMNS = ("question", "task", "method", "prefill", "budget", "schedule", "version", "repeat",
@@ -186,6 +186,8 @@ def answered(query, folder):
     What is subtracted is of the folders "against", if they are named.
     With "task" a table is of one task's questions.
     """
+    if "profiles" in query:
+        return profile_table(folder, query)
     for measure in ("fidelity", "variance"):
         if measure in query:
             return table(kept_of(KeptSums, folder, measure), query)

@@ -7,6 +7,7 @@ import copy
 import csv
 import functools
 import gzip
+import json
 import math
 import random
 import re
@@ -426,6 +427,24 @@ def budget_line(kept, query, row):
               for key, against in zip(keys, others))]
 
 
+def profile_table(folder, query):
+    """Returns the lines of a table of SALE's profiles, which hold a threshold and an error a head.
+
+    {"profiles": ["sale-profile.json", ...], "beyond": 4}: a row for each file.
+    """
+    lines = [["", "tau", "largest error", "mean error", "mean output",
+              f"heads from {query['beyond']} on", "blocks left out"]]
+    for name in query["profiles"]:
+        profile = json.loads((folder / name).read_text())
+        tau, error, output, left_out = (sum(profile[values], [])
+                                        for values in ("tau", "error", "output", "sparsity"))
+        lines.append([f"`{name}`", " to ".join(f"{value:g}" for value in sorted({min(tau), max(tau)})),
+                      f"{max(error):.2f}", f"{mean(error):.2f}", f"{mean(output):.1f}",
+                      str(sum(value >= query["beyond"] for value in error)),
+                      f"{mean(left_out):.1%}".replace("%", " %")])
+    return joined(lines)
+
+
 def table(kept, query):
     """Returns the lines of a table.
 
@@ -458,6 +477,11 @@ def table(kept, query):
         line_of = sums_line if isinstance(kept, KeptSums) else budget_line
         lines = [budget_head(query), *(line_of(kept, query, row) for row in query["rows"])]
         lines = [line + [""] * (len(lines[0]) - len(line)) for line in lines]
+    return joined(lines)
+
+
+def joined(lines):
+    """Returns the text of a table whose first line is its head."""
     lines.insert(1, ["---"] * len(lines[0]))
     text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
     return re.sub(r"\|  (?=\|)", "| ", text)
