@@ -51,8 +51,9 @@ class Kept:
         for run, folder in enumerate(folders):
             for row in read_rows(folder / "curve.csv", open):
                 if row["task"] == task:
-                    decode = row["method"].rpartition(" + ")[2]
-                    rows[self.key(row["prefill"], decode, row["schedule"],
+                    # A task's line has no column prefill.
+                    prefill, _, decode = row["method"].rpartition(" + ")
+                    rows[self.key(prefill or "dense", decode, row["schedule"],
                                   row["total_budget"])].append(row)
             for row in read_rows(folder / "answers.csv.gz", gzip.open):
                 if task in ("all", row["task"]):
