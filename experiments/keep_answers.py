@@ -4,6 +4,7 @@
     keep_answers.py keep RUN FOLDER       write FOLDER/answers.csv.gz, answers.json and curve.csv
     keep_answers.py fidelity RUN FOLDER   write FOLDER/fidelity.csv.gz of a run that measured it
     keep_answers.py variance RUN FOLDER   write FOLDER/variance.csv.gz of a run that measured it
+    keep_answers.py prompts RUN FOLDER    write FOLDER/prompts.csv, what each prefill has read
     keep_answers.py tables [FILE.md...]   write the marked tables anew [of every file that has any]
     keep_answers.py tables --check ...    name the files that would change, and return 1
     keep_answers.py table FOLDER QUERY    print one table, of a query as the marks have it
@@ -36,6 +37,8 @@ SUMS = {"fidelity": ("steps", "agreed", "divergence", "states", "relative_error"
                      "draws", "unique_rows", "dense_rows", "cosine", "exceeded"),
         "variance": ("positions", "variance", "closed_form_positions", "closed_form", "states",
                      "unique_rows")}
+# What prefills have read, by cell. curve.csv has the share of keys and values together.
+PROMPT_SUMS = ("key_bytes", "value_bytes", "dense_bytes")
 KEPT_FILES = ("answers.csv.gz", "fidelity.csv.gz", "variance.csv.gz")
 LONGEST_TEXT = 2000  # bytes, as core/evaluation/answers.h
 # Of export.json's model: what says which model and which questions gave the answers.
@@ -173,6 +176,22 @@ def keep_sums(run, folder, measure):
                 [("question", "task", "method", "budget", *SUMS[measure]), *rows])
 
 
+def keep_prompts(run, folder):
+    cells = collections.defaultdict(collections.Counter)
+    with open(run / "evaluations.jsonl", encoding="utf-8") as lines:
+        for result in map(json.loads, lines):
+            unit = result["unit"]
+            if unit["measure"] == "accuracy":
+                cells[unit["prefill"] or "dense", unit["method"], unit["schedule_name"],
+                      int(unit["total_budget"])].update(
+                          {name: int(result["prefill"][name]) for name in PROMPT_SUMS})
+    with open(folder / "prompts.csv", "w", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [("prefill", "method", "schedule", "budget", *PROMPT_SUMS),
+             *((*cell, *(sums[name] for name in PROMPT_SUMS))
+               for cell, sums in sorted(cells.items()))])
+
+
 # ---- Tables, which kept_tables.py makes.
 
 @functools.cache
@@ -233,7 +252,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("keep", *SUMS):
+    for verb in ("keep", "prompts", *SUMS):
         keeping = verbs.add_parser(verb)
         keeping.add_argument("run", type=pathlib.Path)
         keeping.add_argument("folder", type=pathlib.Path)
@@ -247,6 +266,8 @@ def main(arguments):
     try:
         if options.verb == "keep":
             keep(options.run, options.folder)
+        elif options.verb == "prompts":
+            keep_prompts(options.run, options.folder)
         elif options.verb in SUMS:
             keep_sums(options.run, options.folder, options.verb)
         elif options.verb == "table":

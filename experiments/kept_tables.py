@@ -21,8 +21,9 @@ MEANS = {"divergence": ("divergence", "steps", "#.3g"), "agreement": ("agreed", 
          "distinct rows": ("unique_rows", "states", ".1f"),
          "variance": ("variance", "positions", "#.3g"),
          "closed form": ("closed_form", "closed_form_positions", "#.3g")}
-# Of curve.csv, by what a table names them.
-PREFILL_COLUMNS = {"prefill bytes": "prefill_bytes_share", "density": "prefill_density",
+# Of curve.csv and prompts.csv, by what a table names them.
+PREFILL_COLUMNS = {"prefill values": "prefill_values", "prefill keys": "prefill_keys",
+                   "prefill bytes": "prefill_bytes_share", "density": "prefill_density",
                    "mass kept": "prefill_kept_mass", "least kept": "prefill_least_kept_mass"}
 RESAMPLES = 500
 # Student's t at 95 %, one-sided, by the number of runs.
@@ -63,6 +64,12 @@ class Kept:
         # By (prefill, method, schedule, budget): the row of curve.csv, or the runs' mean.
         self.cells = {key: found[0] if len(folders) == 1 else self.pooled(key, found)
                       for key, found in rows.items() if len(found) == len(folders)}
+        prompts = folders[0] / "prompts.csv"
+        for row in read_rows(prompts, open) if len(folders) == 1 and prompts.exists() else ():
+            key = self.key(row["prefill"], row["method"], row["schedule"], row["budget"])
+            dense = float(row["dense_bytes"]) / 2  # half are keys', half are values'
+            self.cells[key] = {**self.cells[key], "prefill_keys": float(row["key_bytes"]) / dense,
+                               "prefill_values": float(row["value_bytes"]) / dense}
 
     def pooled(self, key, rows):
         """Returns the means of the runs' rows, with 95 % by the normal law over questions."""
@@ -170,7 +177,9 @@ class Kept:
         """Returns what was read over what dense attention reads, or a prefill keeps, in per cent."""
         row = self.cells[key]
         if column in PREFILL_COLUMNS:
-            share = row[PREFILL_COLUMNS[column]]
+            share = row.get(PREFILL_COLUMNS[column])
+            if share is None:
+                raise Fault(f"{key} has no {column!r}: keep_answers.py prompts writes it")
         else:
             decode, keys = float(row["kv_bytes_share"]), float(row["key_share"])
             share = {"bytes": decode, "keys": keys, "value rows": 2 * decode - keys}[column]

@@ -24,10 +24,10 @@ keeper = None  # experiments/keep_answers.py
 # Folders whose README has figures of runs that left no answers. A folder leaves the list when it is
 # measured again; none may join it.
 NOT_KEPT = {
-    "recall-prefill", "recall-prefill-bytes", "recall-prefill-sampling", "recall-variance",
-    "smollm2-layer-budget", "smollm2-niah", "smollm2-prefill",
+    "recall-prefill", "recall-prefill-sampling", "recall-variance", "smollm2-layer-budget",
+    "smollm2-niah", "smollm2-prefill",
 }
-MOST_NOT_KEPT = 7
+MOST_NOT_KEPT = 6
 # Folders without figures of ours: their models have not been run.
 NOT_RUN = {"deepseek-r1-distill-qwen-7b-layer-budget", "llama31-8b-layer-budget",
            "llama31-8b-prefill-128k", "llama31-8b-ruler-32k"}
@@ -67,6 +67,16 @@ class KeptFigures(unittest.TestCase):
                          "a new experiment keeps its answers (experiments/README.md); a folder that"
                          " has them is taken off NOT_KEPT, and MOST_NOT_KEPT goes down")
         self.assertEqual(MOST_NOT_KEPT, len(NOT_KEPT))
+
+    def test_the_keys_and_values_of_prompts_are_the_bytes_of_curve_csv(self):
+        files = [*(ROOT / "experiments").glob("*/prompts.csv")]
+        self.assertTrue(files)
+        for file in files:
+            with self.subTest(folder=file.parent.name):
+                for key, row in keeper.Kept(file.parent).cells.items():
+                    self.assertAlmostEqual(float(row["prefill_bytes_share"]),
+                                           (row["prefill_keys"] + row["prefill_values"]) / 2,
+                                           9, key)
 
     def test_a_table_that_differs_in_one_digit_is_found(self):
         folder = ROOT / "experiments/recall-shared-draws"
@@ -169,6 +179,19 @@ class Keeping(unittest.TestCase):
         self.assertEqual(
             [{"total_budget": 8, "schedule": "6 2", "mean": 0.25, "low": 0.125, "questions": 40},
              {"total_budget": 16, "schedule": "8 8"}], self.kept(self.unit(0, 1))[1]["published"])
+
+    def test_what_prefills_read_is_summed_by_cell(self):
+        def unit(method, measure="accuracy"):
+            return json.dumps({
+                "unit": {"prefill": "sale", "method": method, "schedule_name": "adaptive",
+                         "total_budget": "0", "measure": measure},
+                "prefill": {"key_bytes": "6", "value_bytes": "3", "dense_bytes": "20"}})
+        (self.run / "evaluations.jsonl").write_text("\n".join(
+            [unit("dense"), unit("santa"), unit("dense"), unit("dense", "fidelity")]))
+        keeper.keep_prompts(self.run, self.run)
+        self.assertEqual("prefill,method,schedule,budget,key_bytes,value_bytes,dense_bytes\n"
+                         "sale,dense,adaptive,0,12,6,40\nsale,santa,adaptive,0,6,3,20\n",
+                         (self.run / "prompts.csv").read_text())
 
     def test_a_text_that_was_cut_short_is_refused(self):
         self.left_out = "7"
