@@ -235,7 +235,7 @@ SampleSchedule BudgetUpdate::measured() const {
 // Returns what is published while nothing is confirmed: the measured schedule or, if the answers
 // speak against it, the rival. Nothing is claimed of it, and no candidate is compared with it. The
 // prior's features are a fit to the losses by which the measured schedule is best. What this fit
-// says against that schedule is a misfit, up to 0.37 in recall-priced, and does not count.
+// says against that schedule is a misfit, up to 0.48 in recall-priced, and does not count.
 SampleSchedule BudgetUpdate::bestGuess(const AdditivePosterior& posterior) const {
   if (!state_.has_measurement()) return rival_;
   const SampleSchedule guess = measured();
