@@ -55,6 +55,7 @@ Refusal describe(const Tensor& tensor, CUtensorMap* map) {
 
 // Describes the queries and the pools, whose boxes are what HopperShared says.
 Refusal describe(const PromptChunk& chunk, const void* queries, int head_dim, HopperChunk* work) {
+  if (chunk.pages == 0) return "the cache has no pages: its pool needs those of the page table";
   const cuuint64_t d = head_dim, page = cuuint64_t{1} << chunk.page_shift, bytes = sizeof(Cached);
   const auto heads = static_cast<cuuint64_t>(chunk.heads),
              tables =

@@ -372,22 +372,8 @@ class HopperGroup {
         for (int i = 0; i < 4; ++i) scores[to + n][i] = minusInfinity();
       }
     }
-    const int first = block * kTileKeys64;
-    if (first + kTileKeys64 - 1 <= row && first >= oldestOf(chunk_, row + 15)) return;
-    const int g = lane_ / 4, t = lane_ % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int position = row + g + 8 * half;
-      const int oldest = oldestOf(chunk_, position);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int key = first + 8 * n + 2 * t + i;
-          if (key > position || key < oldest) scores[to + n][2 * half + i] = minusInfinity();
-        }
-      }
-    }
+    const TilePlaces places = TilePlaces::at(block * kTileKeys64);
+    if (isMasked(chunk_, places, row)) maskScores(chunk_, places, row, lane_, scores, to);
   }
   __device__ void maskBoth(const StageNote& note, int row, float (&scores)[16][4]) const {
     if (note.own(0, group_) == 15 && note.own(1, group_) == 15 &&

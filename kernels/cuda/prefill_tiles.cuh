@@ -385,9 +385,11 @@ __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
   }
 }
 
-// Sets scores that a query does not see to -infinity. `row`: the warp's first position.
+// Sets scores that a query does not see to -infinity: those of the tile's keys, in columns `to` ..
+// to + 7. `row`: the warp's first position.
+template <int N>
 __device__ inline void maskScores(const PromptChunk& chunk, const TilePlaces& places, int row,
-                                  int lane, float (&scores)[8][4]) {
+                                  int lane, float (&scores)[N][4], int to = 0) {
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -398,7 +400,7 @@ __device__ inline void maskScores(const PromptChunk& chunk, const TilePlaces& pl
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int key = places.position(n, t) + i;
-        if (key > position || key < oldest) scores[n][2 * half + i] = minusInfinity();
+        if (key > position || key < oldest) scores[to + n][2 * half + i] = minusInfinity();
       }
     }
   }

@@ -3,6 +3,8 @@
 // budgets, products of a warp group. Device code, for sm_90a alone.
 #include <cuda.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -122,28 +124,18 @@ __device__ inline void wgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 // Keeps the compiler from moving uses of registers across a product in flight.
-template <int N>
-__device__ inline void hold(float (&sums)[N][4]) {
+template <typename T, int N>
+__device__ inline void hold(T (&x)[N][4]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
-  }
-}
-template <int N>
-__device__ inline void hold(uint32_t (&words)[N][4]) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(words[n][i])::"memory");
-  }
-}
-template <int N>
-__device__ inline void hold(int (&sums)[N][4]) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(sums[n][i])::"memory");
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        asm volatile("" : "+f"(x[n][i])::"memory");
+      } else {
+        asm volatile("" : "+r"(x[n][i])::"memory");
+      }
+    }
   }
 }
 
