@@ -36,6 +36,9 @@ Refusal unsupportedShape(const PagedKv& kv, int heads) {
   return std::nullopt;
 }
 
+constexpr const char* kNoRoundedQueries =
+    "bfloat16 queries: on this GPU, or with this method, they must be float32";
+
 int endOf(const PrefillInputs& in) { return in.first + in.count; }
 int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
 // Returns `keys` rounded up to kSaleBlock.
@@ -151,9 +154,11 @@ struct PrefillWorkspace::Impl {
   }
 
   // Refuses shapes, arrays and sizes that the kernels or the plan do not have.
-  Refusal check(const PagedKv& kv, const PrefillInputs& in, const float* out = nullptr) const {
+  Refusal check(const PagedKv& kv, const PrefillInputs& in, const PrefillOutputs& out = {}) const {
     if (auto why = unsupportedShape(kv, in.heads)) return why;
-    if (auto why = misaligned(kv, in.queries, out)) return why;
+    if (auto why = misaligned(kv, in.rounded ? in.rounded : in.queries, out.out, out.rounded)) {
+      return why;
+    }
     if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
     if (in.first < 0 || in.count < 0) return "a chunk that begins or ends before position 0";
     if (!(in.skip >= 0 && in.skip < 1)) {
@@ -213,6 +218,8 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
   return why;
 }
 
+bool PrefillWorkspace::takesRounded() const { return impl_->device.is_hopper; }
+
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
   size_t sum = 0;
@@ -255,7 +262,7 @@ Refusal prefillUnsupported(const MethodOptions& method) {
 Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,
                      PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in, out.out)) return why;
+  if (auto why = impl.check(kv, in, out)) return why;
   if (in.count == 0) return std::nullopt;
   if (list.key_block != 16 && list.key_block != 32 && list.key_block != 64) {
     return "a key block's size = " + std::to_string(list.key_block) + " is none of 16, 32 and 64";
@@ -272,6 +279,7 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   chunk.list_first = list.first_block;
   chunk.list_blocks = list.blocks;
   chunk.out = out.out;
+  chunk.rounded = out.rounded;
   chunk.lse = out.lse;
   chunk.statistics = out.statistics;
   const bool skips = in.skip > 0;
@@ -279,13 +287,18 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   if (skips && list.bits) return "skip-softmax goes over all keys";
   // Lists of smaller blocks stay with the other kernel: SALE's took 22.5 ms there, 20.9 here.
   if (impl.device.is_hopper && !skips && (!list.bits || list.key_block == kQueryBlock)) {
-    if (auto why = failed("the GPU did not take the queries",
-                          roundQueries(chunk, kv.head_dim, impl.rounded.as<void>(), stream))) {
-      return why;
+    const void* rounded = in.rounded;
+    if (!rounded) {
+      rounded = impl.rounded.as<void>();
+      if (auto why = failed("the GPU did not take the queries",
+                            roundQueries(chunk, kv.head_dim, impl.rounded.as<void>(), stream))) {
+        return why;
+      }
     }
-    return launchHopper(chunk, impl.rounded.as<void>(), kv.head_dim, impl.device.multiprocessors,
+    return launchHopper(chunk, rounded, kv.head_dim, impl.device.multiprocessors,
                         impl.tickets.as<unsigned>(), stream);
   }
+  if (in.rounded) return kNoRoundedQueries;
   const bool wide = !list.bits;
   const AttendKernel kernel = attendKernelOf(kv.head_dim, skips, wide);
   const int bytes = attendBytes(kv.head_dim), rows = wide ? kWideQueries : kQueryBlock;
@@ -305,6 +318,7 @@ Refusal selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
                               KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
+  if (in.rounded) return kNoRoundedQueries;
   if (impl.method.method != Method::kSampleAttention) return "the workspace was planned otherwise";
   for (const double alpha : {options.alpha_column, options.alpha_slash}) {
     if (!(alpha > 0 && alpha <= 1)) {
@@ -342,6 +356,7 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
                    PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
+  if (in.rounded) return kNoRoundedQueries;
   if (impl.method.method != Method::kSale) return "the workspace was planned otherwise";
   if (options.exact) return "on a GPU SALE selects by scores in 4 bits alone";
   const int words = wordsOf(std::max(endOf(in), 1), kSaleBlock);
@@ -376,11 +391,13 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
 Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
                             PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in, out.out)) return why;
+  if (auto why = impl.check(kv, in, out)) return why;
+  if (in.rounded) return kNoRoundedQueries;
   if (impl.method.method != Method::kSampledBlocks) return "the workspace was planned otherwise";
   if (in.count == 0) return std::nullopt;
   PromptChunk chunk = impl.chunkOf(kv, in);
   chunk.out = out.out;
+  chunk.rounded = out.rounded;
   chunk.lse = out.lse;
   chunk.statistics = out.statistics;
   const SampledKernel kernel = sampledKernelOf(kv.head_dim);
