@@ -41,8 +41,8 @@ constexpr const char* kNoRoundedQueries =
 
 int endOf(const PrefillInputs& in) { return in.first + in.count; }
 int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
-// Returns `keys` rounded up to kSaleBlock.
-int saleRoom(int keys) { return (keys + kSaleBlock - 1) / kSaleBlock * kSaleBlock; }
+// Returns `keys` rounded up to kCodeKeys.
+int saleRoom(int keys) { return (keys + kCodeKeys - 1) / kCodeKeys * kCodeKeys; }
 // Returns the most blocks of queries of a chunk of `count` queries.
 int mostBlocks(int count) { return (count + kQueryBlock - 2) / kQueryBlock + 1; }
 
@@ -55,12 +55,12 @@ struct PrefillWorkspace::Impl {
   MethodOptions method;
   int slots = 0;  // thread blocks of sampled-blocks, each with scratch memory
   Buffer wrong, bits;
-  Buffer rounded, tickets;                                                // attention on Hopper
-  Buffer tops, sums, columns, slashes, least;                             // SampleAttention
-  Buffer partial, key_means, query_means, key_codes, key_scales;          // SALE
-  Buffer mean_scores, most_means, query_codes, query_scales, thresholds;  // SALE
-  Buffer lse, weights, factors;                                           // sampled blocks
-  unsigned long long* host_wrong = nullptr;                               // pinned
+  Buffer rounded, tickets;                     // attention on Hopper
+  Buffer tops, sums, columns, slashes, least;  // SampleAttention
+  Buffer partial, key_means, query_means, key_codes, key_scales, key_inverses;  // SALE
+  Buffer mean_scores, query_codes, query_scales, thresholds;                    // SALE
+  Buffer lse, weights, factors;                                                 // sampled blocks
+  unsigned long long* host_wrong = nullptr;                                     // pinned
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
@@ -128,8 +128,8 @@ struct PrefillWorkspace::Impl {
                     {&query_means, heads * d * 4},
                     {&key_codes, kv_heads * room * d},
                     {&key_scales, kv_heads * room / 8 * 4},
+                    {&key_inverses, kv_heads * room / 8 * 4},
                     {&mean_scores, heads * room * 4},
-                    {&most_means, heads * room / 8 * 4},
                     {&query_codes, rows * d},
                     {&query_scales, rows * 4},
                     {&thresholds, rows * 4}});
@@ -183,7 +183,8 @@ struct PrefillWorkspace::Impl {
             .pages = kv.pages,
             .kv_heads = kv.kv_heads,
             .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
-            .queries = in.queries,
+            .queries = in.rounded ? nullptr : in.queries,
+            .rounded_queries = in.rounded,
             .page_table = in.page_table,
             .first = in.first,
             .count = in.count,
@@ -224,11 +225,11 @@ size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
   size_t sum = 0;
   for (const Buffer* buffer :
-       {&impl.rounded,     &impl.bits,        &impl.tops,        &impl.sums,
-        &impl.least,       &impl.columns,     &impl.slashes,     &impl.partial,
-        &impl.key_means,   &impl.query_means, &impl.key_codes,   &impl.key_scales,
-        &impl.mean_scores, &impl.most_means,  &impl.query_codes, &impl.query_scales,
-        &impl.thresholds,  &impl.lse,         &impl.weights,     &impl.factors}) {
+       {&impl.rounded,      &impl.bits,        &impl.tops,        &impl.sums,
+        &impl.least,        &impl.columns,     &impl.slashes,     &impl.partial,
+        &impl.key_means,    &impl.query_means, &impl.key_codes,   &impl.key_scales,
+        &impl.key_inverses, &impl.mean_scores, &impl.query_codes, &impl.query_scales,
+        &impl.thresholds,   &impl.lse,         &impl.weights,     &impl.factors}) {
     sum += buffer->bytes();
   }
   return sum;
@@ -285,8 +286,7 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   const bool skips = in.skip > 0;
   chunk.log2_skip = skips ? static_cast<float>(std::log2(in.skip)) : 0;
   if (skips && list.bits) return "skip-softmax goes over all keys";
-  // Lists of smaller blocks stay with the other kernel: SALE's took 22.5 ms there, 20.9 here.
-  if (impl.device.is_hopper && !skips && (!list.bits || list.key_block == kQueryBlock)) {
+  if (impl.device.is_hopper && !skips) {
     const void* rounded = in.rounded;
     if (!rounded) {
       rounded = impl.rounded.as<void>();
@@ -318,7 +318,7 @@ Refusal selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
                               KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
-  if (in.rounded) return kNoRoundedQueries;
+  if (in.rounded && !impl.device.is_hopper) return kNoRoundedQueries;
   if (impl.method.method != Method::kSampleAttention) return "the workspace was planned otherwise";
   for (const double alpha : {options.alpha_column, options.alpha_slash}) {
     if (!(alpha > 0 && alpha <= 1)) {
@@ -356,7 +356,7 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
                    PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
-  if (in.rounded) return kNoRoundedQueries;
+  if (in.rounded && !impl.device.is_hopper) return kNoRoundedQueries;
   if (impl.method.method != Method::kSale) return "the workspace was planned otherwise";
   if (options.exact) return "on a GPU SALE selects by scores in 4 bits alone";
   const int words = wordsOf(std::max(endOf(in), 1), kSaleBlock);
@@ -375,8 +375,8 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
               .query_means = impl.query_means.as<float>(),
               .key_codes = impl.key_codes.as<int8_t>(),
               .key_scales = impl.key_scales.as<float>(),
+              .key_inverses = impl.key_inverses.as<float>(),
               .mean_scores = impl.mean_scores.as<float>(),
-              .most_means = impl.most_means.as<float>(),
               .room = saleRoom(endOf(in)),
               .query_codes = impl.query_codes.as<int8_t>(),
               .query_scales = impl.query_scales.as<float>(),
@@ -384,7 +384,7 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
               .rows = list->blocks * kQueryBlock,
               .bits = impl.bits.as<uint32_t>(),
               .words = words},
-             kv.head_dim, stream);
+             kv.head_dim, impl.device.is_hopper, stream);
   return failed("the GPU did not take SALE's selection", cudaGetLastError());
 }
 

@@ -17,6 +17,7 @@ constexpr int kQueryBlock = 64;
 constexpr int kWideQueries = 192;  // queries of a thread block of attendBlocks() without a list
 constexpr int kTileGroups = 4;     // groups of 16 keys, each in one page
 constexpr int kSaleBlock = 32;     // keys of a block of SALE
+constexpr int kCodeKeys = 128;     // keys of a tile of SALE's codes
 
 // One chunk: the cache, and PrefillInputs, KeyBits and PrefillOutputs.
 struct PromptChunk {
@@ -28,7 +29,8 @@ struct PromptChunk {
   int page_shift = 0;
 
   // PrefillInputs.
-  const float* queries = nullptr;
+  const float* queries = nullptr;  // null: bfloat16 ones in rounded_queries
+  const void* rounded_queries = nullptr;
   const int32_t* page_table = nullptr;
   int first = 0;
   int count = 0;
@@ -95,11 +97,11 @@ struct SaleChunk {
   double* partial = nullptr;      // [heads, splits, head_dim]
   float* key_means = nullptr;     // [kv_heads, head_dim]
   float* query_means = nullptr;   // [heads, head_dim]
-  int8_t* key_codes = nullptr;    // [kv_heads, room, head_dim]
+  int8_t* key_codes = nullptr;    // [kv_heads, room / 128] of CodeTile
   float* key_scales = nullptr;    // [kv_heads, room / 8]
+  float* key_inverses = nullptr;  // of key_scales
   float* mean_scores = nullptr;   // [heads, room]
-  float* most_means = nullptr;    // [heads, room / 8]: the largest mean_scores of a key scale
-  int64_t room = 0;               // keys up to the chunk's end, rounded up to kSaleBlock
+  int64_t room = 0;               // keys up to the chunk's end, rounded up to 128
   int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
   float* query_scales = nullptr;  // [heads, rows]
   float* thresholds = nullptr;    // [heads, rows]
@@ -133,9 +135,9 @@ void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, in
 cudaError_t roundQueries(const PromptChunk& chunk, int head_dim, void* rounded,
                          cudaStream_t stream);
 // Launches attention on Hopper. `queries`: roundQueries(). `tickets`: HopperChunk::tickets.
-// Requires: a chunk with a list has key_block 64.
 Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim,
                      int multiprocessors, unsigned* tickets, cudaStream_t stream);
-void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, cudaStream_t stream);
+void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, bool on_hopper,
+                cudaStream_t stream);
 
 }  // namespace allot::kernels::cuda

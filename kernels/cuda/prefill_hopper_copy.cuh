@@ -121,6 +121,7 @@ class KeyBlocksOf {
       const int64_t row =
           static_cast<int64_t>(item.head) * chunk_.list_blocks + 2 * item.block - chunk_.list_first;
       bits_ = chunk_.bits + row * chunk_.words;
+      list_shift_ = chunk_.key_block == 64 ? 0 : chunk_.key_block == 32 ? 1 : 2;
     }
     base_ = first_ - 96;
   }
@@ -193,7 +194,7 @@ class KeyBlocksOf {
     for (int w = 0; w < 2; ++w) {
       const int later = block + 32;
       if (later < first_ || later * kTileKeys64 >= end_[w]) continue;
-      words_[w] = __ldg(bits_ + w * chunk_.words + later / 32);
+      words_[w] = __ldg(bits_ + w * chunk_.words + (later << list_shift_) / 32);
     }
   }
   // Returns StageNote::groups of a block of keys.
@@ -211,17 +212,29 @@ class KeyBlocksOf {
         groups |= seen << 4 * w;
         continue;
       }
-      if (!(words_[w] >> block % 32 & 1)) continue;
-      groups |= seen << 4 * w;
-      if (chunk_.statistics) count(start, seen, end_[w], oldest_[w], &counts[w]);
+      const uint32_t chosen = seen & chosenOf(words_[w] >> (block << list_shift_) % 32);
+      if (!chosen) continue;
+      groups |= chosen << 4 * w;
+      if (chunk_.statistics) count(start, chosen, end_[w], oldest_[w], &counts[w]);
     }
     return groups;
   }
-  __device__ static void count(int start, uint32_t seen, int end, int oldest, BlockCounts* counts) {
-    counts->groups += kTileGroups;
+  // Returns the groups of a block that a list has, whose bits begin at `bits`.
+  __device__ uint32_t chosenOf(uint32_t bits) const {
+    if (list_shift_ == 0) return bits & 1 ? 15 : 0;
+    return list_shift_ == 1 ? (bits & 1) * 3 | (bits >> 1 & 1) * 12 : bits & 15;
+  }
+  // Counts the groups, and the list's blocks that they are of.
+  __device__ void count(int start, uint32_t groups, int end, int oldest,
+                        BlockCounts* counts) const {
+    const uint32_t last_of_blocks = list_shift_ == 0 ? 8 : list_shift_ == 1 ? 10 : 15;
+    uint32_t all = groups;  // with those that the queries do not see
+    if (list_shift_ < 2) all |= all >> 1 & 5 | all << 1 & 10;
+    if (list_shift_ < 1) all |= all >> 2 | all << 2 & 12;
+    counts->groups += __popc(all & last_of_blocks) * (chunk_.key_block / 16);
 #pragma unroll 1
     for (int g = 0; g < kTileGroups; ++g, start += 16) {
-      if (seen & 1u << g) counts->keys += min(start + 16, end) - max(start, oldest);
+      if (groups & 1u << g) counts->keys += min(start + 16, end) - max(start, oldest);
     }
   }
 
@@ -230,6 +243,7 @@ class KeyBlocksOf {
   const uint32_t* bits_ = nullptr;
   FoundBlock* found_;
   int lane_, kv_head_, first_, base_, last_ = -1;
+  int list_shift_ = 0;  // log2 of a list's blocks in 64 keys
   int oldest_[2], end_[2];
   int taken_ = 0, left_ = 0;  // in found_
   // Of the 32 blocks from base_ + 32 on: groups, and pages of boxes. Of those after them: words of

@@ -6,7 +6,7 @@
 namespace allot::kernels::cuda {
 namespace {
 
-constexpr int kParts = 3;  // bfloat16 terms of a query: 24 bits
+// `Parts`: bfloat16 terms of a query; three have the 24 bits of a float.
 constexpr int kSampleThreads = 128;
 using Count = unsigned long long;
 
@@ -18,7 +18,7 @@ __device__ int tilesEach(const SampledRows& rows) {
   return (rows.bins + rows.splits - 1) / rows.splits;
 }
 
-template <int D>
+template <int D, int Parts>
 __global__ void __launch_bounds__(kSampleThreads)
     findTops(const PromptChunk chunk, const SampledRows rows) {
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int row = sampledBegin(chunk) + 16 * warp, end = chunkEnd(chunk);
   const float scale2 = chunk.scale * kLog2E;
-  QueryTile<D, kParts> queries;
+  QueryTile<D, Parts> queries;
   queries.load(chunk, head, row, lane);
   RunningSum made;
   bool outside = false;
@@ -84,7 +84,7 @@ __device__ Count sumOfWarp(Count x) {
   return x;
 }
 
-template <int D>
+template <int D, int Parts>
 __global__ void __launch_bounds__(kSampleThreads)
     addAttention(const PromptChunk chunk, const SampledRows rows) {
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   for (int i = thread; i < 2 * each + 2; i += kSampleThreads) columns[i] = 0;
   if (thread < kQueryBlock) normalisers[thread] = normaliserOf(chunk, rows, head, thread);
   __syncthreads();
-  QueryTile<D, kParts> queries;
+  QueryTile<D, Parts> queries;
   queries.load(chunk, head, row, lane);
   const float shift[2] = {normalisers[16 * warp + lane / 4], normalisers[16 * warp + lane / 4 + 8]};
   const int position = row + lane / 4;
@@ -215,19 +215,21 @@ __global__ void __launch_bounds__(128) writeBits(const PromptChunk chunk, const 
   }
 }
 
-template <int D>
+template <int D, int Parts>
 void launch(const PromptChunk& chunk, const SampledRows& rows, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(chunk.heads);
   const dim3 grid(heads, static_cast<unsigned>(rows.splits));
   const size_t bins = static_cast<size_t>(chunk.heads) * static_cast<size_t>(rows.bins);
   const int tiles = 2 * SharedTile<D>::kBytes, each = (rows.bins + rows.splits - 1) / rows.splits;
   const int sums = (2 * each + 2) * static_cast<int>(sizeof(Count)) + kQueryBlock * 4;
-  cudaFuncSetAttribute(findTops<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles);
-  cudaFuncSetAttribute(addAttention<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles + sums);
+  cudaFuncSetAttribute(findTops<D, Parts>, cudaFuncAttributeMaxDynamicSharedMemorySize, tiles);
+  cudaFuncSetAttribute(addAttention<D, Parts>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       tiles + sums);
   cudaMemsetAsync(rows.columns, 0, bins * sizeof(uint64_t), stream);
   cudaMemsetAsync(rows.slashes, 0, bins * sizeof(uint64_t), stream);
-  findTops<D><<<grid, kSampleThreads, static_cast<size_t>(tiles), stream>>>(chunk, rows);
-  addAttention<D><<<grid, kSampleThreads, static_cast<size_t>(tiles + sums), stream>>>(chunk, rows);
+  findTops<D, Parts><<<grid, kSampleThreads, static_cast<size_t>(tiles), stream>>>(chunk, rows);
+  addAttention<D, Parts>
+      <<<grid, kSampleThreads, static_cast<size_t>(tiles + sums), stream>>>(chunk, rows);
   findHeaviest<<<dim3(heads, 2), 256, 0, stream>>>(rows);
   const int blocks = (chunk.first + chunk.count - 1) / kQueryBlock - chunk.first / kQueryBlock + 1;
   writeBits<<<dim3(heads, static_cast<unsigned>(blocks)), 128, 0, stream>>>(chunk, rows);
@@ -237,7 +239,11 @@ void launch(const PromptChunk& chunk, const SampledRows& rows, cudaStream_t stre
 
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,
                            cudaStream_t stream) {
-  head_dim == 64 ? launch<64>(chunk, rows, stream) : launch<128>(chunk, rows, stream);
+  if (chunk.queries) {
+    head_dim == 64 ? launch<64, 3>(chunk, rows, stream) : launch<128, 3>(chunk, rows, stream);
+  } else {
+    head_dim == 64 ? launch<64, 1>(chunk, rows, stream) : launch<128, 1>(chunk, rows, stream);
+  }
 }
 
 }  // namespace allot::kernels::cuda

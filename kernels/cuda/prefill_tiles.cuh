@@ -56,6 +56,17 @@ struct TilePlaces {
   __device__ int position(int n, int t) const { return start[n / 2] + (n & 1) * 8 + 2 * t; }
 };
 
+// Return the query channel at `at`, or the pair of channels, where `at` is even: of [count, heads,
+// head_dim].
+__device__ inline float queryAt(const PromptChunk& chunk, int64_t at) {
+  return chunk.queries ? chunk.queries[at]
+                       : __bfloat162float(static_cast<const Cached*>(chunk.rounded_queries)[at]);
+}
+__device__ inline float2 queryPairAt(const PromptChunk& chunk, int64_t at) {
+  if (chunk.queries) return *reinterpret_cast<const float2*>(chunk.queries + at);
+  return ElementOf<Cached>::pair(static_cast<const uint32_t*>(chunk.rounded_queries)[at / 2]);
+}
+
 // Iterates over the tiles that a block of queries attends to, in order, alike in all threads.
 class TileCursor {
  public:
@@ -243,23 +254,6 @@ __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], ui
 #undef ALLOT_SIXTEEN
 #undef ALLOT_FOUR
 
-#define ALLOT_FOUR(x, n) "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3])
-#define ALLOT_SIXTEEN(x, n) \
-  ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
-
-// Starts c += a b: 64 x 32 signed bytes times 32 x 128.
-__device__ inline void multiplyCodes(int (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
-      "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1;\n"
-      : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4), ALLOT_SIXTEEN(c, 8), ALLOT_SIXTEEN(c, 12)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-#undef ALLOT_SIXTEEN
-#undef ALLOT_FOUR
 #endif
 
 // A warp's 16 queries as the A operand of products, each a sum of `Parts` bfloat16 terms.
@@ -274,15 +268,14 @@ struct QueryTile {
     for (int half = 0; half < 2; ++half) {
       const int position = row + g + 8 * half;
       const bool there = position >= chunk.first && position < chunkEnd(chunk);
-      const float* from =
-          chunk.queries +
+      const int64_t from =
           (static_cast<int64_t>(there ? position - chunk.first : 0) * chunk.heads + head) * D;
 #pragma unroll
       for (int k = 0; k < D / 16; ++k) {
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
           float2 x = {0, 0};
-          if (there) x = *reinterpret_cast<const float2*>(from + 16 * k + 8 * side + 2 * t);
+          if (there) x = queryPairAt(chunk, from + 16 * k + 8 * side + 2 * t);
 #pragma unroll
           for (int part = 0; part < Parts; ++part) {
             const uint32_t both = pairOf(x.x, x.y);

@@ -93,6 +93,17 @@ __device__ inline void copyBox(uint32_t shared, const CUtensorMap& map, int four
       : "memory");
 }
 
+// Starts the copy of neighbouring bytes to shared memory.
+// Requires: both addresses and `bytes` are multiples of 16.
+__device__ inline void copyBulk(void* shared, const void* global, uint32_t bytes,
+                                SharedBarrier* done) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(sharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(sharedAddress(done))
+      : "memory");
+}
+
 // Change the warp group's registers a thread.
 // Requires: all four warps call it.
 template <int Registers>
@@ -189,6 +200,22 @@ __device__ inline void addTile(float (&c)[8][4], const uint32_t (&a)[4], uint64_
                : ALLOT_16(c, 0), ALLOT_16(c, 4)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+// Starts c = (fresh ? 0 : c) + a b: 64 x 32 signed bytes times 32 x 128, a and b by descriptor.
+#define ALLOT_4R(x, n) "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3])
+#define ALLOT_16R(x, n) ALLOT_4R(x, n), ALLOT_4R(x, n + 1), ALLOT_4R(x, n + 2), ALLOT_4R(x, n + 3)
+__device__ inline void codeTile(int (&c)[16][4], uint64_t a, uint64_t b, bool fresh) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 " ALLOT_SUMS_64
+      ", %64, %65, p;\n"
+      "}\n"
+      : ALLOT_16R(c, 0), ALLOT_16R(c, 4), ALLOT_16R(c, 8), ALLOT_16R(c, 12)
+      : "l"(a), "l"(b), "r"(static_cast<uint32_t>(fresh)));
+}
+#undef ALLOT_16R
+#undef ALLOT_4R
 #undef ALLOT_SUMS_64
 #undef ALLOT_SUMS_32
 #undef ALLOT_16

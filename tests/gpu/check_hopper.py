@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds Hopper's attention to what its speed rests on, without a GPU: compiles it for sm_90a and reads
-what the assembler says.
+"""Holds Hopper's kernels of prompts to what their speed rests on, without a GPU: compiles them for sm_90a
+and reads what the assembler says.
 
     python3 tests/gpu/check_hopper.py NVCC SOURCE_DIR
 
@@ -14,38 +14,44 @@ import subprocess
 import sys
 import tempfile
 
-KERNELS = 2         # heads of 64 and of 128 channels
-REGISTERS = 168     # a thread, when the kernel starts; with fewer the warp groups would wait for ever
-SPILLED_BYTES = 64  # loads and stores, at most
+# By file: the kernel, how many there are by size of heads, registers a thread when it starts (with
+# fewer the warp groups would wait for ever), and the most bytes of spilled loads and stores.
+KERNELS = {"prefill_hopper.cu": ("attendHopper", 2, 168, 64),
+           "prefill_sale.cu": ("findReachedOnHopper", 1, 96, 0)}
 
 
-def main():
-    nvcc, source = sys.argv[1], pathlib.Path(sys.argv[2])
+def check(nvcc, source, file):
+    kernel, count, registers_wanted, most_spilled = KERNELS[file]
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run(
             [nvcc, "-cubin", "-gencode=arch=compute_90a,code=sm_90a", "-std=c++20", "-O3",
              "--expt-relaxed-constexpr", "-Xptxas", "-v", f"-I{source}", f"-I{source}/kernels/include",
-             "-o", f"{folder}/hopper.cubin", f"{source}/kernels/cuda/prefill_hopper.cu"],
+             "-o", f"{folder}/hopper.cubin", f"{source}/kernels/cuda/{file}"],
             stdin=subprocess.DEVNULL, timeout=280, capture_output=True, text=True)
     said = made.stderr
     if made.returncode != 0:
-        print(said)
-        return 1
+        return [said]
     wrong = [line for line in said.splitlines() if "Potential Performance Loss" in line]
     parts = re.split(r"Compiling entry function '(\w+)'", said)
     seen = 0
     for name, text in zip(parts[1::2], parts[2::2]):
-        if "attendHopper" not in name:
+        if kernel not in name:
             continue
         seen += 1
         registers = int(re.search(r"Used (\d+) registers", text).group(1))
         spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", text))
-        if registers != REGISTERS or spilled > SPILLED_BYTES:
-            wrong.append(f"{name}: {registers} registers, {spilled} bytes spilled; {REGISTERS} and "
-                         f"at most {SPILLED_BYTES} are right")
+        if registers != registers_wanted or spilled > most_spilled:
+            wrong.append(f"{name}: {registers} registers, {spilled} bytes spilled; "
+                         f"{registers_wanted} and at most {most_spilled} are right")
         print(f"{name}: {registers} registers, {spilled} bytes spilled")
-    if seen != KERNELS:
-        wrong.append(f"{seen} kernels of attendHopper() were found, {KERNELS} are right")
+    if seen != count:
+        wrong.append(f"{seen} kernels of {kernel}() were found, {count} are right")
+    return wrong
+
+
+def main():
+    nvcc, source = sys.argv[1], pathlib.Path(sys.argv[2])
+    wrong = [line for file in KERNELS for line in check(nvcc, source, file)]
     print("\n".join(wrong) or "products run beside other instructions")
     return 1 if wrong else 0
 

@@ -16,8 +16,8 @@
 // not on the page size, the other heads or, except with skip and sampled blocks, the chunk. A list
 // of all blocks of 64 has dense attention's bits.
 //
-// On Hopper (H100, H200; a build for sm_90a) dense attention and lists of blocks of 64 have a
-// kernel of their own, with tensor maps and warp groups. The host reads the driver's encoder of
+// On Hopper (H100, H200; a build for sm_90a) dense attention and lists have a kernel of their own,
+// with tensor maps and warp groups. The host reads the driver's encoder of
 // tensor maps for it, and each call makes three maps.
 //
 // Agreement with the CPU (kernels/cpu):
@@ -25,8 +25,11 @@
 //                    reference that is lower by at most a factor of 2^8
 //                    in the weight, enter products rounded to bfloat16; sums are
 //                    float32.
-//   SALE             the CPU's lists, unless the rounding of a mean or a threshold decides, which
-//                    are double sums in another order. All else has the CPU's operations.
+//   SALE             the CPU's lists, unless the rounding of a mean, a double sum in another order,
+//                    decides, or a score of codes is within 2^-16 of its threshold, relative to the
+//                    threshold's largest scaled sum of |query| |key| and |query| |mean key|:
+//                    queries are sums of two bfloat16 terms there. All else has the CPU's
+//                    operations.
 //   SampleAttention  the CPU's lists, unless two columns, or two slashes, of which one is kept hold
 //                    attention within 2^-16 of the whole. Queries are sums of three bfloat16 terms.
 //   skip-softmax     the CPU's choice, unless a block's largest weight is within a score's rounding
@@ -79,8 +82,8 @@ class PrefillWorkspace {
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
-  // Returns true if attendBlocks() takes PrefillInputs::rounded, without a list or with one of
-  // blocks of 64, and without skip: on Hopper. Its bits are those of equal queries in float32.
+  // Returns true if selections and attendBlocks(), without skip, take PrefillInputs::rounded: on
+  // Hopper. They have the bits of equal queries in float32.
   // Requires: plan().
   bool takesRounded() const;
 
