@@ -22,7 +22,6 @@ namespace allot::bench {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::Method;
 using kernels::MethodOptions;
 using Refusal = std::optional<std::string>;
 
@@ -92,16 +91,21 @@ class Layer {
           .out = out_.as<float>() + width() * static_cast<size_t>(first),
           .statistics = statistics ? statistics_.as<kernels::PrefillStatistics>() : nullptr};
       cuda::KeyBits list;
-      if (method_.method == Method::kSampledBlocks) {
+      if (kernels::traitsOf(method_.method).prompts == kernels::Prompts::kDrawnBlocks) {
         if (auto why = cuda::attendSampledBlocks(kv_, in, {.seed = options_.seed, .budget = budget},
                                                  &workspace_, to, stream_)) {
           return why;
         }
         continue;
       }
-      if (auto why = select(in, &list)) return why;
+      if (kernels::makesLists(method_)) {
+        if (auto why = cuda::selectBlocks(method_, kv_, in, tau_.as<float>(), &workspace_, &list,
+                                          stream_)) {
+          return why;
+        }
+      }
       if (parts == Parts::kSelection) continue;
-      if (method_.method == Method::kSkipSoftmax) in.skip = static_cast<float>(method_.threshold);
+      in.skip = kernels::skipThreshold(method_);
       if (auto why = cuda::attendBlocks(kv_, in, list, &workspace_, to, stream_)) return why;
     }
     return std::nullopt;
@@ -133,17 +137,6 @@ class Layer {
             .heads = options_.heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim))};
   }
-  Refusal select(const kernels::PrefillInputs& in, cuda::KeyBits* list) {
-    if (method_.method == Method::kSampleAttention) {
-      return cuda::selectSampleAttention(
-          kv_, in, {.alpha_column = method_.alpha_column, .alpha_slash = method_.alpha_slash},
-          &workspace_, list, stream_);
-    }
-    if (method_.method != Method::kSale) return std::nullopt;
-    return cuda::selectSale(
-        kv_, in, {.tau = tau_.as<float>(), .dense_keys = static_cast<int>(method_.dense_keys)},
-        &workspace_, list, stream_);
-  }
 
   const Options& options_;
   int keys_, chunk_ = 0;
@@ -154,40 +147,40 @@ class Layer {
   cuda::PrefillWorkspace workspace_;
 };
 
-// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 most.
+// The parameter that says how much a method reads.
+struct Strength {
+  const char* name;
+  double MethodOptions::*field;
+  double decades;  // 0: the parameter is the strength; else 10^(-decades * strength)
+};
+// Returns nothing for a method whose budget of draws is its strength.
+std::optional<Strength> strengthOf(const MethodOptions& method) {
+  if (kernels::usesBudget(method)) return std::nullopt;
+  if (kernels::hasHeadThresholds(method)) return Strength{"tau", &MethodOptions::tau, 5};
+  if (kernels::makesLists(method)) return Strength{"alpha", &MethodOptions::alpha_column, 0};
+  return Strength{"threshold", &MethodOptions::threshold, 6};
+}
+
+// Returns the method, with the budget of a method that draws, at a strength: 0 reads least, 1 most.
 MethodOptions atStrength(const MethodOptions& of, double strength, int keys, uint32_t* budget) {
   MethodOptions method = of;
-  switch (method.method) {
-    case Method::kSampleAttention:
-      method.alpha_column = method.alpha_slash = std::max(strength, 1e-6);
-      break;
-    case Method::kSale:
-      method.tau = std::pow(10.0, -5 * strength) * 0.999;
-      break;
-    case Method::kSkipSoftmax:
-      method.threshold = std::pow(10.0, -6 * strength) * 0.999;
-      break;
-    default:
-      *budget = static_cast<uint32_t>(std::lround(strength * keys / 64));
+  const auto parameter = strengthOf(of);
+  if (!parameter) {
+    *budget = static_cast<uint32_t>(std::lround(strength * keys / 64));
+  } else if (parameter->decades > 0) {
+    method.*parameter->field = std::pow(10.0, -parameter->decades * strength) * 0.999;
+  } else {
+    method.alpha_column = method.alpha_slash = std::max(strength, 1e-6);
   }
   return method;
 }
 
 std::string strengthText(const MethodOptions& method, uint32_t budget) {
+  const auto parameter = strengthOf(method);
+  if (!parameter) return std::to_string(budget) + " draws";
   char text[80];
-  switch (method.method) {
-    case Method::kSampleAttention:
-      std::snprintf(text, sizeof text, "alpha %.4g", method.alpha_column);
-      break;
-    case Method::kSale:
-      std::snprintf(text, sizeof text, "tau %.3g", method.tau);
-      break;
-    case Method::kSkipSoftmax:
-      std::snprintf(text, sizeof text, "threshold %.3g", method.threshold);
-      break;
-    default:
-      std::snprintf(text, sizeof text, "%u draws", budget);
-  }
+  std::snprintf(text, sizeof text, parameter->decades > 0 ? "%s %.3g" : "%s %.4g", parameter->name,
+                method.*parameter->field);
   return text;
 }
 
@@ -288,9 +281,8 @@ class Bench {
       gap += difference * difference;
       norm += double{exact_[i]} * double{exact_[i]};
     }
-    const bool selects =
-        method.method == Method::kSale || method.method == Method::kSampleAttention;
-    const double selection = selects ? timeOf(layer, Layer::Parts::kSelection, budget).median : 0;
+    const double selection =
+        kernels::makesLists(method) ? timeOf(layer, Layer::Parts::kSelection, budget).median : 0;
     print(text, strengthText(method, budget), timeOf(layer, Layer::Parts::kAll, budget).median,
           selection, read, std::sqrt(gap / norm));
   }

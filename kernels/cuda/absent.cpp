@@ -65,13 +65,8 @@ std::optional<std::string> attendBlocks(const PagedKv&, const PrefillInputs&, co
                                         PrefillWorkspace*, const PrefillOutputs&, Stream) {
   return kAbsent;
 }
-std::optional<std::string> selectSampleAttention(const PagedKv&, const PrefillInputs&,
-                                                 const SampleAttentionOptions&, PrefillWorkspace*,
-                                                 KeyBits*, Stream) {
-  return kAbsent;
-}
-std::optional<std::string> selectSale(const PagedKv&, const PrefillInputs&, const SaleOptions&,
-                                      PrefillWorkspace*, KeyBits*, Stream) {
+std::optional<std::string> selectBlocks(const MethodOptions&, const PagedKv&, const PrefillInputs&,
+                                        const float*, PrefillWorkspace*, KeyBits*, Stream) {
   return kAbsent;
 }
 std::optional<std::string> attendSampledBlocks(const PagedKv&, const PrefillInputs&,

@@ -75,14 +75,18 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+  static MethodOptions promptMethod(const std::string& text) {
     MethodOptions method;
     EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
-    return workspace.plan(method, pool.kv, bounds);
+    return method;
   }
-  void plan(const std::string& text) {
+  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+    return workspace.plan(promptMethod(text), pool.kv, bounds);
+  }
+  MethodOptions plan(const std::string& text) {
     const int heads = prompt_.cache.shape.heads;
     EXPECT_EQ(tryPlan(text, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}), std::nullopt);
+    return promptMethod(text);
   }
 
   // `attend` is given the chunk and where its outputs go.
@@ -420,7 +424,7 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       for (size_t i = 0; i < prompt.queries.size(); ++i)
         prompt.queries[i] *= 1.0f + 1e-4f * (i % 7);
       GpuPrompt gpu(prompt);
-      gpu.plan("sale");
+      const MethodOptions sale = gpu.plan("sale denseKeys=200");
       std::vector<float> taus(static_cast<size_t>(c.heads), tau);
       taus[0] *= 0.5f;
       const DeviceArray<float> device(taus);
@@ -428,12 +432,12 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       const size_t kept = expectSameLists(
           &gpu, in,
           [&](cuda::KeyBits* list) {
-            return cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
-                                    &gpu.workspace, list, gpu.stream);
+            return cuda::selectBlocks(sale, gpu.pool.kv, in, device.get(), &gpu.workspace, list,
+                                      gpu.stream);
           },
           [&](PrefillWorkspace* workspace, BlockLists* lists) {
-            return selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                              {.tau = taus.data(), .dense_keys = 200}, workspace, lists);
+            return selectBlocks(sale, prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                taus.data(), workspace, lists);
           });
       (tau > 0 ? chosen : all) += tau > 0 ? kept : 2 * kept;
     }
@@ -448,18 +452,19 @@ TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
       SCOPED_TRACE(textOf(c) + ", alpha " + std::to_string(alpha));
       const Prompt prompt = promptOf(c, 6);
       GpuPrompt gpu(prompt);
-      gpu.plan("sample-attention");
-      const SampleAttentionOptions options{.alpha_column = alpha, .alpha_slash = alpha * 0.9};
+      MethodOptions options = gpu.plan("sample-attention");
+      options.alpha_column = alpha;
+      options.alpha_slash = alpha * 0.9;
       const PrefillInputs in = gpu.inputs(first, c.n - first);
       const size_t kept = expectSameLists(
           &gpu, in,
           [&](cuda::KeyBits* list) {
-            return cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, list,
-                                               gpu.stream);
+            return cuda::selectBlocks(options, gpu.pool.kv, in, nullptr, &gpu.workspace, list,
+                                      gpu.stream);
           },
           [&](PrefillWorkspace* workspace, BlockLists* lists) {
-            return selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                                         options, workspace, lists);
+            return selectBlocks(options, prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                nullptr, workspace, lists);
           });
       (alpha < 1 ? chosen : all) += alpha < 1 ? kept : 2 * kept;
     }
@@ -493,15 +498,15 @@ TEST_F(Prefill, SampledBlocksAreTheCpus) {
 TEST_F(Prefill, IsCapturedInAGraph) {
   const Prompt prompt = promptOf({700, 128, 16, 4}, 8);
   GpuPrompt gpu(prompt);
-  gpu.plan("sale");
+  const MethodOptions sale = gpu.plan("sale denseKeys=0");
   const DeviceArray<float> tau(std::vector<float>(4, 0.05f));
   const PrefillInputs in = gpu.inputs();
   DeviceArray<float> out(prompt.queries.size());
   const auto both = [&] {
     cuda::KeyBits list;
-    EXPECT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = tau.get(), .dense_keys = 0}, &gpu.workspace,
-                               &list, gpu.stream),
-              std::nullopt);
+    EXPECT_EQ(
+        cuda::selectBlocks(sale, gpu.pool.kv, in, tau.get(), &gpu.workspace, &list, gpu.stream),
+        std::nullopt);
     EXPECT_EQ(
         cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, {.out = out.get()}, gpu.stream),
         std::nullopt);

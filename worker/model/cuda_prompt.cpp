@@ -72,18 +72,8 @@ CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels
   const kernels::MethodOptions& method = reading_->method;
   const auto stream = model_.stream().stream();
   cudaEventRecord(select_begin_, stream);
-  Refusal why;
-  if (method.method == kernels::Method::kSale) {
-    why = kernels::cuda::selectSale(
-        kv, in, {.tau = tau_.data_ptr<float>(), .dense_keys = static_cast<int>(method.dense_keys)},
-        &workspace_, list, stream);
-  } else {
-    why = kernels::cuda::selectSampleAttention(kv, in,
-                                               {.alpha_column = method.alpha_column,
-                                                .alpha_slash = method.alpha_slash,
-                                                .block = static_cast<int>(method.block)},
-                                               &workspace_, list, stream);
-  }
+  const Refusal why = kernels::cuda::selectBlocks(
+      method, kv, in, tau_.defined() ? tau_.data_ptr<float>() : nullptr, &workspace_, list, stream);
   cudaEventRecord(select_end_, stream);
   if (why) return why;
   cudaEventSynchronize(select_end_);
@@ -98,10 +88,9 @@ CudaPrompt::Refusal CudaPrompt::attendChosen(const kernels::PagedKv& kv, kernels
   const kernels::MethodOptions& method = reading_->method;
   const auto stream = model_.stream().stream();
   kernels::cuda::KeyBits list;
-  if (method.method == kernels::Method::kSkipSoftmax) {
-    in.skip = static_cast<float>(method.threshold);
-  } else if (auto why = select(kv, in, &list)) {
-    return why;
+  in.skip = kernels::skipThreshold(method);
+  if (kernels::makesLists(method)) {
+    if (auto why = select(kv, in, &list)) return why;
   }
   const int64_t before = wanted - in.first;
   in.queries += before * in.heads * kv.head_dim;
@@ -170,7 +159,7 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
       .window = static_cast<int>(config.sliding_window)};
   Refusal why;
-  if (method.method == kernels::Method::kSampledBlocks) {
+  if (kernels::traitsOf(method.method).prompts == kernels::Prompts::kDrawnBlocks) {
     std::vector<uint32_t> budgets = {UINT32_MAX};
     const ScheduleView schedule = reading_->schedule;
     at::Tensor by_heads;  // on the device
@@ -191,12 +180,11 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
          .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},
         model_.stream().stream());
   } else {
-    if (method.method == kernels::Method::kSale) {
+    if (kernels::hasHeadThresholds(method)) {
       ALLOT_ASSIGN(std::vector<float> tau, reading_->saleTau(layer, config.heads));
       tau_ = at::from_blob(tau.data(), {config.heads}, at::kFloat).to(at::kCUDA);
     }
-    const int64_t part =
-        method.method == kernels::Method::kSampleAttention ? method.chunk : kPromptChunk;
+    const int64_t part = kernels::selectionPositions(method, static_cast<int>(kPromptChunk));
     for (int64_t begin = from; !why && begin < end;) {
       const int64_t last = std::min(end, (begin / part + 1) * part);
       const int64_t wanted = std::max(begin, first);

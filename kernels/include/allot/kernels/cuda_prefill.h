@@ -99,18 +99,13 @@ class PrefillWorkspace {
                                                       PrefillWorkspace* workspace,
                                                       const PrefillOutputs& out, Stream stream);
 
-// Launches SampleAttention's selection. list->bits is valid until the workspace's next selection.
-// Requires: options.block is 64.
-[[nodiscard]] std::optional<std::string> selectSampleAttention(
-    const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
-    PrefillWorkspace* workspace, KeyBits* list, Stream stream);
-
-// Launches SALE's selection; refuses SaleOptions::exact. SaleOptions::tau [heads] is device memory,
-// whose numbers are not checked. list->bits is valid until the workspace's next selection.
-[[nodiscard]] std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
-                                                    const SaleOptions& options,
-                                                    PrefillWorkspace* workspace, KeyBits* list,
-                                                    Stream stream);
+// Launches the selection of the plan's method. tau [heads] is device memory, whose numbers are not
+// checked. list->bits is valid until the workspace's next selection. Refuses what gpuUnsupported()
+// refuses of the method's parameters.
+[[nodiscard]] std::optional<std::string> selectBlocks(const MethodOptions& method,
+                                                      const PagedKv& kv, const PrefillInputs& in,
+                                                      const float* tau, PrefillWorkspace* workspace,
+                                                      KeyBits* list, Stream stream);
 
 // Launches attention over sampled blocks. QueryDraws::budgets is device memory, or null.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(
