@@ -58,6 +58,7 @@ std::optional<std::string> PrefillWorkspace::plan(const MethodOptions&, const Pa
   return kAbsent;
 }
 size_t PrefillWorkspace::bytes() const { return 0; }
+bool PrefillWorkspace::takesRounded() const { return false; }
 std::optional<std::string> PrefillWorkspace::failure(Stream) { return kAbsent; }
 
 std::optional<std::string> prefillUnsupported(const MethodOptions&) { return kAbsent; }

@@ -13,8 +13,9 @@ namespace allot::kernels::cuda {
 
 // Returns one sentence about the first misaligned array, or nothing. Null pointers are aligned. Of
 // the shadows only the 4-bit one is checked.
-inline std::optional<std::string> misaligned(const PagedKv& kv, const float* queries = nullptr,
-                                             const float* prefill_out = nullptr) {
+inline std::optional<std::string> misaligned(const PagedKv& kv, const void* queries = nullptr,
+                                             const float* prefill_out = nullptr,
+                                             const void* prefill_rounded = nullptr) {
   const KeyShadow* const shadow = kv.shadow(4);
   const struct {
     const void* begin;
@@ -26,7 +27,8 @@ inline std::optional<std::string> misaligned(const PagedKv& kv, const float* que
                 {shadow ? shadow->codes : nullptr, "the cache's codes"},
                 {shadow ? shadow->scales : nullptr, "the cache's scales"},
                 {kv.bounds, "the cache's bounds"},
-                {prefill_out, "outputs", 8}};
+                {prefill_out, "outputs", 8},
+                {prefill_rounded, "outputs"}};
   for (const auto& array : arrays) {
     if (reinterpret_cast<uintptr_t>(array.begin) % array.multiple != 0) {
       return std::string("the data of ") + array.name +

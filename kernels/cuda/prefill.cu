@@ -36,6 +36,9 @@ Refusal unsupportedShape(const PagedKv& kv, int heads) {
   return std::nullopt;
 }
 
+constexpr const char* kNoRoundedQueries =
+    "bfloat16 queries: on this GPU, or with this method, they must be float32";
+
 int endOf(const PrefillInputs& in) { return in.first + in.count; }
 int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
 // Returns `keys` rounded up to kSaleBlock.
@@ -156,9 +159,11 @@ struct PrefillWorkspace::Impl {
   }
 
   // Refuses shapes, arrays and sizes that the kernels or the plan do not have.
-  Refusal check(const PagedKv& kv, const PrefillInputs& in, const float* out = nullptr) const {
+  Refusal check(const PagedKv& kv, const PrefillInputs& in, const PrefillOutputs& out = {}) const {
     if (auto why = unsupportedShape(kv, in.heads)) return why;
-    if (auto why = misaligned(kv, in.queries, out)) return why;
+    if (auto why = misaligned(kv, in.rounded ? in.rounded : in.queries, out.out, out.rounded)) {
+      return why;
+    }
     if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
     if (in.first < 0 || in.count < 0) return "a chunk that begins or ends before position 0";
     if (!(in.skip >= 0 && in.skip < 1)) {
@@ -272,6 +277,8 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
   return why;
 }
 
+bool PrefillWorkspace::takesRounded() const { return impl_->device.is_hopper; }
+
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
   size_t sum = 0;
@@ -314,7 +321,7 @@ Refusal prefillUnsupported(const MethodOptions& method) {
 Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,
                      PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in, out.out)) return why;
+  if (auto why = impl.check(kv, in, out)) return why;
   if (in.count == 0) return std::nullopt;
   if (list.key_block != 16 && list.key_block != 32 && list.key_block != 64) {
     return "a key block's size = " + std::to_string(list.key_block) + " is none of 16, 32 and 64";
@@ -331,6 +338,7 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   chunk.list_first = list.first_block;
   chunk.list_blocks = list.blocks;
   chunk.out = out.out;
+  chunk.rounded = out.rounded;
   chunk.lse = out.lse;
   chunk.statistics = out.statistics;
   const bool skips = in.skip > 0;
@@ -338,13 +346,18 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   if (skips && list.bits) return "skip-softmax goes over all keys";
   // Lists of smaller blocks stay with the other kernel: SALE's took 22.5 ms there, 20.9 here.
   if (impl.device.is_hopper && !skips && (!list.bits || list.key_block == kQueryBlock)) {
-    if (auto why = failed("the GPU did not take the queries",
-                          roundQueries(chunk, kv.head_dim, impl.rounded.as<void>(), stream))) {
-      return why;
+    const void* rounded = in.rounded;
+    if (!rounded) {
+      rounded = impl.rounded.as<void>();
+      if (auto why = failed("the GPU did not take the queries",
+                            roundQueries(chunk, kv.head_dim, impl.rounded.as<void>(), stream))) {
+        return why;
+      }
     }
-    return launchHopper(chunk, impl.rounded.as<void>(), kv.head_dim, impl.device.multiprocessors,
+    return launchHopper(chunk, rounded, kv.head_dim, impl.device.multiprocessors,
                         impl.tickets.as<unsigned>(), stream);
   }
+  if (in.rounded) return kNoRoundedQueries;
   const bool wide = !list.bits;
   const AttendKernel kernel = attendKernelOf(kv.head_dim, skips, wide);
   const int bytes = attendBytes(kv.head_dim), rows = wide ? kWideQueries : kQueryBlock;
@@ -363,6 +376,7 @@ Refusal selectBlocks(const MethodOptions& method, const PagedKv& kv, const Prefi
                      const float* tau, PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
+  if (in.rounded) return kNoRoundedQueries;
   if (!makesLists(method) || impl.method.method != method.method) {
     return "the workspace was planned otherwise";
   }
@@ -381,13 +395,15 @@ Refusal selectBlocks(const MethodOptions& method, const PagedKv& kv, const Prefi
 Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
                             PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in, out.out)) return why;
+  if (auto why = impl.check(kv, in, out)) return why;
+  if (in.rounded) return kNoRoundedQueries;
   if (traitsOf(impl.method.method).prompts != Prompts::kDrawnBlocks) {
     return "the workspace was planned otherwise";
   }
   if (in.count == 0) return std::nullopt;
   PromptChunk chunk = impl.chunkOf(kv, in);
   chunk.out = out.out;
+  chunk.rounded = out.rounded;
   chunk.lse = out.lse;
   chunk.statistics = out.statistics;
   const SampledKernel kernel = sampledKernelOf(kv.head_dim);

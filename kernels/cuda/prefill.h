@@ -45,7 +45,8 @@ struct PromptChunk {
   int list_blocks = 0;
 
   // PrefillOutputs.
-  float* out = nullptr;
+  float* out = nullptr;  // null: bfloat16 outputs in `rounded`
+  void* rounded = nullptr;
   float* lse = nullptr;
   PrefillStatistics* statistics = nullptr;
 

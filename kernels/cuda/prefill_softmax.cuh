@@ -95,6 +95,23 @@ __device__ void addCounts(const PromptChunk& chunk, const BlockCounts& counts, b
   if (counts.skipped > 0) addTo(&to->skipped_blocks, counts.skipped);
 }
 
+// Returns the t-th word of each of the four lanes 4 g + i, where the lane is 4 g + t: of a tile of
+// 8 x 32 channels, of which a lane has pairs, 8 neighbours.
+// Requires: the four lanes call it.
+__device__ inline uint4 columnOf(const uint32_t (&words)[4], int lane) {
+  const uint32_t four = 15u << (lane & ~3);
+  const bool high = lane & 2, odd = lane & 1;
+  const uint32_t other[2] = {__shfl_xor_sync(four, high ? words[0] : words[2], 2),
+                             __shfl_xor_sync(four, high ? words[1] : words[3], 2)};
+  // Of words 2 * high and 2 * high + 1: from the lower two lanes, from the upper two.
+  const uint32_t low[2] = {high ? other[0] : words[0], high ? other[1] : words[1]};
+  const uint32_t top[2] = {high ? words[2] : other[0], high ? words[3] : other[1]};
+  const uint32_t from_low = __shfl_xor_sync(four, odd ? low[0] : low[1], 1);
+  const uint32_t from_top = __shfl_xor_sync(four, odd ? top[0] : top[1], 1);
+  return odd ? uint4{from_low, low[1], from_top, top[1]}
+             : uint4{low[0], from_low, top[0], from_top};
+}
+
 template <int D>
 __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lane, float scale2,
                             const RunningOutput<D>& made) {
@@ -109,10 +126,24 @@ __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lan
     }
     const float factor = total > 0 ? 1.0f / total : 0.0f;
     const int64_t at = static_cast<int64_t>(position - chunk.first) * chunk.heads + head;
-    float2* to = reinterpret_cast<float2*>(chunk.out + at * D);
+    if (chunk.out) {
+      float2* to = reinterpret_cast<float2*>(chunk.out + at * D);
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      to[4 * n + t] = {made.sums[n][2 * half] * factor, made.sums[n][2 * half + 1] * factor};
+      for (int n = 0; n < D / 8; ++n) {
+        to[4 * n + t] = {made.sums[n][2 * half] * factor, made.sums[n][2 * half + 1] * factor};
+      }
+    } else {
+      uint4* to = static_cast<uint4*>(chunk.rounded) + at * (D / 8);
+#pragma unroll
+      for (int n = 0; n < D / 8; n += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          words[i] =
+              pairOf(made.sums[n + i][2 * half] * factor, made.sums[n + i][2 * half + 1] * factor);
+        }
+        to[n + t] = columnOf(words, lane);
+      }
     }
     if (chunk.lse && t == 0) {
       chunk.lse[at] = total > 0 ? (made.top[half] * scale2 + log2f(total)) * kLn2 : minusInfinity();

@@ -79,6 +79,10 @@ class PrefillWorkspace {
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
+  // Returns true if attendBlocks() takes PrefillInputs::rounded, without a list or with one of
+  // blocks of 64, and without skip: on Hopper. Its bits are those of equal queries in float32.
+  // Requires: plan().
+  bool takesRounded() const;
 
   // Waits for the stream, then returns one error since the previous failure(), naming head and
   // query block: a score that is not finite, a page outside the pool; or an error of CUDA.

@@ -29,7 +29,9 @@ namespace allot::kernels {
 // The queries at positions first..first + count - 1 of one sequence in one layer. Pointers are
 // borrowed for the call.
 struct PrefillInputs {
-  const float* queries = nullptr;       // [count, heads, head_dim], after rotary positions
+  const float* queries = nullptr;  // [count, heads, head_dim], after rotary positions
+  // In place of `queries`, on a GPU where PrefillWorkspace::takesRounded(): as bfloat16.
+  const void* rounded = nullptr;
   const int32_t* page_table = nullptr;  // [max_pages]
   int max_pages = 0;
   int first = 0;
@@ -83,6 +85,7 @@ struct PrefillOutputs {
   // [count, heads] or null: log sum_j exp(s_j), without keys that `skip` skips; -inf without keys.
   float* lse = nullptr;
   PrefillStatistics* statistics = nullptr;  // or null, added to
+  void* rounded = nullptr;                  // in place of `out`, on a GPU: as bfloat16
 };
 
 // Threads and scratch memory. Sampled blocks take more memory for a longer prompt. One caller at a
