@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/whole_waves.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -262,8 +263,7 @@ PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = def
 
 Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
                                const PrefillBounds& bounds) {
-  if (auto why = prefillUnsupported(method)) return why;
-  if (auto why = unsupportedShape(kv, bounds.heads)) return why;
+  if (auto why = prefillUnsupported(method, kv, bounds.heads)) return why;
   if (bounds.keys > kQueryBlock << 16) return "the GPU reads prompts of up to 4194304 tokens";
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
@@ -278,6 +278,11 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
 }
 
 bool PrefillWorkspace::takesRounded() const { return impl_->device.is_hopper; }
+
+int PrefillWorkspace::densePositions(int heads, int most) const {
+  const Device& device = impl_->device;
+  return device.is_hopper ? wholeWaves(heads, device.multiprocessors, kHopperQueries, most) : most;
+}
 
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
@@ -316,6 +321,11 @@ Refusal PrefillWorkspace::failure(Stream stream) {
 
 Refusal prefillUnsupported(const MethodOptions& method) {
   return gpuUnsupported(method, Phase::kPrefill);
+}
+
+Refusal prefillUnsupported(const MethodOptions& method, const PagedKv& kv, int heads) {
+  if (auto why = prefillUnsupported(method)) return why;
+  return unsupportedShape(kv, heads);
 }
 
 Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,

@@ -46,6 +46,9 @@ namespace allot::kernels::cuda {
 // Returns nothing if the GPU reads prompts with this method; else one sentence that says which
 // methods it has.
 std::optional<std::string> prefillUnsupported(const MethodOptions& method);
+// Returns nothing if it also has kernels for caches of kv's shapes and this number of query heads.
+std::optional<std::string> prefillUnsupported(const MethodOptions& method, const PagedKv& kv,
+                                              int heads);
 
 // The key blocks to attend to: one bit each, for each head and block of 64 queries. A call with a
 // part of the chunk may use the chunk's list.
@@ -83,6 +86,10 @@ class PrefillWorkspace {
   // blocks of 64, and without skip: on Hopper. Its bits are those of equal queries in float32.
   // Requires: plan().
   bool takesRounded() const;
+  // Returns how many positions of a dense prompt to read at once, at most `most`: on Hopper those
+  // whose items of 128 queries of a head fill whole waves best, elsewhere `most`.
+  // Requires: plan().
+  int densePositions(int heads, int most) const;
 
   // Waits for the stream, then returns one error since the previous failure(), naming head and
   // query block: a score that is not finite, a page outside the pool; or an error of CUDA.
