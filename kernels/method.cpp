@@ -10,9 +10,10 @@ namespace {
 
 // clang-format off
 #define ALLOT_TRAITS(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
-                     promise, gpu, select, reads) \
+                     promise, gpu, prompts, key_block, select, reads) \
   {Method::enumerator, name, Phases::phases, ScoredBy::scored_by, ChosenBy::chosen_by, \
-   Draws::draws, Needs::needs, OwnError::own_error, Promise::promise, Phases::gpu, reads},
+   Draws::draws, Needs::needs, OwnError::own_error, Promise::promise, Phases::gpu, \
+   Prompts::prompts, key_block, reads},
 // clang-format on
 constexpr MethodTraits kTable[] = {ALLOT_METHODS(ALLOT_TRAITS)};
 #undef ALLOT_TRAITS
@@ -90,13 +91,6 @@ const std::vector<GpuLimit>& gpuLimits() {
   return all;
 }
 
-MethodOptions defaultsOf(Method method) {
-  MethodOptions options;
-  options.method = method;
-  if (method == Method::kS2antaQ4 || method == Method::kSale) options.scores = KeyScores::kQ4;
-  return options;
-}
-
 std::optional<std::string> readParameter(std::string_view word, MethodOptions* options) {
   const size_t equals = word.find('=');
   const std::string_view key = word.substr(0, equals);
@@ -124,7 +118,7 @@ std::optional<std::string> contradiction(const MethodOptions& o, Phase phase) {
   if (o.group_draws && o.largest_remainder) {
     return "rounding=largest-remainder is for draws=head: a group draws from all tiles at once";
   }
-  if (o.method == Method::kSampledRows) {
+  if (traitsOf(o.method).chosen_by == ChosenBy::kRowDraws) {
     if (o.weights == Weights::kSelf || o.scores == KeyScores::kExact) return std::nullopt;
     return "weights=exact needs scores=exact: other scores do not have the exact normaliser";
   }
@@ -185,6 +179,14 @@ const std::vector<std::string_view>& methodNames(Phase phase) {
   return phase == Phase::kPrefill ? prefill : decode;
 }
 
+MethodOptions methodDefaults(Method method) {
+  MethodOptions options;
+  options.method = method;
+  const ScoredBy by = traitsOf(method).scored_by;
+  if (by == ScoredBy::kShadow || by == ScoredBy::kOwnCodes) options.scores = KeyScores::kQ4;
+  return options;
+}
+
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options, Phase phase) {
   const size_t space = text.find(' ');
   const std::string_view name = text.substr(0, space);
@@ -198,7 +200,7 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
                     : " reads prompts alone; for answers: ") +
            joined(methodNames(phase));
   }
-  MethodOptions parsed = defaultsOf(found->method);
+  MethodOptions parsed = methodDefaults(found->method);
   std::vector<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {
     const size_t start = from + 1;
@@ -218,7 +220,7 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
 }
 
 std::string methodText(const MethodOptions& options) {
-  const MethodOptions left_out = defaultsOf(options.method);
+  const MethodOptions left_out = methodDefaults(options.method);
   std::string text(methodName(options.method));
   for (const Parameter& parameter : methodParameters()) {
     if (!contains(parameter.methods, options.method)) continue;
@@ -313,8 +315,40 @@ int shadowBits(const MethodOptions& options) {
 }
 
 bool choosesBlocks(const MethodOptions& options) {
-  const ChosenBy by = traitsOf(options.method).chosen_by;
-  return by == ChosenBy::kColumnsAndSlashes || by == ChosenBy::kThreshold;
+  return makesLists(options) || traitsOf(options.method).prompts == Prompts::kSkipping;
+}
+
+bool readsByBlocks(const MethodOptions& options) {
+  return choosesBlocks(options) || traitsOf(options.method).prompts == Prompts::kAllKeys;
+}
+
+bool makesLists(const MethodOptions& options) {
+  return traitsOf(options.method).prompts == Prompts::kLists;
+}
+
+bool hasHeadThresholds(const MethodOptions& options) {
+  return makesLists(options) && traitsOf(options.method).chosen_by == ChosenBy::kThreshold;
+}
+
+float skipThreshold(const MethodOptions& options) {
+  const bool skips = traitsOf(options.method).prompts == Prompts::kSkipping;
+  return skips ? static_cast<float>(options.threshold) : 0;
+}
+
+int queryBlockOf(const MethodOptions& options) {
+  return traitsOf(options.method).key_block == kBlockParameter ? static_cast<int>(options.block)
+                                                               : 64;
+}
+
+int keyBlockOf(const MethodOptions& options) {
+  const int block = traitsOf(options.method).key_block;
+  if (block == kBlockParameter) return static_cast<int>(options.block);
+  return block > 0 ? block : 64;
+}
+
+int selectionPositions(const MethodOptions& options, int chunk) {
+  const bool own = traitsOf(options.method).chosen_by == ChosenBy::kColumnsAndSlashes;
+  return own ? static_cast<int>(options.chunk) : chunk;
 }
 
 bool readsBounds(const MethodOptions& options) {
@@ -351,7 +385,7 @@ std::vector<ParameterInfo> methodParameterTable() {
   std::vector<ParameterInfo> table;
   for (const Parameter& parameter : methodParameters()) {
     table.push_back({std::string(parameter.key), namesOf(parameter.methods),
-                     std::string(parameter.write(defaultsOf(parameter.methods.front()))),
+                     std::string(parameter.write(methodDefaults(parameter.methods.front()))),
                      std::string(parameter.allowed), std::string(parameter.meaning)});
   }
   return table;

@@ -130,18 +130,19 @@ __global__ void fillPromptKernel(PromptFill fill) {
   const size_t queries = static_cast<size_t>(fill.count) * fill.heads * d;
   for (size_t i = start; i < queries; i += stride) {
     const int head = static_cast<int>(i / d % fill.heads);
-    fill.queries[i] = promptChannel(fill, static_cast<int>(i / d / fill.heads),
-                                    head / (fill.heads / fill.kv_heads), static_cast<int>(i % d),
-                                    mix(fill.seed) + i, true);
+    const float x = promptChannel(fill, static_cast<int>(i / d / fill.heads),
+                                  head / (fill.heads / fill.kv_heads), static_cast<int>(i % d),
+                                  mix(fill.seed) + i, true);
+    fill.queries[i] = x;
+    static_cast<__nv_bfloat16*>(fill.rounded)[i] = __float2bfloat16_rn(x);
   }
   const size_t keys = static_cast<size_t>(fill.count) * fill.kv_heads * d;
   for (size_t i = start; i < keys; i += stride) {
     const auto position = i / d / fill.kv_heads;
     const auto kv_head = i / d % fill.kv_heads;
-    const size_t to = ((position / fill.page_size * fill.kv_heads + kv_head) * fill.page_size +
-                       position % fill.page_size) *
-                          d +
-                      i % d;
+    const auto page = static_cast<size_t>(fill.page_table[position / fill.page_size]);
+    const size_t to =
+        ((page * fill.kv_heads + kv_head) * fill.page_size + position % fill.page_size) * d + i % d;
     static_cast<__nv_bfloat16*>(fill.keys)[to] = __float2bfloat16_rn(
         promptChannel(fill, static_cast<int>(position), static_cast<int>(kv_head),
                       static_cast<int>(i % d), mix(fill.seed + 1) + i,

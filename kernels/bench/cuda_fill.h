@@ -39,13 +39,15 @@ struct FillInputs {
 // Writes in.keys and in.values.
 void fillKeys(const FillInputs& in, cudaStream_t stream);
 
-// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores are a sum of three
+// A prompt in the pages of a bfloat16 cache, and its queries. Scores are a sum of three
 // parts: one that falls slowly with the distance; one for about one key in 401, which all queries
 // attend to; and normal noise. The strengths of the first two differ by KV head.
 struct PromptFill {
   void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
   void* values = nullptr;    // [pages, kv_heads, page_size, head_dim], normal, variance 1
   float* queries = nullptr;  // [count, heads, head_dim]
+  void* rounded = nullptr;   // the queries as bfloat16
+  const int32_t* page_table = nullptr;
   int count = 0;
   int heads = 0;
   int kv_heads = 0;

@@ -107,6 +107,10 @@ def serve(start, phases=("decode", "prefill")):
     try:
         import torch
         version, measure = start(torch)
+    except ModuleNotFoundError as error:
+        package = {"flashinfer": "flashinfer-python"}.get(error.name, error.name)
+        return say({"unavailable": first_line(error) + ": pip install " + package +
+                    ", or --python with one that has it"})
     except Exception as error:  # whatever keeps it from being there
         return say({"unavailable": first_line(error)})
     if not torch.cuda.is_available():

@@ -1,17 +1,20 @@
 // allot-bench prefill: what reading a prompt costs in one attention layer on a GPU, by method, held
-// against our dense attention and PyTorch's in the same run. --help says how it measures. Prints a
+// against our dense attention and the peers' in the same run. --help says how it measures. Prints a
 // table; gates nothing.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "allot/kernels/cuda_prefill.h"
+#include "allot/kernels/paged_kv.h"
 #include "kernels/bench/benches.h"
 #include "kernels/bench/cuda_fill.h"
 #include "kernels/bench/cuda_memory.h"
@@ -22,17 +25,23 @@ namespace allot::bench {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::Method;
 using kernels::MethodOptions;
 using Refusal = std::optional<std::string>;
 
 struct Options : LayerOptions {
-  Options() { warm_up = 1, samples = 5; }
+  Options() { warm_up = 1, samples = 5, peers = {"torch", "flashinfer"}; }
   std::vector<int> keys = {8192, 32768, 131072};
   std::vector<std::string> methods = {"sample-attention", "sale", "skip-softmax", "sampled-blocks"};
-  double density = 0.25;
-  int chunk = 4096;
+  std::vector<double> densities = {0.1, 0.25, 0.5};
+  int chunk = 0;
 };
+
+// The most positions that the worker reads at once.
+constexpr int kWorkerChunk = 4096;
+
+bool isDense(const MethodOptions& method) {
+  return kernels::traitsOf(method.method).prompts == kernels::Prompts::kAllKeys;
+}
 
 PeerQuestion questionOf(const Options& options, int keys) {
   return questionOf(options, PeerQuestion::Phase::kPrefill, 1, keys);
@@ -48,11 +57,13 @@ class Layer {
     const size_t entries = static_cast<size_t>(pages) * options.page_size * options.kv_heads;
     keys_memory_.need(entries * d * 2);
     values_memory_.need(entries * d * 2);
-    queries_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
-    out_.need(static_cast<size_t>(keys) * options.heads * d * sizeof(float));
+    queries_.need(width() * static_cast<size_t>(keys) * sizeof(float));
+    rounded_.need(width() * static_cast<size_t>(keys) * 2);
+    out_.need(width() * static_cast<size_t>(keys) * 2);
     statistics_.need(sizeof(kernels::PrefillStatistics));
     std::vector<int32_t> table(pages);
     std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937_64(options.seed));
     table_.upload(table);
     kv_ = {.element = kernels::Element::kBFloat16,
            .keys = keys_memory_.as<void>(),
@@ -65,6 +76,8 @@ class Layer {
     fillPrompt({.keys = kv_.keys,
                 .values = kv_.values,
                 .queries = queries_.as<float>(),
+                .rounded = rounded_.as<void>(),
+                .page_table = table_.as<int32_t>(),
                 .count = keys,
                 .heads = options.heads,
                 .kv_heads = options.kv_heads,
@@ -76,32 +89,50 @@ class Layer {
 
   Refusal plan(const MethodOptions& method, bool whole) {
     method_ = method;
-    chunk_ = whole ? keys_ : options_.chunk;
+    chunk_ = whole ? keys_ : options_.chunk > 0 ? options_.chunk : kWorkerChunk;
     tau_.upload(
         std::vector<float>(static_cast<size_t>(options_.heads), static_cast<float>(method.tau)));
-    return workspace_.plan(
+    auto why = workspace_.plan(
         method, kv_, {.heads = options_.heads, .count = std::min(chunk_, keys_), .keys = keys_});
+    if (!why && !whole && options_.chunk == 0 && isDense(method)) {
+      chunk_ = workspace_.densePositions(options_.heads, chunk_);
+    }
+    return why;
   }
+  int chunk() const { return chunk_; }
 
   enum class Parts { kAll, kSelection };
-  // Launches the whole prompt, chunk by chunk.
+  // Launches the whole prompt, chunk by chunk, with the worker's types: bfloat16 outputs, and
+  // queries that are bfloat16 where the prompt is dense and the kernel takes them.
   Refusal read(Parts parts, bool statistics, uint32_t budget) {
+    const kernels::Prompts by = kernels::traitsOf(method_.method).prompts;
+    const bool rounds = isDense(method_) && workspace_.takesRounded();
     for (int first = 0; first < keys_; first += chunk_) {
       kernels::PrefillInputs in = inputs(first, std::min(chunk_, keys_ - first));
+      const size_t at = width() * static_cast<size_t>(first);
+      if (rounds) {
+        in.queries = nullptr;
+        in.rounded = rounded_.as<uint16_t>() + at;
+      }
       const kernels::PrefillOutputs to = {
-          .out = out_.as<float>() + width() * static_cast<size_t>(first),
-          .statistics = statistics ? statistics_.as<kernels::PrefillStatistics>() : nullptr};
+          .statistics = statistics ? statistics_.as<kernels::PrefillStatistics>() : nullptr,
+          .rounded = out_.as<uint16_t>() + at};
       cuda::KeyBits list;
-      if (method_.method == Method::kSampledBlocks) {
+      if (by == kernels::Prompts::kDrawnBlocks) {
         if (auto why = cuda::attendSampledBlocks(kv_, in, {.seed = options_.seed, .budget = budget},
                                                  &workspace_, to, stream_)) {
           return why;
         }
         continue;
       }
-      if (auto why = select(in, &list)) return why;
+      if (kernels::makesLists(method_)) {
+        if (auto why = cuda::selectBlocks(method_, kv_, in, tau_.as<float>(), &workspace_, &list,
+                                          stream_)) {
+          return why;
+        }
+      }
       if (parts == Parts::kSelection) continue;
-      if (method_.method == Method::kSkipSoftmax) in.skip = static_cast<float>(method_.threshold);
+      in.skip = kernels::skipThreshold(method_);
       if (auto why = cuda::attendBlocks(kv_, in, list, &workspace_, to, stream_)) return why;
     }
     return std::nullopt;
@@ -117,7 +148,10 @@ class Layer {
 
   std::vector<float> output() {
     must(cudaStreamSynchronize(stream_), "reading a prompt");
-    return out_.download<float>(width() * static_cast<size_t>(keys_));
+    const auto rounded = out_.download<uint16_t>(width() * static_cast<size_t>(keys_));
+    std::vector<float> out(rounded.size());
+    std::transform(rounded.begin(), rounded.end(), out.begin(), kernels::fromBFloat16);
+    return out;
   }
 
   [[noreturn]] static void stop(const std::string& why) { std::exit(refuse(why, 70)); }
@@ -133,61 +167,50 @@ class Layer {
             .heads = options_.heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim))};
   }
-  Refusal select(const kernels::PrefillInputs& in, cuda::KeyBits* list) {
-    if (method_.method == Method::kSampleAttention) {
-      return cuda::selectSampleAttention(
-          kv_, in, {.alpha_column = method_.alpha_column, .alpha_slash = method_.alpha_slash},
-          &workspace_, list, stream_);
-    }
-    if (method_.method != Method::kSale) return std::nullopt;
-    return cuda::selectSale(
-        kv_, in, {.tau = tau_.as<float>(), .dense_keys = static_cast<int>(method_.dense_keys)},
-        &workspace_, list, stream_);
-  }
 
   const Options& options_;
   int keys_, chunk_ = 0;
   cudaStream_t stream_;
-  DeviceMemory keys_memory_, values_memory_, queries_, out_, statistics_, table_, tau_;
+  DeviceMemory keys_memory_, values_memory_, queries_, rounded_, out_, statistics_, table_, tau_;
   kernels::PagedKv kv_;
   MethodOptions method_;
   cuda::PrefillWorkspace workspace_;
 };
 
-// Returns the method, with the budget of sampled-blocks, at a strength: 0 reads least, 1 most.
+// The parameter that says how much a method reads.
+struct Strength {
+  const char* name;
+  double MethodOptions::*field;
+  double decades;  // 0: the parameter is the strength; else 10^(-decades * strength)
+};
+// Returns nothing for a method whose budget of draws is its strength.
+std::optional<Strength> strengthOf(const MethodOptions& method) {
+  if (kernels::usesBudget(method)) return std::nullopt;
+  if (kernels::hasHeadThresholds(method)) return Strength{"tau", &MethodOptions::tau, 5};
+  if (kernels::makesLists(method)) return Strength{"alpha", &MethodOptions::alpha_column, 0};
+  return Strength{"threshold", &MethodOptions::threshold, 6};
+}
+
+// Returns the method, with the budget of a method that draws, at a strength: 0 reads least, 1 most.
 MethodOptions atStrength(const MethodOptions& of, double strength, int keys, uint32_t* budget) {
   MethodOptions method = of;
-  switch (method.method) {
-    case Method::kSampleAttention:
-      method.alpha_column = method.alpha_slash = std::max(strength, 1e-6);
-      break;
-    case Method::kSale:
-      method.tau = std::pow(10.0, -5 * strength) * 0.999;
-      break;
-    case Method::kSkipSoftmax:
-      method.threshold = std::pow(10.0, -6 * strength) * 0.999;
-      break;
-    default:
-      *budget = static_cast<uint32_t>(std::lround(strength * keys / 64));
+  const auto parameter = strengthOf(of);
+  if (!parameter) {
+    *budget = static_cast<uint32_t>(std::lround(strength * keys / 64));
+  } else if (parameter->decades > 0) {
+    method.*parameter->field = std::pow(10.0, -parameter->decades * strength) * 0.999;
+  } else {
+    method.alpha_column = method.alpha_slash = std::max(strength, 1e-6);
   }
   return method;
 }
 
 std::string strengthText(const MethodOptions& method, uint32_t budget) {
+  const auto parameter = strengthOf(method);
+  if (!parameter) return std::to_string(budget) + " draws";
   char text[80];
-  switch (method.method) {
-    case Method::kSampleAttention:
-      std::snprintf(text, sizeof text, "alpha %.4g", method.alpha_column);
-      break;
-    case Method::kSale:
-      std::snprintf(text, sizeof text, "tau %.3g", method.tau);
-      break;
-    case Method::kSkipSoftmax:
-      std::snprintf(text, sizeof text, "threshold %.3g", method.threshold);
-      break;
-    default:
-      std::snprintf(text, sizeof text, "%u draws", budget);
-  }
+  std::snprintf(text, sizeof text, parameter->decades > 0 ? "%s %.3g" : "%s %.4g", parameter->name,
+                method.*parameter->field);
   return text;
 }
 
@@ -208,17 +231,32 @@ class Bench {
   void run(int keys) {
     keys_ = keys;
     Layer layer(options_, keys, stream_);
-    std::printf("\n%d tokens, %d heads over %d, %d channels, bf16, chunks of %d\n", keys,
-                options_.heads, options_.kv_heads, options_.head_dim, options_.chunk);
-    std::printf("%-18s %-18s %9s %9s %12s %7s %7s %7s %9s\n", "method", "", "ms", "TFLOP/s",
-                "selection", "keys", "values", "error", "x dense");
+    std::printf(
+        "\n%d tokens, %d heads over %d, %d channels, bf16, pages of %d in random order, "
+        "methods in chunks of %d\n",
+        keys, options_.heads, options_.kv_heads, options_.head_dim, options_.page_size,
+        options_.chunk > 0 ? options_.chunk : kWorkerChunk);
+    answers_.clear();
+    for (const auto& peer : peers_) ask(peer.get());
+    std::printf("%-18s %-18s %9s %9s %9s %12s %7s %7s %7s %9s", "method", "", "ms", "TFLOP/s",
+                "attended", "selection", "keys", "values", "error", "x dense");
+    for (const Answer& answer : answers_) std::printf(" %14s", ("of " + answer.label).c_str());
+    std::printf("\n");
     dense(&layer);
-    for (const auto& peer : peers_) askPeer(peer.get());
-    for (const std::string& text : options_.methods) measure(&layer, text);
+    for (const Answer& answer : answers_) print(answer);
+    for (const std::string& text : options_.methods) {
+      for (const double density : options_.densities) measure(&layer, text, density);
+    }
     std::fflush(stdout);
   }
 
  private:
+  // A peer's answer for the prompt.
+  struct Answer {
+    std::string label, version, way, ways;
+    double ms;
+  };
+
   // Returns 4 operations for each channel of each pair that causality leaves.
   double denseOperations() const {
     return 4.0 * options_.head_dim * options_.heads * 0.5 * keys_ * (keys_ + 1.0);
@@ -232,12 +270,30 @@ class Bench {
     return timing;
   }
 
+  // Prints the share of each peer's speed that this time has.
+  void printShares(double ms) const {
+    for (const Answer& answer : answers_) std::printf(" %14.2f", answer.ms / ms);
+    std::printf("\n");
+  }
+
   void print(const std::string& name, const std::string& what, double ms, double selection,
-             const kernels::PrefillStatistics& read, double error) {
-    std::printf("%-18s %-18s %9.3f %9.0f %7.3f %3.0f%% %6.1f%% %6.1f%% %7.4f %9.2f\n", name.c_str(),
-                what.c_str(), ms, denseOperations() / ms / 1e9, selection, 100 * selection / ms,
-                200 * share(read.key_bytes, read.dense_bytes),
-                200 * share(read.value_bytes, read.dense_bytes), error, dense_ms_ / ms);
+             const kernels::PrefillStatistics& read, double error) const {
+    const double keys = 2 * share(read.key_bytes, read.dense_bytes);
+    const double values = 2 * share(read.value_bytes, read.dense_bytes);
+    const double attended = denseOperations() * (keys + values) / 2;
+    std::printf("%-18s %-18s %9.3f %9.0f %9.0f %7.3f %3.0f%% %6.1f%% %6.1f%% %7.4f %9.2f",
+                name.c_str(), what.c_str(), ms, denseOperations() / ms / 1e9,
+                attended / (ms - selection) / 1e9, selection, 100 * selection / ms, 100 * keys,
+                100 * values, error, dense_ms_ / ms);
+    printShares(ms);
+  }
+
+  void print(const Answer& answer) const {
+    const double rate = denseOperations() / answer.ms / 1e9;
+    std::printf("%-18s %-18s %9.3f %9.0f %9.0f %36s %9.2f", answer.version.c_str(),
+                answer.way.c_str(), answer.ms, rate, rate, "", dense_ms_ / answer.ms);
+    printShares(answer.ms);
+    if (!answer.ways.empty()) std::printf("  %s\n", answer.ways.c_str());
   }
 
   void dense(Layer* layer) {
@@ -246,25 +302,27 @@ class Bench {
       const auto read = layer->statistics(0);
       exact_ = layer->output();
       dense_ms_ = timeOf(layer, Layer::Parts::kAll, 0).median;
-      print("dense", whole ? "one call" : "", dense_ms_, 0, read, 0);
+      const std::string how = whole ? "one call" : "chunks of " + std::to_string(layer->chunk());
+      print("dense", how, dense_ms_, 0, read, 0);
     }
   }
 
-  void askPeer(Peer* peer) {
+  void ask(Peer* peer) {
     if (peer->version().empty()) return;
     const auto answer = peer->ask(questionOf(options_, keys_));
     if (!answer.contains("ms")) {
       std::printf("%s: %s\n", peer->label().c_str(), answer.value("error", "").c_str());
       return;
     }
-    const double ms = answer["ms"].get<double>();
-    std::printf("%-18s %-18s %9.3f %9.0f %48s %9.2f\n", peer->version().c_str(),
-                answer.value("way", "").c_str(), ms, denseOperations() / ms / 1e9, "",
-                dense_ms_ / ms);
-    if (answer.contains("ways")) std::printf("  %s\n", answer["ways"].dump().c_str());
+    answers_.push_back({.label = peer->label(),
+                        .version = peer->version(),
+                        .way = answer.value("way", ""),
+                        .ways = answer.contains("ways") ? answer["ways"].dump() : "",
+                        .ms = answer["ms"].get<double>()});
   }
 
-  void measure(Layer* layer, const std::string& text) {
+  // Measures the method at the largest strength that reads no more than `density` of the values.
+  void measure(Layer* layer, const std::string& text, double density) {
     MethodOptions of;
     if (auto why = kernels::parseMethod(text, &of, kernels::Phase::kPrefill)) {
       Layer::stop(*why);
@@ -273,13 +331,12 @@ class Bench {
     uint32_t budget = 0;
     kernels::PrefillStatistics read;
     MethodOptions method = of;
-    // Bisects for the largest strength that reads no more than --density.
     for (int i = 0; i < 10; ++i) {
       const double middle = i == 9 ? low : (low + high) / 2;
       method = atStrength(of, middle, keys_, &budget);
       if (auto why = layer->plan(method, false)) Layer::stop(*why);
       read = layer->statistics(budget);
-      (2 * share(read.value_bytes, read.dense_bytes) <= options_.density ? low : high) = middle;
+      (2 * share(read.value_bytes, read.dense_bytes) <= density ? low : high) = middle;
     }
     const std::vector<float> out = layer->output();
     double gap = 0, norm = 0;
@@ -288,9 +345,8 @@ class Bench {
       gap += difference * difference;
       norm += double{exact_[i]} * double{exact_[i]};
     }
-    const bool selects =
-        method.method == Method::kSale || method.method == Method::kSampleAttention;
-    const double selection = selects ? timeOf(layer, Layer::Parts::kSelection, budget).median : 0;
+    const double selection =
+        kernels::makesLists(method) ? timeOf(layer, Layer::Parts::kSelection, budget).median : 0;
     print(text, strengthText(method, budget), timeOf(layer, Layer::Parts::kAll, budget).median,
           selection, read, std::sqrt(gap / norm));
   }
@@ -302,6 +358,7 @@ class Bench {
   int keys_ = 0;
   double dense_ms_ = 0;
   std::vector<float> exact_;
+  std::vector<Answer> answers_;
 };
 
 }  // namespace
@@ -313,25 +370,31 @@ int prefillOnGpu(int argc, char** argv) {
       "A prompt whose scores are like a model's (neighbours, keys that everybody looks at, noise)\n"
       "is read chunk by chunk, as the worker reads it; a method's strength (alpha, tau, "
       "threshold,\n"
-      "draws) is set so that it reads at most --density of the values. Times are medians of\n"
-      "replayed CUDA graphs. TFLOP/s are those of dense causal attention in that time; keys and\n"
-      "values are shares of what dense reads; error is the distance to dense outputs, relative.");
-  app.footer("Examples:\n  allot-bench prefill\n  allot-bench prefill --keys 131072 --density 0.1");
+      "draws) is set so that it reads at most --density of the values. Pages are in random\n"
+      "order, outputs bfloat16. Times are medians of replayed CUDA graphs. TFLOP/s are those of\n"
+      "dense causal attention in that time; attended: those of the keys and values that were\n"
+      "attended to, in the time beside the selection. keys and values are shares of what dense\n"
+      "reads; error is the distance to dense outputs, relative. A peer's column is the share of\n"
+      "its speed: its time over this one.");
+  app.footer(
+      "Examples:\n  allot-bench prefill\n  allot-bench prefill --keys 131072 --density 0.1\n"
+      "  allot-bench prefill --heads 28 --kv-heads 4 --methods sample-attention");
   app.add_option("--keys", options.keys, "Prompt lengths")->capture_default_str();
   app.add_option("--methods", options.methods, "Methods beside dense")->capture_default_str();
-  app.add_option("--density", options.density, "Share of the values that is read")
+  app.add_option("--density", options.densities, "Shares of the values that are read")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
   app.add_option("--heads", options.heads)->capture_default_str();
   app.add_option("--kv-heads", options.kv_heads)->capture_default_str();
   app.add_option("--head-dim", options.head_dim, "64 or 128")->capture_default_str();
   app.add_option("--page-size", options.page_size)->capture_default_str();
-  app.add_option("--chunk", options.chunk, "Tokens read at once")->capture_default_str();
+  app.add_option("--chunk", options.chunk, "Tokens read at once; 0: as the worker reads them")
+      ->capture_default_str();
   app.add_option("--samples", options.samples)->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--peers", options.peers,
-                 "Measured too: torch, and programs of your own by their path "
-                 "(kernels/bench/README.md)")
+                 "Measured too: torch and flashinfer where they are installed, and programs of "
+                 "your own by their path (kernels/bench/README.md)")
       ->delimiter(',')
       ->capture_default_str();
   app.add_flag_callback(

@@ -23,7 +23,7 @@ namespace allot::kernels {
 void noSelect(const Head& /*head*/, Selection* /*selection*/) {}
 
 #define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
-                     promise, gpu, select, reads)                                             \
+                     promise, gpu, prompts, key_block, select, reads)                         \
   select,
 SelectFunction selectOf(Method method) {
   static constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};

@@ -127,7 +127,7 @@ using SelectFunction = Select*;
 
 // Declares the function of each row of the table. noSelect does nothing and is never called.
 #define ALLOT_DECLARE_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, \
-                             own_error, promise, gpu, select, reads)                       \
+                             own_error, promise, gpu, prompts, key_block, select, reads)   \
   Select select;
 ALLOT_METHODS(ALLOT_DECLARE_SELECT)
 #undef ALLOT_DECLARE_SELECT

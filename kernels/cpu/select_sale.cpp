@@ -8,9 +8,9 @@
 #include <limits>
 #include <vector>
 
-#include "allot/kernels/prefill.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/prefill_workspace.h"
+#include "kernels/cpu/select_blocks.h"
 
 namespace allot::kernels {
 namespace {
@@ -31,12 +31,13 @@ float codeOf(float x, float scale) { return scale > 0 ? std::nearbyint(x / scale
 // One head: its keys less their mean, its queries, and the codes of both.
 class SaleHead {
  public:
-  SaleHead(const PagedKv& kv, const PrefillInputs& in, int head, const SaleOptions& options)
+  SaleHead(const MethodOptions& options, const PagedKv& kv, const PrefillInputs& in, int head,
+           float tau)
       : in_(in),
         d_(kv.head_dim),
         end_(in.first + in.count),
-        exact_(options.exact),
-        tau_(end_ <= options.dense_keys ? 0 : options.tau[head]) {
+        exact_(options.scores == KeyScores::kExact),
+        tau_(end_ <= static_cast<int64_t>(options.dense_keys) ? 0 : tau) {
     const int kv_head = head / (in.heads / kv.kv_heads);
     readKeys(kv, kv_head);
     readQueries(head);
@@ -227,13 +228,12 @@ class SaleHead {
 
 }  // namespace
 
-std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
-                                      const SaleOptions& options, PrefillWorkspace* workspace,
-                                      BlockLists* lists) {
-  if (auto refusal = checkPrefill(kv, in)) return refusal;
+std::optional<std::string> selectSale(const MethodOptions& options, const PagedKv& kv,
+                                      const PrefillInputs& in, const float* tau,
+                                      PrefillWorkspace* workspace, BlockLists* lists) {
   for (int head = 0; head < in.heads; ++head) {
-    if (options.tau[head] >= 0 && options.tau[head] < 1) continue;
-    return "tau[" + std::to_string(head) + "] = " + std::to_string(options.tau[head]) +
+    if (tau[head] >= 0 && tau[head] < 1) continue;
+    return "tau[" + std::to_string(head) + "] = " + std::to_string(tau[head]) +
            " is not from 0 to below 1";
   }
   lists->query_block = kSaleQueries;
@@ -242,7 +242,7 @@ std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in
   std::vector<std::vector<uint32_t>> kept(static_cast<size_t>(in.heads) * blocks);
   std::vector<char> failed(in.heads);
   auto body = [&](int, int head) {
-    SaleHead own(kv, in, head, options);
+    SaleHead own(options, kv, in, head, tau[head]);
     for (int b = 0; b < blocks; ++b) {
       const int begin = std::max(in.first, (first + b) * kSaleQueries);
       const int end = std::min(in.first + in.count, (first + b + 1) * kSaleQueries);

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "allot/kernels/prefill.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/methods.h"
 #include "kernels/cpu/prefill_workspace.h"
+#include "kernels/cpu/select_blocks.h"
 #include "kernels/cpu/softmax.h"
 
 namespace allot::kernels {
@@ -85,16 +85,15 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
 
 }  // namespace
 
-std::optional<std::string> selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
-                                                 const SampleAttentionOptions& options,
+std::optional<std::string> selectSampleAttention(const MethodOptions& options, const PagedKv& kv,
+                                                 const PrefillInputs& in,
                                                  PrefillWorkspace* workspace, BlockLists* lists) {
-  if (auto refusal = checkPrefill(kv, in)) return refusal;
   for (const double alpha : {options.alpha_column, options.alpha_slash}) {
     if (!(alpha > 0 && alpha <= 1)) {
       return "alpha = " + std::to_string(alpha) + " is not above 0 and at most 1";
     }
   }
-  const int block = options.block;
+  const int block = static_cast<int>(options.block);
   if (block != 16 && block != 32 && block != 64) {
     return "block = " + std::to_string(block) + " is none of 16, 32 and 64";
   }

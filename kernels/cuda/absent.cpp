@@ -59,20 +59,19 @@ std::optional<std::string> PrefillWorkspace::plan(const MethodOptions&, const Pa
 }
 size_t PrefillWorkspace::bytes() const { return 0; }
 bool PrefillWorkspace::takesRounded() const { return false; }
+int PrefillWorkspace::densePositions(int, int most) const { return most; }
 std::optional<std::string> PrefillWorkspace::failure(Stream) { return kAbsent; }
 
 std::optional<std::string> prefillUnsupported(const MethodOptions&) { return kAbsent; }
+std::optional<std::string> prefillUnsupported(const MethodOptions&, const PagedKv&, int) {
+  return kAbsent;
+}
 std::optional<std::string> attendBlocks(const PagedKv&, const PrefillInputs&, const KeyBits&,
                                         PrefillWorkspace*, const PrefillOutputs&, Stream) {
   return kAbsent;
 }
-std::optional<std::string> selectSampleAttention(const PagedKv&, const PrefillInputs&,
-                                                 const SampleAttentionOptions&, PrefillWorkspace*,
-                                                 KeyBits*, Stream) {
-  return kAbsent;
-}
-std::optional<std::string> selectSale(const PagedKv&, const PrefillInputs&, const SaleOptions&,
-                                      PrefillWorkspace*, KeyBits*, Stream) {
+std::optional<std::string> selectBlocks(const MethodOptions&, const PagedKv&, const PrefillInputs&,
+                                        const float*, PrefillWorkspace*, KeyBits*, Stream) {
   return kAbsent;
 }
 std::optional<std::string> attendSampledBlocks(const PagedKv&, const PrefillInputs&,

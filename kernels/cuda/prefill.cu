@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/whole_waves.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -99,16 +100,22 @@ struct PrefillWorkspace::Impl {
     return std::nullopt;
   }
 
-  Refusal growBits(int key_block) {
-    const size_t words = static_cast<size_t>(wordsOf(bounds.keys, key_block));
-    return bits.grow(static_cast<size_t>(bounds.heads) * mostBlocks(bounds.count) * words * 4);
+  // Makes room for what the method does beside attention.
+  Refusal growFor(const PagedKv& kv) {
+    if (traitsOf(method.method).prompts == Prompts::kDrawnBlocks) return growSampledBlocks(kv);
+    if (!makesLists(method)) return std::nullopt;
+    const size_t words = static_cast<size_t>(wordsOf(bounds.keys, keyBlockOf(method)));
+    if (auto why =
+            bits.grow(static_cast<size_t>(bounds.heads) * mostBlocks(bounds.count) * words * 4)) {
+      return why;
+    }
+    return hasHeadThresholds(method) ? growSale(kv) : growSampleAttention();
   }
 
   Refusal growSampleAttention() {
     const auto heads = static_cast<size_t>(bounds.heads);
     const size_t bins = static_cast<size_t>(bounds.keys) / kQueryBlock + 1;
     const size_t rows = heads * kSampleSplits * kQueryBlock;
-    if (auto why = growBits(kQueryBlock)) return why;
     return growAll({{&tops, rows * 4},
                     {&sums, rows * 4},
                     {&columns, heads * bins * 8},
@@ -122,7 +129,6 @@ struct PrefillWorkspace::Impl {
     const auto d = static_cast<size_t>(kv.head_dim),
                room = static_cast<size_t>(saleRoom(bounds.keys));
     const size_t rows = heads * static_cast<size_t>(mostBlocks(bounds.count)) * kQueryBlock;
-    if (auto why = growBits(kSaleBlock)) return why;
     return growAll({{&partial, heads * kMeanSplits * d * 8},
                     {&key_means, kv_heads * d * 4},
                     {&query_means, heads * d * 4},
@@ -193,7 +199,63 @@ struct PrefillWorkspace::Impl {
             .window = in.window,
             .wrong = wrong.as<unsigned long long>()};
   }
+
+  // Launch a selection that writes the list's bits.
+  Refusal selectSampleAttention(const MethodOptions& options, const PagedKv& kv,
+                                const PrefillInputs& in, const KeyBits& list, Stream stream) const;
+  Refusal selectSale(const MethodOptions& options, const PagedKv& kv, const PrefillInputs& in,
+                     const float* tau, const KeyBits& list, Stream stream) const;
 };
+
+Refusal PrefillWorkspace::Impl::selectSampleAttention(const MethodOptions& options,
+                                                      const PagedKv& kv, const PrefillInputs& in,
+                                                      const KeyBits& list, Stream stream) const {
+  for (const double alpha : {options.alpha_column, options.alpha_slash}) {
+    if (!(alpha > 0 && alpha <= 1)) {
+      return "alpha = " + std::to_string(alpha) + " is not above 0 and at most 1";
+    }
+  }
+  const int bins = (endOf(in) - 1) / kQueryBlock + 1;
+  launchSampleAttention(chunkOf(kv, in),
+                        {.alpha_column = options.alpha_column,
+                         .alpha_slash = options.alpha_slash,
+                         .splits = std::min(kSampleSplits, bins),
+                         .tops = tops.as<float>(),
+                         .sums = sums.as<float>(),
+                         .columns = columns.as<uint64_t>(),
+                         .slashes = slashes.as<uint64_t>(),
+                         .least = least.as<uint64_t>(),
+                         .bins = bins,
+                         .bits = bits.as<uint32_t>(),
+                         .words = list.words},
+                        kv.head_dim, stream);
+  return failed("the GPU did not take SampleAttention's selection", cudaGetLastError());
+}
+
+Refusal PrefillWorkspace::Impl::selectSale(const MethodOptions& options, const PagedKv& kv,
+                                           const PrefillInputs& in, const float* tau,
+                                           const KeyBits& list, Stream stream) const {
+  launchSale(chunkOf(kv, in),
+             {.tau = tau,
+              .all = endOf(in) <= static_cast<int64_t>(options.dense_keys),
+              .splits = kMeanSplits,
+              .partial = partial.as<double>(),
+              .key_means = key_means.as<float>(),
+              .query_means = query_means.as<float>(),
+              .key_codes = key_codes.as<int8_t>(),
+              .key_scales = key_scales.as<float>(),
+              .key_inverses = key_inverses.as<float>(),
+              .mean_scores = mean_scores.as<float>(),
+              .room = saleRoom(endOf(in)),
+              .query_codes = query_codes.as<int8_t>(),
+              .query_scales = query_scales.as<float>(),
+              .thresholds = thresholds.as<float>(),
+              .rows = list.blocks * kQueryBlock,
+              .bits = bits.as<uint32_t>(),
+              .words = list.words},
+             kv.head_dim, device.is_hopper, stream);
+  return failed("the GPU did not take SALE's selection", cudaGetLastError());
+}
 
 PrefillWorkspace::PrefillWorkspace() : impl_(std::make_unique<Impl>()) {}
 PrefillWorkspace::~PrefillWorkspace() = default;
@@ -202,8 +264,7 @@ PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = def
 
 Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
                                const PrefillBounds& bounds) {
-  if (auto why = prefillUnsupported(method)) return why;
-  if (auto why = unsupportedShape(kv, bounds.heads)) return why;
+  if (auto why = prefillUnsupported(method, kv, bounds.heads)) return why;
   if (bounds.keys > kQueryBlock << 16) return "the GPU reads prompts of up to 4194304 tokens";
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
@@ -212,14 +273,17 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
                  .keys = std::max(bounds.keys, impl.bounds.keys)};
   impl.method = method;
   Refusal why = impl.growRounded(kv);
-  if (!why && method.method == Method::kSampleAttention) why = impl.growSampleAttention();
-  if (!why && method.method == Method::kSale) why = impl.growSale(kv);
-  if (!why && method.method == Method::kSampledBlocks) why = impl.growSampledBlocks(kv);
+  if (!why) why = impl.growFor(kv);
   if (why) impl.bounds = {};  // a buffer that cannot grow is gone
   return why;
 }
 
 bool PrefillWorkspace::takesRounded() const { return impl_->device.is_hopper; }
+
+int PrefillWorkspace::densePositions(int heads, int most) const {
+  const Device& device = impl_->device;
+  return device.is_hopper ? wholeWaves(heads, device.multiprocessors, kHopperQueries, most) : most;
+}
 
 size_t PrefillWorkspace::bytes() const {
   const Impl& impl = *impl_;
@@ -258,6 +322,11 @@ Refusal PrefillWorkspace::failure(Stream stream) {
 
 Refusal prefillUnsupported(const MethodOptions& method) {
   return gpuUnsupported(method, Phase::kPrefill);
+}
+
+Refusal prefillUnsupported(const MethodOptions& method, const PagedKv& kv, int heads) {
+  if (auto why = prefillUnsupported(method)) return why;
+  return unsupportedShape(kv, heads);
 }
 
 Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,
@@ -313,79 +382,24 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   return failed("the GPU did not take the chunk", error);
 }
 
-Refusal selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
-                              const SampleAttentionOptions& options, PrefillWorkspace* workspace,
-                              KeyBits* list, Stream stream) {
+Refusal selectBlocks(const MethodOptions& method, const PagedKv& kv, const PrefillInputs& in,
+                     const float* tau, PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in)) return why;
   if (in.rounded && !impl.device.is_hopper) return kNoRoundedQueries;
-  if (impl.method.method != Method::kSampleAttention) return "the workspace was planned otherwise";
-  for (const double alpha : {options.alpha_column, options.alpha_slash}) {
-    if (!(alpha > 0 && alpha <= 1)) {
-      return "alpha = " + std::to_string(alpha) + " is not above 0 and at most 1";
-    }
+  if (!makesLists(method) || impl.method.method != method.method) {
+    return "the workspace was planned otherwise";
   }
-  if (options.block != kQueryBlock) {
-    return "block = " + std::to_string(options.block) + ": on a GPU it is 64";
-  }
-  const int words = wordsOf(std::max(endOf(in), 1), kQueryBlock);
-  *list = {.key_block = kQueryBlock,
+  if (auto why = prefillUnsupported(method)) return why;
+  const int key_block = keyBlockOf(method);
+  *list = {.key_block = key_block,
            .bits = impl.bits.as<uint32_t>(),
-           .words = words,
+           .words = wordsOf(std::max(endOf(in), 1), key_block),
            .first_block = firstQueryBlock(in, kQueryBlock),
            .blocks = queryBlocks(in, kQueryBlock)};
   if (in.count == 0) return std::nullopt;
-  const int bins = (endOf(in) - 1) / kQueryBlock + 1;
-  launchSampleAttention(impl.chunkOf(kv, in),
-                        {.alpha_column = options.alpha_column,
-                         .alpha_slash = options.alpha_slash,
-                         .splits = std::min(kSampleSplits, bins),
-                         .tops = impl.tops.as<float>(),
-                         .sums = impl.sums.as<float>(),
-                         .columns = impl.columns.as<uint64_t>(),
-                         .slashes = impl.slashes.as<uint64_t>(),
-                         .least = impl.least.as<uint64_t>(),
-                         .bins = bins,
-                         .bits = impl.bits.as<uint32_t>(),
-                         .words = words},
-                        kv.head_dim, stream);
-  return failed("the GPU did not take SampleAttention's selection", cudaGetLastError());
-}
-
-Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions& options,
-                   PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
-  const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in)) return why;
-  if (in.rounded && !impl.device.is_hopper) return kNoRoundedQueries;
-  if (impl.method.method != Method::kSale) return "the workspace was planned otherwise";
-  if (options.exact) return "on a GPU SALE selects by scores in 4 bits alone";
-  const int words = wordsOf(std::max(endOf(in), 1), kSaleBlock);
-  *list = {.key_block = kSaleBlock,
-           .bits = impl.bits.as<uint32_t>(),
-           .words = words,
-           .first_block = firstQueryBlock(in, kQueryBlock),
-           .blocks = queryBlocks(in, kQueryBlock)};
-  if (in.count == 0) return std::nullopt;
-  launchSale(impl.chunkOf(kv, in),
-             {.tau = options.tau,
-              .all = endOf(in) <= options.dense_keys,
-              .splits = kMeanSplits,
-              .partial = impl.partial.as<double>(),
-              .key_means = impl.key_means.as<float>(),
-              .query_means = impl.query_means.as<float>(),
-              .key_codes = impl.key_codes.as<int8_t>(),
-              .key_scales = impl.key_scales.as<float>(),
-              .key_inverses = impl.key_inverses.as<float>(),
-              .mean_scores = impl.mean_scores.as<float>(),
-              .room = saleRoom(endOf(in)),
-              .query_codes = impl.query_codes.as<int8_t>(),
-              .query_scales = impl.query_scales.as<float>(),
-              .thresholds = impl.thresholds.as<float>(),
-              .rows = list->blocks * kQueryBlock,
-              .bits = impl.bits.as<uint32_t>(),
-              .words = words},
-             kv.head_dim, impl.device.is_hopper, stream);
-  return failed("the GPU did not take SALE's selection", cudaGetLastError());
+  if (hasHeadThresholds(method)) return impl.selectSale(method, kv, in, tau, *list, stream);
+  return impl.selectSampleAttention(method, kv, in, *list, stream);
 }
 
 Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
@@ -393,7 +407,9 @@ Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const Qu
   const PrefillWorkspace::Impl& impl = workspace->impl();
   if (auto why = impl.check(kv, in, out)) return why;
   if (in.rounded) return kNoRoundedQueries;
-  if (impl.method.method != Method::kSampledBlocks) return "the workspace was planned otherwise";
+  if (traitsOf(impl.method.method).prompts != Prompts::kDrawnBlocks) {
+    return "the workspace was planned otherwise";
+  }
   if (in.count == 0) return std::nullopt;
   PromptChunk chunk = impl.chunkOf(kv, in);
   chunk.out = out.out;

@@ -4,4 +4,5 @@
 // which says what the columns are.
 #define ALLOT_MORE_METHODS(X)                                                                \
   X(kUniform, "uniform", kDecode, kExact, kOther, kS, kScores, kEstimated, kUnbiased, kNone, \
-    selectUniform, "a key in each of S equal stretches, weighed by its attention; unbiased")
+    kNone, 0, selectUniform,                                                                 \
+    "a key in each of S equal stretches, weighed by its attention; unbiased")

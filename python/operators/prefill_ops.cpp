@@ -10,22 +10,11 @@
 namespace allot::bindings {
 namespace {
 
-using kernels::Method;
 using kernels::Phase;
+using kernels::Prompts;
 
 constexpr int kBlock = 64;
-constexpr int kSaleKeys = 32;
 
-int queryBlockOf(const kernels::MethodOptions& method) {
-  return method.method == Method::kSampleAttention ? static_cast<int>(method.block) : kBlock;
-}
-int keyBlockOf(const kernels::MethodOptions& method) {
-  return method.method == Method::kSale ? kSaleKeys : queryBlockOf(method);
-}
-// Returns true if prefill_select() chooses the method's blocks.
-bool hasLists(const kernels::MethodOptions& method) {
-  return method.method == Method::kSale || method.method == Method::kSampleAttention;
-}
 int wordsOfBlocks(const kernels::PrefillInputs& in, int key_block) {
   return (std::max(in.first + in.count, 1) - 1) / key_block / 32 + 1;
 }
@@ -62,8 +51,8 @@ void setBits(const kernels::BlockLists& lists, int words, uint32_t* bits) {
 kernels::BlockLists listsOf(const kernels::MethodOptions& method, const uint32_t* bits,
                             int64_t count, int words) {
   kernels::BlockLists lists;
-  lists.query_block = queryBlockOf(method);
-  lists.key_block = keyBlockOf(method);
+  lists.query_block = kernels::queryBlockOf(method);
+  lists.key_block = kernels::keyBlockOf(method);
   lists.begin.push_back(0);
   for (int64_t list = 0; list < count; ++list) {
     for (int word = 0; word < words; ++word) {
@@ -106,7 +95,7 @@ kernels::QueryDraws drawsOf(int64_t layer, int64_t seed, int64_t sequence,
 
 std::pair<int64_t, int64_t> blockSizes(const std::string& method) {
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
-  return {queryBlockOf(options), keyBlockOf(options)};
+  return {kernels::queryBlockOf(options), kernels::keyBlockOf(options)};
 }
 
 void planPrefill(int64_t workspace, at::TensorList cache, const std::string& method, int64_t heads,
@@ -128,40 +117,35 @@ at::Tensor prefillSelect(const at::Tensor& queries, at::TensorList cache,
                          const OptionalTensor& tau) {
   const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
-  if (!hasLists(options)) {
+  if (!kernels::makesLists(options)) {
     refuse(method + " chooses no blocks beforehand: prefill_attend is all of it");
   }
   const auto in = inputsOf(kv, device, queries, page_table, first, scale, window);
   const auto space = workspaceOf(workspace, device);
   const c10::DeviceGuard guard(device);
   const auto like = queries.options().requires_grad(false);
-  const int blocks = kernels::queryBlocks(in, queryBlockOf(options));
-  const int words = wordsOfBlocks(in, keyBlockOf(options));
+  const int blocks = kernels::queryBlocks(in, kernels::queryBlockOf(options));
+  const int words = wordsOfBlocks(in, kernels::keyBlockOf(options));
   const at::Tensor bits = at::zeros({in.heads, blocks, words}, like.dtype(at::kInt));
   if (in.count == 0) return bits;
-  const bool sale = options.method == Method::kSale;
-  const at::Tensor thresholds = sale ? tauOf(options, tau, in.heads, like, device) : at::Tensor();
-  const kernels::SaleOptions sale_options{.tau = sale ? thresholds.data_ptr<float>() : nullptr,
-                                          .exact = options.scores == kernels::KeyScores::kExact,
-                                          .dense_keys = static_cast<int>(options.dense_keys)};
-  const kernels::SampleAttentionOptions sampled{.alpha_column = options.alpha_column,
-                                                .alpha_slash = options.alpha_slash,
-                                                .block = static_cast<int>(options.block)};
+  at::Tensor thresholds;
+  if (kernels::hasHeadThresholds(options)) {
+    thresholds = tauOf(options, tau, in.heads, like, device);
+  }
+  const float* const taus = thresholds.defined() ? thresholds.data_ptr<float>() : nullptr;
   const std::lock_guard lock(space->mutex);
   if (device.is_cuda()) {
     kernels::cuda::KeyBits list;
     const kernels::cuda::Stream stream = currentStream(device);
-    auto* const scratch = &space->cuda_prefill;
-    refuseIf(sale ? kernels::cuda::selectSale(kv, in, sale_options, scratch, &list, stream)
-                  : kernels::cuda::selectSampleAttention(kv, in, sampled, scratch, &list, stream));
+    refuseIf(
+        kernels::cuda::selectBlocks(options, kv, in, taus, &space->cuda_prefill, &list, stream));
     // The next selection overwrites the workspace's bits.
     bits.copy_(
         at::from_blob(const_cast<uint32_t*>(list.bits), {in.heads, blocks, words}, bits.options()));
     return bits;
   }
   kernels::BlockLists lists;
-  refuseIf(sale ? kernels::selectSale(kv, in, sale_options, &space->prefill, &lists)
-                : kernels::selectSampleAttention(kv, in, sampled, &space->prefill, &lists));
+  refuseIf(kernels::selectBlocks(options, kv, in, taus, &space->prefill, &lists));
   setBits(lists, words, static_cast<uint32_t*>(bits.data_ptr()));
   return bits;
 }
@@ -175,9 +159,9 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
   const auto [kv, device] = cacheOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
   auto in = inputsOf(kv, device, queries, page_table, first, scale, window);
-  const bool lists = hasLists(options);
-  const int query_blocks = kernels::queryBlocks(in, queryBlockOf(options));
-  const int words = wordsOfBlocks(in, keyBlockOf(options));
+  const bool lists = kernels::makesLists(options);
+  const int query_blocks = kernels::queryBlocks(in, kernels::queryBlockOf(options));
+  const int words = wordsOfBlocks(in, kernels::keyBlockOf(options));
   if (lists != (blocks.has_value() && blocks->defined())) {
     refuse(method + (lists ? " attends to the blocks that prefill_select chooses: pass blocks"
                            : " takes no blocks"));
@@ -185,7 +169,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
   const void* const bits =
       lists ? dataOf(*blocks, "blocks", at::kInt, device, {in.heads, query_blocks, words})
             : nullptr;
-  if (options.method == Method::kSkipSoftmax) in.skip = static_cast<float>(options.threshold);
+  in.skip = kernels::skipThreshold(options);
   const auto draws = drawsOf(layer, seed, sequence, zero_budget_window, zero_budget_means,
                              budgets ? wordsOf(*budgets, "budgets", device, {in.heads}) : nullptr);
   const auto space = workspaceOf(workspace, device);
@@ -196,14 +180,14 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
   if (in.count == 0) return {result, lse};
   const kernels::PrefillOutputs out{.out = result.data_ptr<float>(),
                                     .lse = with_lse ? lse.data_ptr<float>() : nullptr};
-  const bool sampled = options.method == Method::kSampledBlocks;
-  const bool by_blocks = kernels::choosesBlocks(options) || options.method == Method::kDense;
+  const Prompts by = kernels::traitsOf(options.method).prompts;
+  const bool sampled = by == Prompts::kDrawnBlocks;
   const std::lock_guard lock(space->mutex);
   if (device.is_cuda()) {
     refuseIf(kernels::cuda::prefillUnsupported(options));
     const kernels::cuda::Stream stream = currentStream(device);
     auto* const scratch = &space->cuda_prefill;
-    const kernels::cuda::KeyBits list{.key_block = keyBlockOf(options),
+    const kernels::cuda::KeyBits list{.key_block = kernels::keyBlockOf(options),
                                       .bits = static_cast<const uint32_t*>(bits),
                                       .words = words,
                                       .first_block = kernels::firstQueryBlock(in, kBlock),
@@ -212,9 +196,9 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
                      : kernels::cuda::attendBlocks(kv, in, list, scratch, out, stream));
   } else if (sampled) {
     refuseIf(kernels::attendSampledBlocks(kv, in, draws, &space->prefill, out));
-  } else if (options.method == Method::kSampledRows) {
+  } else if (by == Prompts::kDrawnRows) {
     refuseIf(kernels::attendSampledRows(options, kv, in, draws, &space->prefill, out));
-  } else if (!by_blocks) {
+  } else if (by == Prompts::kQueries) {
     space->planDecode(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
     refuseIf(kernels::attendQueries(options, kv, in, draws, &space->decode,
                                     {.out = out.out, .lse = out.lse}));

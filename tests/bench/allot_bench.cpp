@@ -23,7 +23,7 @@ constexpr char kHelp[] =
     "  decode gpu   the same on a GPU, beside PyTorch, FlashInfer or kernels of yours\n"
     "  decode cpu   the same on the CPU, beside LibTorch\n"
     "  decode model whole decode steps of a model on a GPU: time per output token\n"
-    "  prefill      a prompt in one attention layer on a GPU, by method\n"
+    "  prefill      a prompt in one attention layer on a GPU, by method, beside the same peers\n"
     "  store        what Redis and the aggregator sustain, without a model\n"
     "  worker       episodes a second, and where the time goes\n\n"
     "Examples:\n"

@@ -61,17 +61,11 @@ std::vector<std::pair<const char*, Call>> callsWithQueries() {
              cuda::PrefillWorkspace workspace;
              return cuda::attendSampledBlocks(kv, prompt(queries), {}, &workspace, {}, nullptr);
            }},
-          {"selectSale",
-           [=](const PagedKv& kv, const float* queries) {
+          {"selectBlocks", [=](const PagedKv& kv, const float* queries) {
              cuda::PrefillWorkspace workspace;
              cuda::KeyBits list;
-             return cuda::selectSale(kv, prompt(queries), {}, &workspace, &list, nullptr);
-           }},
-          {"selectSampleAttention", [=](const PagedKv& kv, const float* queries) {
-             cuda::PrefillWorkspace workspace;
-             cuda::KeyBits list;
-             return cuda::selectSampleAttention(kv, prompt(queries), {}, &workspace, &list,
-                                                nullptr);
+             return cuda::selectBlocks(methodDefaults(Method::kSale), kv, prompt(queries), nullptr,
+                                       &workspace, &list, nullptr);
            }}};
 }
 

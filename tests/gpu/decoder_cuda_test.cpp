@@ -339,7 +339,7 @@ TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
 }
 
 // Weights and products in bfloat16: the same model but for roundings of 2^-9 in every product, and
-// prompts go through another attention (LibTorch's). Answers stay what they were.
+// prompts go through another attention, the kernels'. Answers stay what they were.
 TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
   const auto narrow = load(Device::kCuda, kRecall7m, WeightType::kBFloat16);
   EXPECT_LT(narrow->weightBytes(), gpu_->weightBytes() * 6 / 10);
@@ -365,6 +365,30 @@ TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
     gpu_->release(&*wide);
   }
   EXPECT_EQ(narrow->pool().freePages(), narrow->pool().totalPages());
+}
+
+// A dense prompt of two chunks: queries of the second attend to the keys of the first. With float32
+// weights LibTorch attends to it in one. With alpha 1 all blocks with attention are in the list.
+TEST_F(DecoderCuda, DensePromptsAreReadInChunks) {
+  const auto narrow = load(Device::kCuda, kRecall7m, WeightType::kBFloat16);
+  Ids ids;
+  while (ids.size() < 5000) ids.push_back(static_cast<int32_t>(2 + ids.size() * 7919 % 1000));
+  auto wide = valueOf(gpu_->prefill(ids));
+  auto dense = valueOf(narrow->prefill(ids));
+  EXPECT_LT(largestGap(dense.first_logits, wide.first_logits), 0.5f);
+  const kernels::PrefillStatistics &read = dense.statistics.blocks, &all = wide.statistics.blocks;
+  EXPECT_EQ(read.blocks, all.blocks);
+  EXPECT_EQ(read.dense_blocks, all.dense_blocks);
+  EXPECT_EQ(read.key_bytes, all.key_bytes);
+  EXPECT_EQ(read.dense_bytes, all.dense_bytes);
+  PromptReading listed;
+  ASSERT_EQ(kernels::parseMethod("sample-attention alphaColumn=1 alphaSlash=1", &listed.method,
+                                 kernels::Phase::kPrefill),
+            std::nullopt);
+  auto by_list = valueOf(narrow->prefill(ids, listed));
+  EXPECT_LT(largestGap(by_list.first_logits, dense.first_logits), kChosenTolerance);
+  gpu_->release(&wide);
+  for (Prompt* made : {&dense, &by_list}) narrow->release(made);
 }
 
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {

@@ -284,8 +284,12 @@ bool drawsTogether(const MethodOptions& method, const CacheShape& shape) {
   return (drawsForGroup(method) || choosesForGroup(method)) && shape.heads > shape.kv_heads;
 }
 
+bool choosesByThreshold(const MethodOptions& method) {
+  return traitsOf(method.method).chosen_by == ChosenBy::kThreshold;
+}
+
 bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget) {
-  const bool needs = hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
+  const bool needs = hasErrorTarget(method) || choosesByThreshold(method);
   if (needs || (usesBudget(method) && !exactFromAllKeys(method))) return budget > 0 && length > 0;
   const auto made = static_cast<int64_t>(sharedDraws(method, shape, budget));
   return usesBudget(method) && budget > 0 && made < length;

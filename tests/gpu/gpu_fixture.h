@@ -196,5 +196,7 @@ class Gpu {
 bool draws(const MethodOptions& method, const CacheShape& shape, int64_t length, uint64_t budget);
 // Returns true if the heads of a KV head of this shape draw or choose together.
 bool drawsTogether(const MethodOptions& method, const CacheShape& shape);
+// Returns true if a step leaves out what is below a threshold (skip-softmax).
+bool choosesByThreshold(const MethodOptions& method);
 
 }  // namespace allot::kernels

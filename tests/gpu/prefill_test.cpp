@@ -75,14 +75,18 @@ class GpuPrompt {
   }
   PrefillInputs inputs() const { return inputs(0, prompt_.n); }
 
-  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+  static MethodOptions promptMethod(const std::string& text) {
     MethodOptions method;
     EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt);
-    return workspace.plan(method, pool.kv, bounds);
+    return method;
   }
-  void plan(const std::string& text) {
+  std::optional<std::string> tryPlan(const std::string& text, const cuda::PrefillBounds& bounds) {
+    return workspace.plan(promptMethod(text), pool.kv, bounds);
+  }
+  MethodOptions plan(const std::string& text) {
     const int heads = prompt_.cache.shape.heads;
     EXPECT_EQ(tryPlan(text, {.heads = heads, .count = prompt_.n, .keys = prompt_.n}), std::nullopt);
+    return promptMethod(text);
   }
 
   // `attend` is given the chunk and where its outputs go.
@@ -354,12 +358,12 @@ TEST_F(Prefill, TakesAndGivesBFloat16) {
 }
 
 TEST_F(Prefill, SelectsByBFloat16Queries) {
-  for (const char* method : {"sale", "sample-attention"}) {
+  for (const std::string text : {"sale denseKeys=200", "sample-attention alpha=0.9"}) {
     for (const int head_dim : {64, 128}) {
-      SCOPED_TRACE(method + std::to_string(head_dim));
+      SCOPED_TRACE(text + ", heads of " + std::to_string(head_dim));
       const Prompt prompt = promptOf({1013, head_dim}, 17);
       GpuPrompt gpu(prompt);
-      gpu.plan(method);
+      const MethodOptions method = gpu.plan(text);
       if (!gpu.workspace.takesRounded()) GTEST_SKIP() << "queries are float32 on this GPU";
       std::vector<uint16_t> rounded;
       for (const float x : prompt.queries) rounded.push_back(toBFloat16(x));
@@ -368,12 +372,8 @@ TEST_F(Prefill, SelectsByBFloat16Queries) {
       PrefillInputs in = gpu.inputs();
       const auto select = [&] {
         cuda::KeyBits list;
-        EXPECT_EQ(method == std::string("sale")
-                      ? cuda::selectSale(gpu.pool.kv, in, {.tau = taus.get(), .dense_keys = 200},
-                                         &gpu.workspace, &list, gpu.stream)
-                      : cuda::selectSampleAttention(gpu.pool.kv, in,
-                                                    {.alpha_column = 0.9, .alpha_slash = 0.8},
-                                                    &gpu.workspace, &list, gpu.stream),
+        EXPECT_EQ(cuda::selectBlocks(method, gpu.pool.kv, in, taus.get(), &gpu.workspace, &list,
+                                     gpu.stream),
                   std::nullopt);
         EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
         return listsOf(in, list, gpu.stream).blocks;
@@ -494,7 +494,7 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       for (size_t i = 0; i < prompt.queries.size(); ++i)
         prompt.queries[i] *= 1.0f + 1e-4f * (i % 7);
       GpuPrompt gpu(prompt);
-      gpu.plan("sale");
+      const MethodOptions sale = gpu.plan("sale denseKeys=200");
       std::vector<float> taus(static_cast<size_t>(c.heads), tau);
       taus[0] *= 0.5f;
       const DeviceArray<float> device(taus);
@@ -502,12 +502,12 @@ TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
       const size_t kept = expectSameLists(
           &gpu, in,
           [&](cuda::KeyBits* list) {
-            return cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
-                                    &gpu.workspace, list, gpu.stream);
+            return cuda::selectBlocks(sale, gpu.pool.kv, in, device.get(), &gpu.workspace, list,
+                                      gpu.stream);
           },
           [&](PrefillWorkspace* workspace, BlockLists* lists) {
-            return selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                              {.tau = taus.data(), .dense_keys = 200}, workspace, lists);
+            return selectBlocks(sale, prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                taus.data(), workspace, lists);
           });
       (tau > 0 ? chosen : all) += tau > 0 ? kept : 2 * kept;
     }
@@ -525,7 +525,7 @@ TEST_F(Prefill, SaleTakesEqualKeys) {
   }
   prompt.cache.write();
   GpuPrompt gpu(prompt);
-  gpu.plan("sale");
+  const MethodOptions sale = gpu.plan("sale denseKeys=0");
   const PrefillInputs in = gpu.inputs();
   // Thresholds are log(tau * keys), of up to 256 keys: all above 0, and all below.
   for (const float tau : {0.5f, 1e-4f}) {
@@ -534,12 +534,12 @@ TEST_F(Prefill, SaleTakesEqualKeys) {
     expectSameLists(
         &gpu, in,
         [&](cuda::KeyBits* list) {
-          return cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 0},
-                                  &gpu.workspace, list, gpu.stream);
+          return cuda::selectBlocks(sale, gpu.pool.kv, in, device.get(), &gpu.workspace, list,
+                                    gpu.stream);
         },
         [&](PrefillWorkspace* workspace, BlockLists* lists) {
-          return selectSale(prompt.cache.pool.kv, prompt.inputs(),
-                            {.tau = taus.data(), .dense_keys = 0}, workspace, lists);
+          return selectBlocks(sale, prompt.cache.pool.kv, prompt.inputs(), taus.data(), workspace,
+                              lists);
         });
   }
 }
@@ -551,18 +551,19 @@ TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
       SCOPED_TRACE(textOf(c) + ", alpha " + std::to_string(alpha));
       const Prompt prompt = promptOf(c, 6);
       GpuPrompt gpu(prompt);
-      gpu.plan("sample-attention");
-      const SampleAttentionOptions options{.alpha_column = alpha, .alpha_slash = alpha * 0.9};
+      MethodOptions options = gpu.plan("sample-attention");
+      options.alpha_column = alpha;
+      options.alpha_slash = alpha * 0.9;
       const PrefillInputs in = gpu.inputs(first, c.n - first);
       const size_t kept = expectSameLists(
           &gpu, in,
           [&](cuda::KeyBits* list) {
-            return cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, list,
-                                               gpu.stream);
+            return cuda::selectBlocks(options, gpu.pool.kv, in, nullptr, &gpu.workspace, list,
+                                      gpu.stream);
           },
           [&](PrefillWorkspace* workspace, BlockLists* lists) {
-            return selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
-                                         options, workspace, lists);
+            return selectBlocks(options, prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                nullptr, workspace, lists);
           });
       (alpha < 1 ? chosen : all) += alpha < 1 ? kept : 2 * kept;
     }
@@ -598,15 +599,15 @@ TEST_F(Prefill, SampledBlocksAreTheCpus) {
 TEST_F(Prefill, IsCapturedInAGraph) {
   const Prompt prompt = promptOf({700, 128, 16, 4}, 8);
   GpuPrompt gpu(prompt);
-  gpu.plan("sale");
+  const MethodOptions sale = gpu.plan("sale denseKeys=0");
   const DeviceArray<float> tau(std::vector<float>(4, 0.05f));
   const PrefillInputs in = gpu.inputs();
   DeviceArray<float> out(prompt.queries.size());
   const auto both = [&] {
     cuda::KeyBits list;
-    EXPECT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = tau.get(), .dense_keys = 0}, &gpu.workspace,
-                               &list, gpu.stream),
-              std::nullopt);
+    EXPECT_EQ(
+        cuda::selectBlocks(sale, gpu.pool.kv, in, tau.get(), &gpu.workspace, &list, gpu.stream),
+        std::nullopt);
     EXPECT_EQ(
         cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, {.out = out.get()}, gpu.stream),
         std::nullopt);

@@ -87,15 +87,7 @@ Fixed fixedOf(const MethodOptions& method, const Cache& cache, int row, int head
 bool rescores(const MethodOptions& method) { return shadowBits(method) > 0 || readsBounds(method); }
 
 bool knowsItsError(const MethodOptions& method) {
-  switch (method.method) {
-    case Method::kTopK:
-    case Method::kQuest:
-    case Method::kSkipSoftmax:
-    case Method::kBernoulli:
-      return false;
-    default:
-      return !method.largest_remainder;
-  }
+  return traitsOf(method.method).own_error == OwnError::kEstimated && !method.largest_remainder;
 }
 
 // The weights of draws=group weights=exact are not divided by their sum.
@@ -484,8 +476,7 @@ void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions
   if (method.method == Method::kBernoulli) return;  // of its own scores
   // A draw's scores may be a shadow's: then the method estimates, as adaptive ones do anyway, or
   // has the keys that it kept.
-  const bool estimates =
-      rescores(method) || hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
+  const bool estimates = rescores(method) || hasErrorTarget(method) || choosesByThreshold(method);
   forEachHead(cache, [&](int r, int h) {
     if (estimates && draws(method, cache.shape, cache.lengths[r], cache.budgets[r])) return;
     const double exact = cache.exactLse(r, h);

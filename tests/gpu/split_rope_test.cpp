@@ -77,7 +77,8 @@ class SplitRope : public kernels::GpuTest {
   }
 
   // Queries, keys and values, [kRows, heads of the kind, head_dim].
-  static std::array<std::vector<float>, 3> split(Number number, const Inputs& in, const Case& c) {
+  static std::array<std::vector<float>, 3> split(Number number, const Inputs& in, const Case& c,
+                                                 bool rounded = false) {
     std::vector<uint16_t> narrow;
     for (const float x : in.qkv) narrow.push_back(kernels::toBFloat16(x));
     const DeviceArray<uint16_t> bfloat16(narrow);
@@ -88,15 +89,22 @@ class SplitRope : public kernels::GpuTest {
     const size_t kv = kRows * static_cast<size_t>(c.heads.kv_heads) * d;
     DeviceArray<float> queries(kRows * static_cast<size_t>(c.heads.heads) * d), keys(kv),
         values(kv);
+    DeviceArray<uint16_t> rounded_queries(queries.size());
     cuda_ops::HeadNorms norms;
     if (c.norms) norms = {query_norm.get(), key_norm.get(), static_cast<float>(kEps)};
     const void* from = number == Number::kFloat32 ? static_cast<const void*>(wide.get())
                                                   : static_cast<const void*>(bfloat16.get());
     cuda_ops::splitRope(number, from, c.bias ? bias.get() : nullptr, norms, positions.get(),
                         c.rotates ? cosines.get() : nullptr, c.rotates ? sines.get() : nullptr,
-                        kRows, c.heads, {queries.get(), keys.get(), values.get()}, nullptr);
+                        kRows, c.heads,
+                        {queries.get(), keys.get(), values.get(),
+                         rounded ? static_cast<void*>(rounded_queries.get()) : nullptr},
+                        nullptr);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    return {queries.host(), keys.host(), values.host()};
+    if (!rounded) return {queries.host(), keys.host(), values.host()};
+    std::vector<float> widened;
+    for (const uint16_t x : rounded_queries.host()) widened.push_back(kernels::fromBFloat16(x));
+    return {widened, keys.host(), values.host()};
   }
 
  private:
@@ -139,7 +147,10 @@ TEST_F(SplitRope, IsTheDefinitions) {
         Inputs in = inputsOf(c.heads);
         expectDefinitions(in, c, split(Number::kFloat32, in, c));
         for (float& x : in.qkv) x = kernels::fromBFloat16(kernels::toBFloat16(x));
-        expectDefinitions(in, c, split(Number::kBFloat16, in, c));
+        auto made = split(Number::kBFloat16, in, c);
+        expectDefinitions(in, c, made);
+        for (float& x : made[0]) x = kernels::fromBFloat16(kernels::toBFloat16(x));
+        EXPECT_EQ(split(Number::kBFloat16, in, c, true), made);
       }
     }
   }

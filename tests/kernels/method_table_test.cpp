@@ -17,6 +17,10 @@ TEST(MethodTable, IsInOrderAndNamesAreUnique) {
     EXPECT_TRUE(names.insert(method.name).second) << method.name;
     EXPECT_NE(method.phases, Phases::kNone) << method.name;
     EXPECT_NE(method.reads, "") << method.name;
+    EXPECT_EQ(includes(method.phases, Phase::kPrefill), method.prompts != Prompts::kNone)
+        << method.name;
+    const bool has_blocks = method.prompts != Prompts::kNone && method.prompts != Prompts::kQueries;
+    EXPECT_EQ(has_blocks, method.key_block != 0) << method.name;
   }
   EXPECT_EQ(names.size(), methodTable().size());
 }

@@ -178,6 +178,116 @@ serve(lambda torch: ("mine 2", measure), phases=("decode",))
   EXPECT_FALSE(Peer(broken, "python3").absence().empty());
 }
 
+// FlashInfer's script, with as much of torch and of FlashInfer as it asks for: shapes of tensors,
+// and a time for each kernel, which a replayed graph has again.
+TEST(Peers, FlashInferReadsPromptsInItsFastestWay) {
+  TempFolder folder;
+  folder.write("torch.py", R"(
+import contextlib, math, sys, types
+
+class Tensor:
+    def __init__(self, *shape):
+        self.shape = shape
+    def view(self, *shape):
+        rest = math.prod(self.shape) // math.prod(n for n in shape if n != -1)
+        return Tensor(*(rest if n == -1 else n for n in shape))
+    def __getitem__(self, at):
+        if isinstance(at, int):
+            return Tensor(*self.shape[1:])
+        return Tensor(self.shape[0], at[1].stop, *self.shape[2:])
+    def to(self, kind):
+        return self
+
+class Graph:
+    def capture_begin(self):
+        pass
+    def capture_end(self):
+        self.ms = cuda.now
+    def replay(self):
+        cuda.now = self.ms
+
+def stream(*ignored):
+    return types.SimpleNamespace(wait_stream=lambda other: None)
+
+def nothing(*ignored):
+    pass
+
+float16 = bfloat16 = int32 = uint8 = None
+no_grad = contextlib.nullcontext
+randn = empty = lambda *shape, **options: Tensor(*shape)
+empty_like = lambda like: Tensor(*like.shape)
+randperm = lambda count, **options: Tensor(count)
+tensor = lambda numbers, **options: Tensor(len(numbers))
+cuda = types.SimpleNamespace(
+    now=0, is_available=lambda: True, get_device_name=lambda device: "none",
+    get_device_capability=lambda: (9, 0), empty_cache=nothing, synchronize=nothing, _sleep=nothing,
+    Stream=stream, current_stream=stream, stream=lambda side: contextlib.nullcontext(),
+    CUDAGraph=Graph, Event=lambda **options: types.SimpleNamespace(
+        record=nothing, synchronize=nothing, elapsed_time=lambda end: cuda.now))
+)");
+  folder.write("flashinfer.py", R"(
+import torch
+__version__ = "0"
+
+def expect(made, *wanted):
+    if made != wanted:
+        raise KeyError(f"{made}, not {wanted}")
+
+def single_prefill_with_kv_cache(q, k, v, causal, backend):
+    expect((q.shape, k.shape, v.shape, causal, backend),
+           (70, 8, 64), (70, 2, 64), (70, 2, 64), True, "fa3")
+    torch.cuda.now = 3
+
+class BatchPrefillWithRaggedKVCacheWrapper:
+    def __init__(self, workspace, layout, backend):
+        expect((layout, backend), "NHD", "fa3")
+    def plan(self, queries, keys, heads, kv_heads, dim, causal, **types):
+        expect((queries.shape, keys.shape, heads, kv_heads, dim, causal), (2,), (2,), 8, 2, 64, True)
+    def run(self, q, k, v, out):
+        expect((q.shape, k.shape, v.shape, out.shape),
+               (70, 8, 64), (70, 2, 64), (70, 2, 64), (70, 8, 64))
+        torch.cuda.now = 2.5
+
+class BatchPrefillWithPagedKVCacheWrapper:
+    def __init__(self, workspace, layout, backend):
+        self.layout = layout
+        expect((backend,), "fa3")
+    def plan(self, queries, pages, places, last, heads, kv_heads, dim, page, causal, **types):
+        expect((queries.shape, pages.shape, places.shape, last.shape, heads, kv_heads, dim, page,
+                causal), (2,), (2,), (5,), (1,), 8, 2, 64, 16, True)
+    def run(self, q, cache, out):
+        if self.layout == "HND":
+            raise RuntimeError("no such layout")
+        expect((cache[0].shape, cache[1].shape), (5, 16, 2, 64), (5, 16, 2, 64))
+        torch.cuda.now = 2
+)");
+  setenv("PYTHONPATH", folder.path().c_str(), 1);
+  Peer peer("flashinfer", "python3");
+  unsetenv("PYTHONPATH");
+  EXPECT_EQ(peer.version(), "FlashInfer 0") << peer.absence();
+  PeerQuestion question = smallQuestion(PeerQuestion::Phase::kPrefill);
+  question.rows = 1, question.keys = 70;
+  const auto answer = peer.ask(question);
+  EXPECT_EQ(answer.value("way", ""), "paged NHD fa3") << answer;
+  EXPECT_EQ(answer.value("ms", 0.0), 2);
+  EXPECT_TRUE(answer.value("graph", false));
+  EXPECT_EQ(
+      answer["ways"].dump(),
+      R"({"paged HND fa3":"no such layout","paged NHD fa3":2,"ragged fa3":2.5,"single fa3":3})");
+}
+
+TEST(Peers, ThatLackAModuleSayHowToGetIt) {
+  TempFolder folder;
+  folder.write("torch.py", "");
+  const std::string path =
+      folder.write("mine.py", "serve(lambda torch: __import__('allot_nothing'))\n");
+  setenv("PYTHONPATH", folder.path().c_str(), 1);
+  const Peer peer(path, "python3");
+  unsetenv("PYTHONPATH");
+  EXPECT_THAT(peer.absence(), HasSubstr("No module named 'allot_nothing': pip install "
+                                        "allot_nothing, or --python with one that has it"));
+}
+
 TEST(Peers, AreNamedByWhatIsThere) {
   TempFolder folder;
   const std::string text = folder.write("text", "x"), python = folder.write("mine.py", "x");

@@ -12,27 +12,44 @@ namespace {
 
 using testing::HasSubstr;
 
-BlockLists sampled(const Prompt& prompt, const PrefillInputs& in,
-                   const SampleAttentionOptions& options, int threads = 1) {
+// The parameters of sample-attention.
+struct Alphas {
+  double alpha_column = 0.95;
+  double alpha_slash = 0.95;
+  int block = 64;
+
+  MethodOptions method() const {
+    MethodOptions options = methodDefaults(Method::kSampleAttention);
+    options.alpha_column = alpha_column;
+    options.alpha_slash = alpha_slash;
+    options.block = static_cast<uint32_t>(block);
+    return options;
+  }
+};
+
+BlockLists sampled(const Prompt& prompt, const PrefillInputs& in, const Alphas& options,
+                   int threads = 1) {
   PrefillWorkspace workspace(threads);
   BlockLists lists;
-  EXPECT_EQ(selectSampleAttention(prompt.cache.pool.kv, in, options, &workspace, &lists),
+  EXPECT_EQ(selectBlocks(options.method(), prompt.cache.pool.kv, in, nullptr, &workspace, &lists),
             std::nullopt);
   return lists;
 }
-BlockLists sampled(const Prompt& prompt, const SampleAttentionOptions& options, int threads = 1) {
+BlockLists sampled(const Prompt& prompt, const Alphas& options, int threads = 1) {
   return sampled(prompt, prompt.inputs(), options, threads);
 }
 
-BlockLists saleOf(const Prompt& prompt, float tau, bool exact = false, int dense_keys = 0,
+BlockLists saleOf(const Prompt& prompt, float tau, bool exact = false, uint32_t dense_keys = 0,
                   int threads = 1) {
   PrefillWorkspace workspace(threads);
   BlockLists lists;
+  MethodOptions sale = methodDefaults(Method::kSale);
+  sale.dense_keys = dense_keys;
+  if (exact) sale.scores = KeyScores::kExact;
   const std::vector<float> taus(static_cast<size_t>(prompt.cache.shape.heads), tau);
-  EXPECT_EQ(selectSale(prompt.cache.pool.kv, prompt.inputs(),
-                       {.tau = taus.data(), .exact = exact, .dense_keys = dense_keys}, &workspace,
-                       &lists),
-            std::nullopt);
+  EXPECT_EQ(
+      selectBlocks(sale, prompt.cache.pool.kv, prompt.inputs(), taus.data(), &workspace, &lists),
+      std::nullopt);
   return lists;
 }
 
@@ -54,8 +71,7 @@ bool within(const BlockLists& small, const BlockLists& large) {
 }
 
 // Algorithm 1 once more, in double precision.
-BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
-                           const SampleAttentionOptions& options) {
+BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in, const Alphas& options) {
   const int block = options.block, end = in.first + in.count;
   const int first = in.first / block, blocks = (end - 1) / block + 1;
   BlockLists lists{block, block, {0}, {}};
@@ -104,8 +120,7 @@ TEST(SampleAttention, IsItsDefinition) {
     for (const int block : {16, 32, 64}) {
       for (const double alpha : {0.5, 0.8, 0.95}) {
         Prompt prompt = structured(n, 4, n == 257 ? 100 : 0);
-        const SampleAttentionOptions options{
-            .alpha_column = alpha, .alpha_slash = alpha / 2, .block = block};
+        const Alphas options{.alpha_column = alpha, .alpha_slash = alpha / 2, .block = block};
         EXPECT_TRUE(
             same(sampled(prompt, options), sampleAttention(prompt, prompt.inputs(), options)))
             << n << ", " << block << ", " << alpha;
@@ -114,7 +129,7 @@ TEST(SampleAttention, IsItsDefinition) {
   }
   // A chunk within a prompt.
   Prompt prompt = structured(400, 8);
-  const SampleAttentionOptions options{.alpha_column = 0.7, .alpha_slash = 0.6, .block = 32};
+  const Alphas options{.alpha_column = 0.7, .alpha_slash = 0.6, .block = 32};
   EXPECT_TRUE(same(sampled(prompt, prompt.inputs(130, 200), options),
                    sampleAttention(prompt, prompt.inputs(130, 200), options)));
 }
@@ -185,7 +200,7 @@ TEST(SampleAttention, AColumnIsNoSlash) {
 
 TEST(SampleAttention, DependsOnNoPagesThreadsOrOtherHeads) {
   Prompt prompt = structured(300, 7);
-  const SampleAttentionOptions options{.alpha_column = 0.8, .alpha_slash = 0.7, .block = 32};
+  const Alphas options{.alpha_column = 0.8, .alpha_slash = 0.7, .block = 32};
   const BlockLists lists = sampled(prompt, options);
   EXPECT_TRUE(same(sampled(prompt, options, 3), lists));
   for (int p = 0; p < prompt.n; ++p) {  // head 1's
@@ -400,19 +415,19 @@ TEST(SelectBlocks, WhatCannotBeIsASentence) {
   Prompt prompt({.lengths = {100}, .kv_heads = 2, .heads = 2});
   PrefillWorkspace workspace;
   BlockLists lists;
-  const auto refusal = [&](const SampleAttentionOptions& options) {
-    return selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(), options, &workspace, &lists)
+  const float taus[] = {0.1f, 1.0f};
+  const auto chosenBy = [&](const MethodOptions& method) {
+    return selectBlocks(method, prompt.cache.pool.kv, prompt.inputs(), taus, &workspace, &lists)
         .value_or("");
   };
+  const auto refusal = [&](const Alphas& options) { return chosenBy(options.method()); };
   EXPECT_THAT(refusal({.alpha_column = 0}), HasSubstr("alpha = 0.000000 is not above 0"));
   EXPECT_THAT(refusal({.alpha_slash = 1.5}), HasSubstr("at most 1"));
   EXPECT_THAT(refusal({.block = 48}), HasSubstr("block = 48 is none of 16, 32 and 64"));
-  const float taus[] = {0.1f, 1.0f};
-  const auto sale = [&] {
-    return selectSale(prompt.cache.pool.kv, prompt.inputs(), {.tau = taus}, &workspace, &lists)
-        .value_or("");
-  };
+  const auto sale = [&] { return chosenBy(methodDefaults(Method::kSale)); };
   EXPECT_THAT(sale(), HasSubstr("tau[1] = 1.000000 is not from 0 to below 1"));
+  EXPECT_EQ(chosenBy(methodDefaults(Method::kSkipSoftmax)),
+            "skip-softmax chooses no blocks beforehand");
   prompt.queries[3] = std::nanf("");
   EXPECT_THAT(refusal({}), HasSubstr("queries: position 0, head 0, channel 3 is not finite"));
   EXPECT_THAT(sale(), HasSubstr("queries: position 0"));

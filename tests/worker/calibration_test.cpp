@@ -68,8 +68,9 @@ class Calibration : public testing::Test {
       const auto& own = taus[layer];
       const std::vector<float> tau(own.begin(), own.end());
       kernels::BlockLists lists;
-      EXPECT_FALSE(
-          kernels::selectSale(kv, in, {.tau = tau.data(), .dense_keys = 0}, &space, &lists));
+      kernels::MethodOptions sale = kernels::methodDefaults(kernels::Method::kSale);
+      sale.dense_keys = 0;
+      EXPECT_FALSE(kernels::selectBlocks(sale, kv, in, tau.data(), &space, &lists));
       std::vector<float> sparse(static_cast<size_t>(in.count * in.heads * kv.head_dim));
       std::vector<float> dense(sparse.size());
       const kernels::KeyBlocks view = lists.view();

@@ -66,10 +66,7 @@ PromptReading Engine::promptReading(const Row& row, const Methods& methods) cons
       .tau = tau_.empty() ? nullptr : &tau_,
       .measures_kept_mass = methods.measures_kept_mass && kernels::choosesBlocks(methods.prefill)};
   if (kernels::usesBudget(methods.prefill)) reading.schedule = row.schedule;
-  if (methods.prefill.method == kernels::Method::kDense ||
-      kernels::choosesBlocks(methods.prefill)) {
-    return reading;
-  }
+  if (kernels::readsByBlocks(methods.prefill)) return reading;
   reading.seed = runStreams(experiment_.spec()).key;
   reading.sequence = row.sequence;
   return reading;
@@ -82,9 +79,7 @@ std::string Engine::promptKey(const Row& row, const PromptReading& reading) cons
                     kernels::methodText(reading.method);
   if (reading.method.profile_tau) key += " " + profile_digest_;
   if (reading.measures_kept_mass) key += " measured";
-  if (reading.method.method == kernels::Method::kDense || kernels::choosesBlocks(reading.method)) {
-    return key;
-  }
+  if (kernels::readsByBlocks(reading.method)) return key;
   key += " " + std::to_string(reading.sequence) + ":";
   for (const uint32_t draws : reading.schedule) key += " " + std::to_string(draws);
   return key;

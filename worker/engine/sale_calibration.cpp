@@ -156,8 +156,10 @@ Status SaleCalibration::measure(const kernels::PagedKv& kv, const kernels::Prefi
   }
   kernels::BlockLists chosen;
   // No keys are exempt from selection, so that short prompts test the thresholds, too.
-  auto why = kernels::selectSale(
-      kv, in, {.tau = taus.data(), .exact = options_.exact, .dense_keys = 0}, &space_, &chosen);
+  kernels::MethodOptions sale = kernels::methodDefaults(kernels::Method::kSale);
+  sale.dense_keys = 0;
+  if (options_.exact) sale.scores = kernels::KeyScores::kExact;
+  auto why = kernels::selectBlocks(sale, kv, in, taus.data(), &space_, &chosen);
   const auto attend = [&](bool all, std::vector<float>* out, std::vector<uint64_t>* counts) {
     if (why) return;
     const kernels::BlockLists lists = listsOf(chosen, in, own, all, counts);

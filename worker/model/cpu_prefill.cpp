@@ -136,40 +136,25 @@ std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::
   const kernels::MethodOptions& method = task.reading.method;
   kernels::PrefillWorkspace* space = &task.spaces->blocks;
   kernels::BlockLists lists;
-  const bool skips = method.method == kernels::Method::kSkipSoftmax;
-  if (skips) {
-    in.skip = static_cast<float>(method.threshold);
-  } else {
+  const bool selects = kernels::makesLists(method);
+  in.skip = kernels::skipThreshold(method);
+  if (selects) {
     const Stopwatch watch(&task.statistics->selection_seconds);
-    std::optional<std::string> why;
-    if (method.method == kernels::Method::kSale) {
-      why = kernels::selectSale(kv, in,
-                                {.tau = tau.data(),
-                                 .exact = method.scores == kernels::KeyScores::kExact,
-                                 .dense_keys = static_cast<int>(method.dense_keys)},
-                                space, &lists);
-    } else {
-      why = kernels::selectSampleAttention(kv, in,
-                                           {.alpha_column = method.alpha_column,
-                                            .alpha_slash = method.alpha_slash,
-                                            .block = static_cast<int>(method.block)},
-                                           space, &lists);
-    }
-    if (why) return why;
+    if (auto why = kernels::selectBlocks(method, kv, in, tau.data(), space, &lists)) return why;
   }
   kernels::PrefillInputs wanted = in;
   if (first > in.first) {
     wanted.first = first;
     wanted.count = in.first + in.count - first;
     wanted.queries += static_cast<int64_t>(first - in.first) * in.heads * kv.head_dim;
-    if (!skips) lists = lists.from(in, wanted);
+    if (selects) lists = lists.from(in, wanted);
   }
   const kernels::KeyBlocks view = lists.view();
   std::vector<float> kept;
   if (task.reading.measures_kept_mass) {
     kept.resize(static_cast<size_t>(wanted.count) * static_cast<size_t>(in.heads));
   }
-  if (auto why = kernels::attendBlocks(kv, wanted, skips ? nullptr : &view, space,
+  if (auto why = kernels::attendBlocks(kv, wanted, selects ? &view : nullptr, space,
                                        {.out = out,
                                         .lse = kept.empty() ? nullptr : kept.data(),
                                         .statistics = &task.statistics->blocks})) {
@@ -210,7 +195,8 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
   kernels::PrefillInputs in = inputsOf(config, q, pages, from);
   float* const to = out.data_ptr<float>();
   std::optional<std::string> why;
-  if (method.method == kernels::Method::kDense) {
+  const kernels::Prompts by = kernels::traitsOf(method.method).prompts;
+  if (by == kernels::Prompts::kAllKeys) {
     why = kernels::attendBlocks(kv, in, nullptr, &task.spaces->blocks,
                                 {.out = to, .statistics = &task.statistics->blocks});
   } else if (!chooses) {
@@ -226,9 +212,9 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
                                        .zero_budget_window = task.zero_budget_window,
                                        .zero_budget_means = task.zero_budget_means};
     const kernels::PrefillOutputs whole = {.out = to, .statistics = &task.statistics->blocks};
-    if (method.method == kernels::Method::kSampledBlocks) {
+    if (by == kernels::Prompts::kDrawnBlocks) {
       why = kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks, whole);
-    } else if (method.method == kernels::Method::kSampledRows) {
+    } else if (by == kernels::Prompts::kDrawnRows) {
       why = kernels::attendSampledRows(method, kv, in, draws, &task.spaces->blocks, whole);
     } else {
       why = kernels::attendQueries(method, kv, in, draws, &task.spaces->queries,
@@ -236,12 +222,10 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
     }
   } else {
     std::vector<float> tau;
-    if (method.method == kernels::Method::kSale) {
+    if (kernels::hasHeadThresholds(method)) {
       ALLOT_ASSIGN(tau, task.reading.saleTau(layer, config.heads));
     }
-    const int part = method.method == kernels::Method::kSampleAttention
-                         ? static_cast<int>(method.chunk)
-                         : static_cast<int>(kChunk);
+    const int part = kernels::selectionPositions(method, static_cast<int>(kChunk));
     while (!why && in.first < end) {
       in.count = std::min(end, (in.first / part + 1) * part) - in.first;
       const int wanted = std::max(in.first, static_cast<int>(first));

@@ -1,5 +1,5 @@
-// The decoder on a GPU. LibTorch does a prompt's products and dense attention, CudaPrompt its
-// sparse attention, CudaModel the decode steps.
+// The decoder on a GPU. LibTorch does a prompt's products, CudaPrompt its attention, CudaModel the
+// decode steps.
 
 // First: List.h, which the others include, needs it whole.
 #include <ATen/core/ivalue.h>
@@ -209,10 +209,10 @@ class CudaBackend final : public DecoderBackend {
   struct Attended {
     at::Tensor queries, keys, values;  // [n, heads or kv_heads, head_dim]
   };
-  Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, int64_t start,
-                               int64_t layer);
-  // Returns dense causal attention from position `first` on, [n - first, heads * head_dim] of the
-  // weights' type.
+  Result<Attended> storePrompt(at::Tensor qkv, at::ScalarType query_type, const at::Tensor& pages,
+                               int64_t start, int64_t layer);
+  // Computes dense causal attention with LibTorch. Returns the outputs from position `first` on,
+  // [n - first, heads * head_dim], in the weights' type.
   // Requires: `first` is 0 or n - 1.
   at::Tensor attendPrompt(Attended made, int64_t first) const;
   // Computes x += more, [n, hidden]. Returns the output of the MLP for x.
@@ -262,12 +262,13 @@ StepBatch sliceRows(const StepBatch& batch, size_t first, size_t count) {
   return part;
 }
 
-Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at::Tensor& pages,
-                                                       int64_t start, int64_t layer) {
+Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, at::ScalarType query_type,
+                                                       const at::Tensor& pages, int64_t start,
+                                                       int64_t layer) {
   const ModelConfig& config = model_->config();
   const int64_t n = qkv.size(0), d = config.head_dim;
   const auto stream = model_->stream().stream();
-  const Attended made{activations(n, config.heads * d).view({n, config.heads, d}),
+  const Attended made{activations(n, config.heads * d, query_type).view({n, config.heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
   const CudaLayer& w = model_->weights().layers[static_cast<size_t>(layer)];
@@ -278,7 +279,10 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at:
       model_->weights().number(), qkv.data_ptr(), w.bias(), w.norms(config.rms_norm_eps), nullptr,
       angles(model_->cosines()), angles(model_->sines()), static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
-      {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
+      {.queries = query_type == at::kFloat ? made.queries.data_ptr<float>() : nullptr,
+       .keys = made.keys.data_ptr<float>(),
+       .values = made.values.data_ptr<float>(),
+       .rounded_queries = query_type == at::kFloat ? nullptr : made.queries.data_ptr()},
       stream);
   qkv.reset();
   const std::string during = "prefill, layer " + std::to_string(layer);
@@ -348,7 +352,7 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
 }
 
-// Reads a prompt as readPrompt() does on the CPU; a dense prompt is one chunk.
+// Reads a prompt as readPrompt() does on the CPU; one that LibTorch attends to is one chunk.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
                                                         const std::vector<int32_t>& pages,
                                                         const PromptReading& reading,
@@ -357,12 +361,13 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
   const CudaWeights& weights = model_->weights();
   const auto stream = model_->stream().stream();
   const int64_t n = static_cast<int64_t>(ids.size()), hidden = config.hidden_size;
-  const bool dense = reading.method.method == kernels::Method::kDense;
+  const bool by_kernels = prompt_.reads(reading.method);
   if (const auto why = model_->planPrompt(static_cast<int>(n))) return refused("prefill", *why);
-  if (!dense) ALLOT_TRY(prompt_.begin(reading, n, statistics));
+  if (by_kernels) ALLOT_TRY(prompt_.begin(reading, n, statistics));
   const at::Tensor tokens = uploaded(ids), page_table = uploaded(pages);
   at::Tensor x, more;
-  const int64_t size = dense ? n : kPromptChunk;
+  const int64_t size = by_kernels ? prompt_.chunk() : n;
+  const at::ScalarType query_type = by_kernels ? prompt_.queryType() : at::kFloat;
   for (int64_t start = 0; start < n; start += size) {
     const int64_t end = std::min(n, start + size);
     x = activations(end - start, hidden);
@@ -375,24 +380,26 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
       // Tensors are freed before the next ones are made: this decides the longest possible prompt.
       at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
       more.reset();
-      ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
+      ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), query_type, page_table, start, l));
       // Only the last position of the last layer's output is used.
       const bool last = l + 1 == config.layers;
       if (last && end < n) break;
       const int64_t first = last ? end - 1 : start;
       x = x.slice(0, first - start);
-      if (dense) {
+      if (kernels::traitsOf(reading.method.method).prompts == kernels::Prompts::kAllKeys) {
         addDenseReads(config, first, end - first, &statistics->blocks);
-        more = at::mm(attendPrompt(std::move(made), first), w.output);
-      } else {
+      }
+      if (by_kernels) {
         ALLOT_ASSIGN(const at::Tensor attended,
                      prompt_.attend(made.queries, page_table, start, first, l));
-        more = at::mm(attended.to(weights.embeddings.scalar_type()), w.output);
+        more = at::mm(attended, w.output);
+      } else {
+        more = at::mm(attendPrompt(std::move(made), first), w.output);
       }
       more = mlp(w, x, more);
     }
   }
-  if (!dense) prompt_.finish();
+  if (by_kernels) prompt_.finish();
   at::Tensor logits;
   if (auto why = model_->logitsOf(normalised(x, more, weights.final_norm), &logits)) {
     return refused("prefill", *why);

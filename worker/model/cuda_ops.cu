@@ -219,6 +219,13 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms
     a = a * scale * norm[i];
     b = b * scale * norm[i + half];
   }
+  if (kv_head < 0 && out.rounded_queries) {
+    auto* to = static_cast<__nv_bfloat16*>(out.rounded_queries) +
+               (row * shape.heads + head) * shape.head_dim + i;
+    to[0] = __float2bfloat16_rn(a * c - b * s);
+    to[half] = __float2bfloat16_rn(b * c + a * s);
+    return;
+  }
   float* to = kv_head < 0 ? out.queries + (row * shape.heads + head) * shape.head_dim + i
                           : out.keys + (row * shape.kv_heads + kv_head) * shape.head_dim + i;
   to[0] = a * c - b * s;

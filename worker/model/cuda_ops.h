@@ -46,6 +46,7 @@ struct SplitOutputs {
   float* queries = nullptr;
   float* keys = nullptr;
   float* values = nullptr;
+  void* rounded_queries = nullptr;  // in place of `queries`: as bfloat16
 };
 struct Heads {
   int heads = 0;

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Functions.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +18,21 @@ namespace {
 // Plans grow by this number of keys.
 constexpr int64_t kKeysAtOnce = 4096;
 
-at::Tensor floats(at::IntArrayRef shape) {
-  return at::empty(shape, at::TensorOptions().device(at::kCUDA).dtype(at::kFloat));
+at::Tensor deviceTensor(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+  return at::empty(shape, at::TensorOptions().device(at::kCUDA).dtype(type));
+}
+
+// Makes `in` begin with the row of queries, [count, heads, head_dim].
+void setQueries(const at::Tensor& queries, int64_t row, kernels::PrefillInputs* in) {
+  const at::Tensor from = queries.slice(0, row);
+  const bool rounded = queries.scalar_type() == at::kBFloat16;
+  in->queries = rounded ? nullptr : from.data_ptr<float>();
+  in->rounded = rounded ? from.data_ptr() : nullptr;
+}
+
+kernels::PrefillOutputs outputsIn(const at::Tensor& out) {
+  if (out.scalar_type() == at::kFloat) return {.out = out.data_ptr<float>()};
+  return {.rounded = out.data_ptr()};
 }
 
 }  // namespace
@@ -51,15 +65,32 @@ CudaPrompt::~CudaPrompt() {
   cudaEventDestroy(select_end_);
 }
 
+bool CudaPrompt::reads(const kernels::MethodOptions& method) const {
+  if (kernels::traitsOf(method.method).prompts != kernels::Prompts::kAllKeys) return true;
+  return model_.weights().number() != cuda_ops::Number::kFloat32 &&
+         !kernels::cuda::prefillUnsupported(method, model_.pool().layer(0),
+                                            static_cast<int>(model_.config().heads));
+}
+
 Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
                          PromptStatistics* statistics) {
   const int64_t planned = (positions + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
-  if (const auto why = workspace_.plan(reading.method, model_.pool().layer(0),
-                                       {.heads = static_cast<int>(model_.config().heads),
-                                        .count = static_cast<int>(kPromptChunk),
-                                        .keys = static_cast<int>(planned)})) {
-    return fail(ErrorCode::kData, "prefill: " + *why);
+  const auto heads = static_cast<int>(model_.config().heads);
+  const auto plan = [&] {
+    return workspace_.plan(reading.method, model_.pool().layer(0),
+                           {.heads = heads,
+                            .count = static_cast<int>(kPromptChunk),
+                            .keys = static_cast<int>(planned)});
+  };
+  auto why = plan();
+  if (why) {  // LibTorch may keep the memory that it needs
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    why = plan();
   }
+  if (why) return fail(ErrorCode::kData, "prefill: " + *why);
+  chunk_ = kPromptChunk;
+  dense_ = kernels::traitsOf(reading.method.method).prompts == kernels::Prompts::kAllKeys;
+  if (dense_) chunk_ = workspace_.densePositions(heads, static_cast<int>(kPromptChunk));
   reading_ = &reading;
   statistics_ = statistics;
   read_ = at::zeros({static_cast<int64_t>(sizeof(kernels::PrefillStatistics))},
@@ -67,23 +98,17 @@ Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
   return {};
 }
 
+at::ScalarType CudaPrompt::queryType() const {
+  return dense_ && workspace_.takesRounded() ? at::kBFloat16 : at::kFloat;
+}
+
 CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
                                        kernels::cuda::KeyBits* list) {
   const kernels::MethodOptions& method = reading_->method;
   const auto stream = model_.stream().stream();
   cudaEventRecord(select_begin_, stream);
-  Refusal why;
-  if (method.method == kernels::Method::kSale) {
-    why = kernels::cuda::selectSale(
-        kv, in, {.tau = tau_.data_ptr<float>(), .dense_keys = static_cast<int>(method.dense_keys)},
-        &workspace_, list, stream);
-  } else {
-    why = kernels::cuda::selectSampleAttention(kv, in,
-                                               {.alpha_column = method.alpha_column,
-                                                .alpha_slash = method.alpha_slash,
-                                                .block = static_cast<int>(method.block)},
-                                               &workspace_, list, stream);
-  }
+  const Refusal why = kernels::cuda::selectBlocks(
+      method, kv, in, tau_.defined() ? tau_.data_ptr<float>() : nullptr, &workspace_, list, stream);
   cudaEventRecord(select_end_, stream);
   if (why) return why;
   cudaEventSynchronize(select_end_);
@@ -93,28 +118,28 @@ CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels
   return std::nullopt;
 }
 
-CudaPrompt::Refusal CudaPrompt::attendChosen(const kernels::PagedKv& kv, kernels::PrefillInputs in,
-                                             int64_t wanted, float* out) {
+CudaPrompt::Refusal CudaPrompt::attendChunk(const kernels::PagedKv& kv, kernels::PrefillInputs in,
+                                            const at::Tensor& queries, int64_t start,
+                                            int64_t wanted, const at::Tensor& out) {
   const kernels::MethodOptions& method = reading_->method;
-  const auto stream = model_.stream().stream();
   kernels::cuda::KeyBits list;
-  if (method.method == kernels::Method::kSkipSoftmax) {
-    in.skip = static_cast<float>(method.threshold);
-  } else if (auto why = select(kv, in, &list)) {
-    return why;
+  in.skip = kernels::skipThreshold(method);
+  setQueries(queries, in.first - start, &in);
+  if (kernels::makesLists(method)) {
+    if (auto why = select(kv, in, &list)) return why;
   }
-  const int64_t before = wanted - in.first;
-  in.queries += before * in.heads * kv.head_dim;
-  in.first += static_cast<int>(before);
-  in.count -= static_cast<int>(before);
+  setQueries(queries, wanted - start, &in);
+  in.count -= static_cast<int>(wanted) - in.first;
+  in.first = static_cast<int>(wanted);
+  kernels::PrefillOutputs to = outputsIn(out);
   at::Tensor kept;
-  if (reading_->measures_kept_mass) kept = floats({in.count, in.heads});
-  if (auto why = kernels::cuda::attendBlocks(
-          kv, in, list, &workspace_,
-          {.out = out,
-           .lse = kept.defined() ? kept.data_ptr<float>() : nullptr,
-           .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},
-          stream)) {
+  if (reading_->measures_kept_mass) {
+    kept = deviceTensor({in.count, in.heads});
+    to.lse = kept.data_ptr<float>();
+  }
+  if (!dense_) to.statistics = counts();
+  if (auto why =
+          kernels::cuda::attendBlocks(kv, in, list, &workspace_, to, model_.stream().stream())) {
     return why;
   }
   return kept.defined() ? addKeptMass(kv, in, kept) : std::nullopt;
@@ -127,8 +152,8 @@ CudaPrompt::Refusal CudaPrompt::addKeptMass(const kernels::PagedKv& kv,
   // prompts seemed to take 3 s beside their selection on an H200.
   model_.stream().synchronize();
   const Stopwatch watch(&statistics_->measuring_seconds);
-  const at::Tensor all = floats({in.count, in.heads});
-  const at::Tensor unused = floats({in.count, in.heads, kv.head_dim});
+  const at::Tensor all = deviceTensor({in.count, in.heads});
+  const at::Tensor unused = deviceTensor({in.count, in.heads, kv.head_dim});
   kernels::PrefillInputs dense = in;
   dense.skip = 0;
   if (auto why = kernels::cuda::attendBlocks(
@@ -158,10 +183,10 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
   const int64_t width = config.heads * config.head_dim, end = start + queries.size(0);
   // Blocks are chosen for all queries of a chunk, even if only some are wanted.
   const int64_t from = kernels::choosesBlocks(method) ? start : first;
-  at::Tensor out = floats({end - first, width});
+  const at::Tensor out =
+      deviceTensor({end - first, width}, model_.weights().embeddings.scalar_type());
   const kernels::PagedKv kv = model_.pool().layer(layer);
   kernels::PrefillInputs in{
-      .queries = queries.data_ptr<float>() + (from - start) * width,
       .page_table = pages.data_ptr<int32_t>(),
       .max_pages = static_cast<int>(pages.numel()),
       .first = static_cast<int>(from),
@@ -170,13 +195,16 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
       .window = static_cast<int>(config.sliding_window)};
   Refusal why;
-  if (method.method == kernels::Method::kSampledBlocks) {
+  if (kernels::traitsOf(method.method).prompts == kernels::Prompts::kDrawnBlocks) {
     std::vector<uint32_t> budgets = {UINT32_MAX};
     const ScheduleView schedule = reading_->schedule;
     at::Tensor by_heads;  // on the device
     if (!schedule.empty() && layerBudgets({&schedule, 1}, config, layer, &budgets)) {
       by_heads = at::from_blob(budgets.data(), {config.heads}, at::kInt).to(at::kCUDA);
     }
+    setQueries(queries, from - start, &in);
+    kernels::PrefillOutputs to = outputsIn(out);
+    to.statistics = counts();
     why = kernels::cuda::attendSampledBlocks(
         kv, in,
         {.seed = reading_->seed,
@@ -186,25 +214,20 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
          .budgets = by_heads.defined()
                         ? reinterpret_cast<const uint32_t*>(by_heads.data_ptr<int32_t>())
                         : nullptr},
-        &workspace_,
-        {.out = out.data_ptr<float>(),
-         .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},
-        model_.stream().stream());
+        &workspace_, to, model_.stream().stream());
   } else {
-    if (method.method == kernels::Method::kSale) {
+    if (kernels::hasHeadThresholds(method)) {
       ALLOT_ASSIGN(std::vector<float> tau, reading_->saleTau(layer, config.heads));
       tau_ = at::from_blob(tau.data(), {config.heads}, at::kFloat).to(at::kCUDA);
     }
-    const int64_t part =
-        method.method == kernels::Method::kSampleAttention ? method.chunk : kPromptChunk;
+    const int64_t part = kernels::selectionPositions(method, static_cast<int>(chunk_));
     for (int64_t begin = from; !why && begin < end;) {
       const int64_t last = std::min(end, (begin / part + 1) * part);
       const int64_t wanted = std::max(begin, first);
       in.first = static_cast<int>(begin);
       in.count = static_cast<int>(last - begin);
-      in.queries = queries.data_ptr<float>() + (begin - start) * width;
       if (wanted < last) {
-        why = attendChosen(kv, in, wanted, out.data_ptr<float>() + (wanted - first) * width);
+        why = attendChunk(kv, in, queries, start, wanted, out.slice(0, wanted - first));
       }
       begin = last;
     }

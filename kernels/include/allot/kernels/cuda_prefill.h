@@ -49,6 +49,9 @@ namespace allot::kernels::cuda {
 // Returns nothing if the GPU reads prompts with this method; else one sentence that says which
 // methods it has.
 std::optional<std::string> prefillUnsupported(const MethodOptions& method);
+// Returns nothing if it also has kernels for caches of kv's shapes and this number of query heads.
+std::optional<std::string> prefillUnsupported(const MethodOptions& method, const PagedKv& kv,
+                                              int heads);
 
 // The key blocks to attend to: one bit each, for each head and block of 64 queries. A call with a
 // part of the chunk may use the chunk's list.
@@ -86,6 +89,10 @@ class PrefillWorkspace {
   // Hopper. They have the bits of equal queries in float32.
   // Requires: plan().
   bool takesRounded() const;
+  // Returns how many positions of a dense prompt to read at once, at most `most`: on Hopper those
+  // whose items of 128 queries of a head fill whole waves best, elsewhere `most`.
+  // Requires: plan().
+  int densePositions(int heads, int most) const;
 
   // Waits for the stream, then returns one error since the previous failure(), naming head and
   // query block: a score that is not finite, a page outside the pool; or an error of CUDA.
@@ -106,18 +113,13 @@ class PrefillWorkspace {
                                                       PrefillWorkspace* workspace,
                                                       const PrefillOutputs& out, Stream stream);
 
-// Launches SampleAttention's selection. list->bits is valid until the workspace's next selection.
-// Requires: options.block is 64.
-[[nodiscard]] std::optional<std::string> selectSampleAttention(
-    const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
-    PrefillWorkspace* workspace, KeyBits* list, Stream stream);
-
-// Launches SALE's selection; refuses SaleOptions::exact. SaleOptions::tau [heads] is device memory,
-// whose numbers are not checked. list->bits is valid until the workspace's next selection.
-[[nodiscard]] std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
-                                                    const SaleOptions& options,
-                                                    PrefillWorkspace* workspace, KeyBits* list,
-                                                    Stream stream);
+// Launches the selection of the plan's method. tau [heads] is device memory, whose numbers are not
+// checked. list->bits is valid until the workspace's next selection. Refuses what gpuUnsupported()
+// refuses of the method's parameters.
+[[nodiscard]] std::optional<std::string> selectBlocks(const MethodOptions& method,
+                                                      const PagedKv& kv, const PrefillInputs& in,
+                                                      const float* tau, PrefillWorkspace* workspace,
+                                                      KeyBits* list, Stream stream);
 
 // Launches attention over sampled blocks. QueryDraws::budgets is device memory, or null.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(

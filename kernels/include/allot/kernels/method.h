@@ -41,6 +41,8 @@ struct MethodTraits {
   OwnError own_error;
   Promise promise;
   Phases gpu;
+  Prompts prompts;
+  int key_block;
   std::string_view reads;
 };
 // Returns all rows, in order of the table.
@@ -126,16 +128,17 @@ struct MethodOptions {
   // count bounds as float32.
   bool newest_within = false;
 
-  // sample-attention (SampleAttentionOptions in prefill.h): shares of the sampled attention that
-  // kept columns and slashes hold, positions in a block, and positions that share one selection.
+  // sample-attention (selectBlocks() in prefill.h): shares of the sampled attention that kept
+  // columns and slashes hold, positions in a block, and positions that share one selection.
   double alpha_column = 0.95;
   double alpha_slash = 0.95;
   uint32_t block = 64;
   uint32_t chunk = 4096;
 
-  // sale (SaleOptions in prefill.h): a block is kept if a weight, relative to the first and last
-  // blocks, reaches tau. A chunk that ends within the first dense_keys positions keeps all blocks.
-  // With profile_tau the caller gives each head its own tau, and `tau` is ignored.
+  // sale (selectBlocks() in prefill.h): a block is kept if a weight, relative to the first and last
+  // blocks, reaches tau. A chunk that ends within the first dense_keys positions keeps all blocks,
+  // as in the authors' code. With profile_tau the caller gives each head its own tau, and `tau` is
+  // ignored.
   double tau = 0.004;
   bool profile_tau = false;
   uint32_t dense_keys = 1024;
@@ -145,6 +148,9 @@ struct MethodOptions {
 
   bool operator==(const MethodOptions&) const = default;
 };
+
+// Returns the options that the method's name alone stands for.
+MethodOptions methodDefaults(Method method);
 
 // Reads a text form. Returns nothing, or one sentence that names the fault; a fault leaves
 // `options` unchanged.
@@ -207,6 +213,19 @@ bool readsBounds(const MethodOptions& options);
 // Returns true for sample-attention, sale and skip-softmax: attendBlocks() reads a prompt by the
 // blocks of keys that they choose (prefill.h).
 bool choosesBlocks(const MethodOptions& options);
+// Returns true for those and dense: attendBlocks() reads a prompt, and nothing is drawn.
+bool readsByBlocks(const MethodOptions& options);
+// Returns true if selectBlocks() makes lists of the blocks (sample-attention, sale).
+bool makesLists(const MethodOptions& options);
+// Returns true if selectBlocks() needs a threshold for each head (sale).
+bool hasHeadThresholds(const MethodOptions& options);
+// Returns PrefillInputs::skip: the threshold of skip-softmax, 0 for other methods.
+float skipThreshold(const MethodOptions& options);
+// Return the positions of a prompt's blocks of queries and of keys; 64 for methods without blocks.
+int queryBlockOf(const MethodOptions& options);
+int keyBlockOf(const MethodOptions& options);
+// Returns the positions that one selection is for, where the caller reads `chunk` at once.
+int selectionPositions(const MethodOptions& options, int chunk);
 
 // Returns true if the method aims at an error, epsilon with probability 1 - delta (vattention,
 // adaptive-denominator).

@@ -3,13 +3,13 @@
 // methods`, the documents, dispatch, the benchmark's counts and the tests use it.
 //
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
-// promise, gpu, select, reads):
+// promise, gpu, prompts, key_block, select, reads):
 //   name       the name in an experiment file;
-//   phases     kPrefill reads prompts, kDecode writes answers, kBoth does both. kPrefill's methods
-//              choose or draw blocks of keys (prefill.h). kBoth's attend to a prompt's queries one
-//              by one (attendQueries), except dense and skip-softmax (attendBlocks);
-//   scored_by, chosen_by, draws, needs, own_error, promise   the enums below;
+//   phases     kPrefill reads prompts, kDecode writes answers, kBoth does both;
+//   scored_by, chosen_by, draws, needs, own_error, promise, prompts   the enums below;
 //   gpu        the phases that the GPU's kernels have;
+//   key_block  the positions of a block of keys of a prompt, where blocks are chosen or drawn, or
+//              kBlockParameter;
 //   select     the CPU's function in decode, which kernels/cpu/methods.h declares from this table,
 //              or noSelect, if every entry is read or other stages do the work;
 //   reads      a sentence for the documents.
@@ -71,6 +71,20 @@ enum class Promise {
   kNone,
 };
 
+// How a prompt is read (prefill.h).
+enum class Prompts {
+  kNone,         // not at all
+  kQueries,      // query by query, as decode does: attendQueries()
+  kAllKeys,      // attendBlocks() without a list
+  kLists,        // selectBlocks(), then attendBlocks() over its list
+  kSkipping,     // attendBlocks() with PrefillInputs::skip
+  kDrawnBlocks,  // attendSampledBlocks()
+  kDrawnRows,    // attendSampledRows()
+};
+
+// The parameter `block`, which is then the size of blocks of queries, too.
+constexpr int kBlockParameter = -1;
+
 }  // namespace allot::kernels
 
 // A build may add methods: ALLOT_METHODS_FILE names a header that defines ALLOT_MORE_METHODS(X)
@@ -83,54 +97,56 @@ enum class Promise {
 
 // clang-format off
 #define ALLOT_METHODS(X) \
-  X(kDense, "dense", kBoth, kExact, kAll, kNone, kScores, kEstimated, kExact, kBoth, noSelect, \
+  X(kDense, "dense", kBoth, kExact, kAll, kNone, kScores, kEstimated, kExact, kBoth, kAllKeys, 64, \
+    noSelect, \
     "reads every key and value; exact, the baseline") \
   X(kSanta, "santa", kBoth, kExact, kIndependent, kS, kScores, kEstimated, kUnbiased, kDecode, \
-    selectSanta, \
+    kQueries, 0, selectSanta, \
     "draws value rows independently by their attention weight; unbiased") \
-  X(kS2antaStrat, "s2anta-strat", kBoth, kExact, kStratified, kS, kScores, kEstimated, \
-    kUnbiased, kDecode, selectS2antaStrat, \
+  X(kS2antaStrat, "s2anta-strat", kBoth, kExact, kStratified, kS, kScores, kEstimated, kUnbiased, \
+    kDecode, kQueries, 0, selectS2antaStrat, \
     "one draw in each of S strata of equal weight; unbiased, never noisier") \
   X(kS2antaSys, "s2anta-sys", kBoth, kExact, kSystematic, kS, kScores, kEstimated, kUnbiased, \
-    kDecode, selectS2antaSys, \
+    kDecode, kQueries, 0, selectS2antaSys, \
     "one random offset, thresholds evenly apart; unbiased, the least noisy of them") \
   X(kS2antaProp, "s2anta-prop", kBoth, kExact, kSystematic, kS, kScores, kEstimated, kUnbiased, \
-    kDecode, selectS2antaProp, \
+    kDecode, kQueries, 0, selectS2antaProp, \
     "the draws of s2anta-sys, computed from the weights of tiles") \
-  X(kS2antaFlash, "s2anta-flash", kBoth, kExact, kTiles, kAtMostS, kScores, kEstimated, \
-    kUnbiased, kDecode, selectS2antaFlash, \
+  X(kS2antaFlash, "s2anta-flash", kBoth, kExact, kTiles, kAtMostS, kScores, kEstimated, kUnbiased, \
+    kDecode, kQueries, 0, selectS2antaFlash, \
     "an equal number of draws in every tile, weighted afterwards; unbiased") \
   X(kS2antaQ4, "s2anta-q4", kBoth, kShadow, kSystematic, kS, kKeys, kEstimated, kConsistent, \
-    kDecode, selectS2antaQ4, \
+    kDecode, kQueries, 0, selectS2antaQ4, \
     "draws by low-bit copies of the keys, then weighs the drawn rows exactly") \
-  X(kTopK, "top-k", kBoth, kEither, kLargest, kS, kScores, kUnknown, kNone, kDecode, selectTopK, \
+  X(kTopK, "top-k", kBoth, kEither, kLargest, kS, kScores, kUnknown, kNone, kDecode, kQueries, 0, \
+    selectTopK, \
     "the S heaviest rows, renormalised; biased") \
-  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kKeys, kUnknown, kNone, \
-    kDecode, noSelect, \
+  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kKeys, kUnknown, kNone, kDecode, \
+    kQueries, 0, noSelect, \
     "scores from a few random query features, in front of a value stage") \
   X(kVAttention, "vattention", kBoth, kEither, kAdaptive, kNone, kKeys, kEstimated, kErrorBound, \
-    kDecode, selectVAttention, \
+    kDecode, kQueries, 0, selectVAttention, \
     "first, last and heaviest rows, and as many random others as (epsilon, delta) asks") \
   X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kKeys, \
-    kEstimated, kNone, kDecode, selectAdaptiveDenominator, \
+    kEstimated, kNone, kDecode, kQueries, 0, selectAdaptiveDenominator, \
     "vattention with a budget for the denominator alone; for comparison") \
-  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kKeys, kUnknown, kNone, kDecode, \
+  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kKeys, kUnknown, kNone, kDecode, kNone, 0, \
     selectQuest, \
     "the pages of keys whose bounds promise the largest scores; biased") \
   X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kNone, kKeys, \
-    kUnknown, kAttentionBound, kPrefill, noSelect, \
+    kUnknown, kAttentionBound, kPrefill, kLists, kBlockParameter, noSelect, \
     "the fewest columns and slashes of blocks that hold alpha of the last queries' attention") \
   X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
-    kPrefill, noSelect, \
+    kPrefill, kLists, 32, noSelect, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
-    kBoth, selectSkipSoftmax, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, \
+    kAttentionBound, kBoth, kSkipping, 64, selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kNone, kKeys, kUnknown, \
-    kUnbiased, kPrefill, noSelect, \
+    kUnbiased, kPrefill, kDrawnBlocks, 64, noSelect, \
     "all scores; draws S blocks of 64 values by the attention that they give it; unbiased") \
   X(kSampledRows, "sampled-rows", kPrefill, kEither, kRowDraws, kNone, kKeys, kUnknown, \
-    kConsistent, kNone, noSelect, \
+    kConsistent, kNone, kDrawnRows, 64, noSelect, \
     "all scores; draws rows once for 64 queries and a KV head's heads; first keys and the diagonal whole") \
   ALLOT_MORE_METHODS(X)
 // clang-format on

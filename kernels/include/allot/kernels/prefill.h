@@ -2,8 +2,8 @@
 // Prefill attention over a paged KV cache: one call is one chunk of a prompt's queries in one
 // layer.
 //
-// SampleAttention and SALE have two stages with a list between them. A selection chooses for each
-// query head and block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks()
+// SampleAttention and SALE have two stages with a list between them. selectBlocks() chooses for
+// each query head and block of queries the blocks of keys to attend to (KeyBlocks). attendBlocks()
 // computes causal softmax attention over a list, or over all keys without one. skip-softmax
 // (BLASST, arXiv 2512.12087), our sampled blocks and decode methods have no list.
 //
@@ -133,39 +133,30 @@ struct BlockLists {
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
 
-// SampleAttention: the exact attention of the chunk's last `block` queries, or of all if they are
+// Chooses blocks for a chunk, by a method that makes lists.
+//
+// sample-attention: the exact attention of the chunk's last `block` queries, or of all if they are
 // fewer, is summed by key block (columns) and by distance (slashes). All query blocks of the chunk
 // keep the fewest columns that hold alpha_column of the sums, the fewest slashes that hold
 // alpha_slash, and the diagonal. Promise: the sampled queries keep at least max(alpha_column,
 // alpha_slash) of their attention, on average. Other queries have no promise.
-struct SampleAttentionOptions {
-  double alpha_column = 0.95;  // above 0, at most 1: everything
-  double alpha_slash = 0.95;
-  int block = 64;  // positions in a block: 16, 32, 64
-};
-
-// SALE: queries and keys, less their means, are rounded to 4 bits with the scales that
-// SageAttention-2's threads share. A block of 64 queries keeps a block of 32 keys if, by these
-// scores, one of its queries gives one of the keys a weight of tau or more. Weights are relative to
-// the query's exact softmax sum over the first key block and the last four to seven, which are
-// kept. Promise: with exact scores no key of attention tau or more is dropped; with rounded scores
-// none of tau e^delta, delta being the row's largest score error. tau below 1e-5 keeps everything.
-struct SaleOptions {
-  const float* tau = nullptr;  // [heads]
-  bool exact = false;          // scores are not rounded: for comparison
-  int dense_keys = 1024;       // up to this many keys everything is kept, as in the authors' code
-};
-
-// Choose blocks for a chunk, by SampleAttention or SALE. SampleAttention samples queries of the
-// chunk. SALE's mean query is the chunk's, and its mean key is over the keys that any query of the
-// chunk attends to. Refuse sizes, pages and queries that attendBlocks() refuses, options out of
-// range, and scores that are not finite in a selection's exact softmax.
-[[nodiscard]] std::optional<std::string> selectSampleAttention(
-    const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
-    PrefillWorkspace* workspace, BlockLists* lists);
-[[nodiscard]] std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
-                                                    const SaleOptions& options,
-                                                    PrefillWorkspace* workspace, BlockLists* lists);
+//
+// sale: queries and keys, less their means, are rounded to 4 bits with the scales that
+// SageAttention-2's threads share, unless `scores` are exact. The mean query is the chunk's, and
+// the mean key is over the keys that any query of the chunk attends to. A block of 64 queries keeps
+// a block of 32 keys if, by these scores, one of its queries gives one of the keys a weight of its
+// head's tau or more. Weights are relative to the query's exact softmax sum over the first key
+// block and the last four to seven, which are kept. Promise: with exact scores no key of attention
+// tau or more is dropped; with rounded scores none of tau e^delta, delta being the row's largest
+// score error. tau below 1e-5 keeps everything. tau: [heads], for methods with hasHeadThresholds();
+// MethodOptions::tau is ignored.
+//
+// Refuses a method without lists, sizes, pages and queries that attendBlocks() refuses, parameters
+// out of range, and scores that are not finite in a selection's exact softmax.
+[[nodiscard]] std::optional<std::string> selectBlocks(const MethodOptions& method,
+                                                      const PagedKv& kv, const PrefillInputs& in,
+                                                      const float* tau, PrefillWorkspace* workspace,
+                                                      BlockLists* lists);
 
 // The draws of attendSampledBlocks(), attendSampledRows() and attendQueries().
 struct QueryDraws {
