@@ -103,10 +103,10 @@ class Layer {
 
   enum class Parts { kAll, kSelection };
   // Launches the whole prompt, chunk by chunk, with the worker's types: bfloat16 outputs, and
-  // queries that are bfloat16 where the prompt is dense and the kernel takes them.
+  // queries that are bfloat16 where the method takes them.
   Refusal read(Parts parts, bool statistics, uint32_t budget) {
     const kernels::Prompts by = kernels::traitsOf(method_.method).prompts;
-    const bool rounds = isDense(method_) && workspace_.takesRounded();
+    const bool rounds = workspace_.takesRounded();
     for (int first = 0; first < keys_; first += chunk_) {
       kernels::PrefillInputs in = inputs(first, std::min(chunk_, keys_ - first));
       const size_t at = width() * static_cast<size_t>(first);

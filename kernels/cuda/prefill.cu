@@ -278,7 +278,12 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
   return why;
 }
 
-bool PrefillWorkspace::takesRounded() const { return impl_->device.is_hopper; }
+bool PrefillWorkspace::takesRounded() const {
+  const Prompts by = traitsOf(impl_->method.method).prompts;
+  const bool skips = skipThreshold(impl_->method) > 0;
+  return impl_->device.is_hopper && !skips &&
+         (by == Prompts::kAllKeys || makesLists(impl_->method));
+}
 
 int PrefillWorkspace::densePositions(int heads, int most) const {
   const Device& device = impl_->device;

@@ -99,7 +99,7 @@ Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
 }
 
 at::ScalarType CudaPrompt::queryType() const {
-  return dense_ && workspace_.takesRounded() ? at::kBFloat16 : at::kFloat;
+  return workspace_.takesRounded() ? at::kBFloat16 : at::kFloat;
 }
 
 CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
