@@ -85,7 +85,7 @@ __device__ Count sumOfWarp(Count x) {
 }
 
 template <int D, int Parts>
-__global__ void __launch_bounds__(kSampleThreads)
+__global__ void __launch_bounds__(kSampleThreads, Parts == 1 ? 4 : 1)
     addAttention(const PromptChunk chunk, const SampledRows rows) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const int head = static_cast<int>(blockIdx.x), split = static_cast<int>(blockIdx.y);
@@ -170,26 +170,41 @@ __global__ void __launch_bounds__(256) findHeaviest(const SampledRows rows) {
   const uint64_t* sums =
       (kind == 0 ? rows.columns : rows.slashes) + static_cast<int64_t>(head) * rows.bins;
   const double share = kind == 0 ? rows.alpha_column : rows.alpha_slash;
-  __shared__ Count held;
-  const auto heldFrom = [&](uint64_t rank) {
-    if (threadIdx.x == 0) held = 0;
+  // Three bits of the rank at once: what bins hold from each of eight candidates on.
+  constexpr int kCandidates = 8, kBits = 3, kRankBits = 54;
+  static_assert(kRankBits % kBits == 0);
+  __shared__ Count held[kCandidates];
+  const auto findHeld = [&](uint64_t least, int bit) {
+    if (threadIdx.x < kCandidates) held[threadIdx.x] = 0;
     __syncthreads();
-    Count own = 0;
+    Count own[kCandidates] = {};
     for (int i = static_cast<int>(threadIdx.x); i < rows.bins; i += 256) {
-      if (rankOf(sums[i], i) >= rank) own += sums[i];
+      const uint64_t sum = sums[i], rank = rankOf(sum, i);
+#pragma unroll
+      for (int c = 0; c < kCandidates; ++c) {
+        if (rank >= (least | static_cast<uint64_t>(c) << bit)) own[c] += sum;
+      }
     }
-    own = sumOfWarp(own);
-    if (threadIdx.x % 32 == 0) atomicAdd(&held, own);
+#pragma unroll
+    for (int c = 0; c < kCandidates; ++c) {
+      own[c] = sumOfWarp(own[c]);
+      if (threadIdx.x % 32 == 0) atomicAdd(&held[c], own[c]);
+    }
     __syncthreads();
-    const Count all = held;
-    __syncthreads();
-    return all;
   };
-  const auto wanted = static_cast<Count>(ceil(share * static_cast<double>(heldFrom(0))));
   uint64_t least = 0;
-  for (int bit = 53; share < 1 && bit >= 0; --bit) {
-    const uint64_t candidate = least | uint64_t{1} << bit;
-    if (heldFrom(candidate) >= wanted) least = candidate;
+  Count wanted = 0;
+  for (int bit = kRankBits - kBits; share < 1 && bit >= 0; bit -= kBits) {
+    findHeld(least, bit);
+    if (bit == kRankBits - kBits) {  // all bins
+      wanted = static_cast<Count>(ceil(share * static_cast<double>(held[0])));
+    }
+    int chosen = 0;
+    for (int c = 1; c < kCandidates; ++c) {
+      if (held[c] >= wanted) chosen = c;
+    }
+    __syncthreads();
+    least |= static_cast<uint64_t>(chosen) << bit;
   }
   if (threadIdx.x == 0) rows.least[static_cast<int64_t>(kind) * gridDim.x + head] = least;
 }
