@@ -279,10 +279,7 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
 }
 
 bool PrefillWorkspace::takesRounded() const {
-  const Prompts by = traitsOf(impl_->method.method).prompts;
-  const bool skips = skipThreshold(impl_->method) > 0;
-  return impl_->device.is_hopper && !skips &&
-         (by == Prompts::kAllKeys || makesLists(impl_->method));
+  return impl_->device.is_hopper && traitsOf(impl_->method.method).prompts != Prompts::kDrawnBlocks;
 }
 
 int PrefillWorkspace::densePositions(int heads, int most) const {
@@ -360,7 +357,7 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   const bool skips = in.skip > 0;
   chunk.log2_skip = skips ? static_cast<float>(std::log2(in.skip)) : 0;
   if (skips && list.bits) return "skip-softmax goes over all keys";
-  if (impl.device.is_hopper && !skips) {
+  if (impl.device.is_hopper) {
     const void* rounded = in.rounded;
     if (!rounded) {
       rounded = impl.rounded.as<void>();
@@ -369,7 +366,7 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
         return why;
       }
     }
-    return launchHopper(chunk, rounded, kv.head_dim, impl.device.multiprocessors,
+    return launchHopper(chunk, rounded, kv.head_dim, skips, impl.device.multiprocessors,
                         impl.tickets.as<unsigned>(), stream);
   }
   if (in.rounded) return kNoRoundedQueries;

@@ -135,7 +135,7 @@ void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, in
 cudaError_t roundQueries(const PromptChunk& chunk, int head_dim, void* rounded,
                          cudaStream_t stream);
 // Launches attention on Hopper. `queries`: roundQueries(). `tickets`: HopperChunk::tickets.
-Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim,
+Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim, bool skips,
                      int multiprocessors, unsigned* tickets, cudaStream_t stream);
 void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, bool on_hopper,
                 cudaStream_t stream);

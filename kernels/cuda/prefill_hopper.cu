@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/prefill_hopper.cuh"
+#include "kernels/cuda/prefill_hopper_skip.cuh"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -91,13 +91,13 @@ int sectionOf(const PromptChunk& chunk, int head_dim) {
 }
 
 template <int D>
-cudaError_t launch(const HopperChunk& work, int blocks, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(HopperShared<D>);
-  const auto kernel = attendHopper<D>;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+cudaError_t launch(const HopperChunk& work, bool skips, int blocks, cudaStream_t stream) {
+  const size_t bytes = skips ? sizeof(HopperSkipShared<D>) : sizeof(HopperShared<D>);
+  const auto kernel = skips ? attendSkippingOnHopper<D> : attendHopper<D>;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), 384, kBytes, stream>>>(work);
+  kernel<<<static_cast<unsigned>(blocks), 384, bytes, stream>>>(work);
   return cudaGetLastError();
 }
 
@@ -118,7 +118,7 @@ cudaError_t roundQueries(const PromptChunk& chunk, int head_dim, void* rounded,
   return cudaGetLastError();
 }
 
-Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim,
+Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim, bool skips,
                      int multiprocessors, unsigned* tickets, cudaStream_t stream) {
   HopperChunk work;
   work.chunk = chunk;
@@ -127,12 +127,12 @@ Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim
   work.first_block = chunk.first / kHopperQueries;
   work.blocks = (chunk.first + chunk.count - 1) / kHopperQueries - work.first_block + 1;
   work.section = sectionOf(chunk, head_dim);
-  work.takes_turns = !chunk.bits;
+  work.takes_turns = !chunk.bits && !skips;
   work.tickets = tickets;
   const int blocks = std::min(multiprocessors, chunk.heads * work.blocks);
   return failed("the GPU did not take the chunk", head_dim == 64
-                                                      ? launch<64>(work, blocks, stream)
-                                                      : launch<128>(work, blocks, stream));
+                                                      ? launch<64>(work, skips, blocks, stream)
+                                                      : launch<128>(work, skips, blocks, stream));
 }
 
 }  // namespace allot::kernels::cuda

@@ -34,16 +34,40 @@ class HopperGroup {
   __device__ void run() {
     // The first group has the first turn.
     if (work_.takes_turns && group_ == 1) arriveAt(1, 256);
+    forEachItem([&](const HopperItem& item, uint32_t place) { attend(item, place); });
+  }
+
+ protected:
+  // Calls body(item, where its queries are).
+  template <typename Body>
+  __device__ void forEachItem(const Body& body) {
     for (uint32_t i = 0;; ++i) {
       const uint32_t place = i % 2;
       shared_.query_full[place].wait(i / 2 & 1);
       const int number = shared_.items[place];
       if (number == kNoItem) return;
-      attend(HopperItem::of(work_, number), place);
+      body(HopperItem::of(work_, number), place);
     }
   }
-
- private:
+  // Frees the item's queries and writes its outputs.
+  __device__ void endItem(const HopperItem& item, uint32_t place, const RunningOutput<D>& made) {
+    release(&shared_.query_empty[place]);
+    writeOutput<D>(chunk_, item.head, rowOf(item), lane_, scale2_, made);
+  }
+  // Returns the first position of the warp's 16 queries.
+  __device__ int rowOf(const HopperItem& item) const {
+    return (2 * item.block + group_) * kQueryBlock + warp_ * 16;
+  }
+  // Waits for the next stage's keys; returns their stage.
+  __device__ uint32_t awaitKeys() {
+    const uint32_t stage = keys_read_ % kStages;
+    shared_.key_full[stage].wait(keys_read_ / kStages & 1);
+    ++keys_read_;
+    return stage;
+  }
+  __device__ uint32_t queryLow(uint32_t place) const {
+    return sharedAddress(shared_.queries[place][group_]) >> 4 | 1 << 16;
+  }
   // What brings the sums of rows g and g + 8 to a block's references.
   struct Raise {
     float factors[2] = {1, 1};
@@ -72,8 +96,8 @@ class HopperGroup {
 
   __device__ void attend(const HopperItem& item, uint32_t place) {
     const int begin = item.begin(chunk_, group_), end = item.end(chunk_, group_);
-    const int row = (2 * item.block + group_) * kQueryBlock + warp_ * 16;
-    const uint32_t query_low = sharedAddress(shared_.queries[place][group_]) >> 4 | 1 << 16;
+    const int row = rowOf(item);
+    const uint32_t query_low = queryLow(place);
     const bool has_tail = end == chunkEnd(chunk_) && end % kTileKeys64 != 0;
     RunningOutput<D> made;
     // A stage whose values are not added yet: its weights are in weights[pending - 1].
@@ -81,9 +105,7 @@ class HopperGroup {
     int pending = 0;
     Raise second;  // by its second block
     for (bool is_last = false; !is_last;) {
-      const uint32_t stage = keys_read_ % kStages;
-      shared_.key_full[stage].wait(keys_read_ / kStages & 1);
-      ++keys_read_;
+      const uint32_t stage = awaitKeys();
       const StageNote note = noteOf(stage);
       is_last = note.is_last;
       const int halves = (note.own(0, group_) ? 1 : 0) | (note.own(1, group_) ? 2 : 0);
@@ -116,9 +138,7 @@ class HopperGroup {
     }
     if (pending == 1) addPending(weights[0], second, made);
     if (pending == 2) addPending(weights[1], second, made);
-    __syncwarp();
-    if (lane_ == 0) shared_.query_empty[place].arrive();
-    writeOutput<D>(chunk_, item.head, row, lane_, scale2_, made);
+    endItem(item, place, made);
     if (chunk_.statistics && !chunk_.bits && thread_ == 0) addCounts<D>(chunk_, {}, true, row);
   }
 
@@ -399,6 +419,25 @@ class HopperGroup {
 constexpr int kAtStart = 168, kCopying = 56, kComputing = 224;
 static_assert(128 * kCopying + 256 * kComputing == 384 * kAtStart);
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// `readers`: warps that tell when an item's queries, or its number, were read.
+// Requires: one thread calls it, and fenceBarriers() and a barrier of the block follow.
+template <int D>
+__device__ void startBarriers(HopperShared<D>& shared, uint32_t readers) {
+  for (int i = 0; i < 2; ++i) {
+    shared.item_full[i].start(1);
+    shared.query_full[i].start(1);
+    shared.query_empty[i].start(readers);
+  }
+  for (int i = 0; i < HopperShared<D>::kStages; ++i) {
+    shared.key_full[i].start(1);
+    shared.value_full[i].start(1);
+    shared.key_empty[i].start(8);
+    shared.value_empty[i].start(8);
+  }
+}
+#endif
+
 template <int D>
 __global__ void __launch_bounds__(384, 1) attendHopper(const __grid_constant__ HopperChunk work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -407,17 +446,7 @@ __global__ void __launch_bounds__(384, 1) attendHopper(const __grid_constant__ H
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   if (thread == 0) {
-    for (int i = 0; i < 2; ++i) {
-      shared.item_full[i].start(1);
-      shared.query_full[i].start(1);
-      shared.query_empty[i].start(9);  // the computing warps, and the warp that copies values
-    }
-    for (int i = 0; i < Shared::kStages; ++i) {
-      shared.key_full[i].start(1);
-      shared.value_full[i].start(1);
-      shared.key_empty[i].start(8);
-      shared.value_empty[i].start(8);
-    }
+    startBarriers(shared, 9);  // the computing warps, and the warp that copies values
     fenceBarriers();
   }
   __syncthreads();
@@ -433,11 +462,6 @@ __global__ void __launch_bounds__(384, 1) attendHopper(const __grid_constant__ H
       copyStages<D, false>(work, shared, thread - 32);
     } else if (thread == 64) {
       copyQueries<D>(work, shared);
-      // The last block resets the counters for the next launch.
-      if (atomicAdd(work.tickets + 1, 1u) == gridDim.x - 1) {
-        work.tickets[0] = 0;
-        work.tickets[1] = 0;
-      }
     }
   }
 #else

@@ -277,9 +277,11 @@ __device__ void copyBlock(const HopperChunk& work, const FoundBlock& found, bool
   }
 }
 
-// A copying warp: of keys, when it also writes the stages' notes, or of values.
+// A copying warp: of keys, when it also writes the stages' notes and, into [stages][2] unless it is
+// null, their blocks; or of values.
 template <int D, bool Keys>
-__device__ void copyStages(const HopperChunk& work, HopperShared<D>& shared, int lane) {
+__device__ void copyStages(const HopperChunk& work, HopperShared<D>& shared, int lane,
+                           FoundBlock (*stage_blocks)[2] = nullptr) {
   using Shared = HopperShared<D>;
   constexpr int kStages = Shared::kStages;
   const PromptChunk& chunk = work.chunk;
@@ -311,6 +313,9 @@ __device__ void copyStages(const HopperChunk& work, HopperShared<D>& shared, int
           if (taken > 0) note.block[0] = blocks[0].block, note.groups[0] = blocks[0].groups;
           if (taken > 1) note.block[1] = blocks[1].block, note.groups[1] = blocks[1].groups;
           shared.notes[stage] = note.packed();
+          if (stage_blocks) {
+            for (int b = 0; b < taken; ++b) stage_blocks[stage][b] = blocks[b];
+          }
         }
         if (taken == 0) {
           full[stage].arrive();  // an item without keys
@@ -356,6 +361,11 @@ __device__ void copyQueries(const HopperChunk& work, HopperShared<D>& shared) {
     shared.item_full[place].arrive();
     if (number == kNoItem) {
       full->arrive();
+      // The last block resets the counters for the next launch.
+      if (atomicAdd(work.tickets + 1, 1u) == gridDim.x - 1) {
+        work.tickets[0] = 0;
+        work.tickets[1] = 0;
+      }
       return;
     }
     const HopperItem item = HopperItem::of(work, number);

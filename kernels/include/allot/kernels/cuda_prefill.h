@@ -85,8 +85,8 @@ class PrefillWorkspace {
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const PrefillBounds& bounds);
   size_t bytes() const;
-  // Returns true if the plan's method takes PrefillInputs::rounded: a selection or no list, without
-  // skip, on Hopper. Its bits are those of equal queries in float32.
+  // Returns true if the plan's method takes PrefillInputs::rounded: all but sampled blocks, on
+  // Hopper. Its bits are those of equal queries in float32.
   // Requires: plan().
   bool takesRounded() const;
   // Returns how many positions of a dense prompt to read at once, at most `most`: on Hopper those
