@@ -151,6 +151,7 @@ std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& 
                     "no multiple of 16 up to " + std::to_string(kMaxHeadDim));
   }
   if (kv.element == Element::kFloat16) return "the CPU attends to no float16 cache";
+  if (in.rounded) return "bfloat16 queries are taken by a GPU alone";
   if (in.window < 0) return numbered("window", in.window, "below 0");
   if (!(in.skip >= 0 && in.skip < 1)) {
     return "skip = " + std::to_string(in.skip) + " is not from 0 to below 1";
@@ -474,6 +475,7 @@ std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, co
                                   const QueryDraws* draws, PrefillWorkspace* workspace,
                                   const PrefillOutputs& out) {
   if (auto refusal = checkPrefill(kv, in)) return refusal;
+  if (out.rounded) return "bfloat16 outputs are given by a GPU alone";
   if (list) {
     if (auto refusal = checkList(in, *list)) return refusal;
   }

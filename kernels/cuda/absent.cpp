@@ -59,6 +59,7 @@ std::optional<std::string> PrefillWorkspace::plan(const MethodOptions&, const Pa
 }
 size_t PrefillWorkspace::bytes() const { return 0; }
 bool PrefillWorkspace::takesRounded() const { return false; }
+bool isHopper() { return false; }
 int PrefillWorkspace::densePositions(int, int most) const { return most; }
 std::optional<std::string> PrefillWorkspace::failure(Stream) { return kAbsent; }
 

@@ -1,8 +1,8 @@
 #pragma once
 // The alignment of a caller's arrays. Kernels load 16 bytes at once of queries and of a cache's
-// keys, values, codes, scales and bounds, and a prefill writes 8 at once. At addresses that are no
-// such multiples the GPU faults, after which CUDA fails in the whole process. Other arrays are
-// accessed element by element. Private to kernels/cuda; host, any thread.
+// keys, values, codes, scales and bounds, and a prefill writes 8 at once, 16 of bfloat16 outputs.
+// At addresses that are no such multiples the GPU faults, after which CUDA fails in the whole
+// process. Other arrays are accessed element by element. Private to kernels/cuda; host, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>

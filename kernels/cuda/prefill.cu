@@ -278,6 +278,11 @@ Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
   return why;
 }
 
+bool isHopper() {
+  Device device;
+  return !findDevice(&device) && device.is_hopper;
+}
+
 bool PrefillWorkspace::takesRounded() const {
   return impl_->device.is_hopper && traitsOf(impl_->method.method).prompts != Prompts::kDrawnBlocks;
 }
@@ -400,6 +405,7 @@ Refusal selectBlocks(const MethodOptions& method, const PagedKv& kv, const Prefi
            .first_block = firstQueryBlock(in, kQueryBlock),
            .blocks = queryBlocks(in, kQueryBlock)};
   if (in.count == 0) return std::nullopt;
+  if (hasHeadThresholds(method) && !tau) return "there are no thresholds of heads";
   if (hasHeadThresholds(method)) return impl.selectSale(method, kv, in, tau, *list, stream);
   return impl.selectSampleAttention(method, kv, in, *list, stream);
 }

@@ -97,12 +97,14 @@ struct SaleChunk {
   double* partial = nullptr;      // [heads, splits, head_dim]
   float* key_means = nullptr;     // [kv_heads, head_dim]
   float* query_means = nullptr;   // [heads, head_dim]
-  int8_t* key_codes = nullptr;    // [kv_heads, room / 128] of CodeTile
+  int8_t* key_codes = nullptr;    // [kv_heads, room / 128, 128, head_dim], CodeTile::place()
   float* key_scales = nullptr;    // [kv_heads, room / 8]
   float* key_inverses = nullptr;  // of key_scales
   float* mean_scores = nullptr;   // [heads, room]
-  int64_t room = 0;               // keys up to the chunk's end, rounded up to 128
-  int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
+  // Keys up to the chunk's end, rounded up to 128. Nothing is written behind the last block of 32
+  // or before the window's first, and what is read there does not count.
+  int64_t room = 0;
+  int8_t* query_codes = nullptr;  // [heads, rows, head_dim], times kQueryCodes
   float* query_scales = nullptr;  // [heads, rows]
   float* thresholds = nullptr;    // [heads, rows]
   int rows = 0;                   // queries of the chunk's blocks, in whole blocks of 64
@@ -131,13 +133,13 @@ int sampledBytes(int head_dim, int room);
 // Launch the kernels of a selection.
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,
                            cudaStream_t stream);
+void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, bool on_hopper,
+                cudaStream_t stream);
 // Rounds a chunk's queries to bfloat16.
 cudaError_t roundQueries(const PromptChunk& chunk, int head_dim, void* rounded,
                          cudaStream_t stream);
 // Launches attention on Hopper. `queries`: roundQueries(). `tickets`: HopperChunk::tickets.
 Refusal launchHopper(const PromptChunk& chunk, const void* queries, int head_dim, bool skips,
                      int multiprocessors, unsigned* tickets, cudaStream_t stream);
-void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, bool on_hopper,
-                cudaStream_t stream);
 
 }  // namespace allot::kernels::cuda

@@ -66,7 +66,7 @@ class HopperGroup {
     return stage;
   }
   __device__ uint32_t queryLow(uint32_t place) const {
-    return sharedAddress(shared_.queries[place][group_]) >> 4 | 1 << 16;
+    return lowWord(sharedAddress(shared_.queries[place][group_]));
   }
   // What brings the sums of rows g and g + 8 to a block's references.
   struct Raise {
@@ -81,15 +81,12 @@ class HopperGroup {
   __device__ void passTurn() {
     if (work_.takes_turns) arriveAt(2 - group_, 256);
   }
-  __device__ static uint64_t descriptor(uint32_t low) {
-    return uint64_t{1u << 30 | 1024 >> 4} << 32 | low;
-  }
   // The low words of descriptors.
   __device__ uint32_t keyLow(uint32_t stage) const {
-    return sharedAddress(shared_.keys[stage]) >> 4 | 1 << 16;
+    return lowWord(sharedAddress(shared_.keys[stage]));
   }
   __device__ uint32_t valueLow(uint32_t stage) const {
-    return sharedAddress(shared_.values[stage]) >> 4 | (2048 >> 4) << 16;
+    return lowWord(sharedAddress(shared_.values[stage]), 2048);
   }
   static constexpr uint32_t kKeyHalf = kTileKeys64 * 128 >> 4;
   static constexpr uint32_t kValueHalf = 4 * Shared::kGroupBytes >> 4;
@@ -230,8 +227,8 @@ class HopperGroup {
     wgmmaFence();
 #pragma unroll
     for (int k = 0; k < D / 16; ++k) {
-      scoreTile(scores, descriptor(query_low + k / 4 * (kQueryBlock * 8) + k % 4 * 2),
-                descriptor(key_low + k / 4 * (Shared::kColumnBytes / 16) + k % 4 * 2), k == 0);
+      scoreTile(scores, tileOf(query_low + k / 4 * (kQueryBlock * 8) + k % 4 * 2),
+                tileOf(key_low + k / 4 * (Shared::kColumnBytes / 16) + k % 4 * 2), k == 0);
     }
     wgmmaCommit();
   }
@@ -249,8 +246,7 @@ class HopperGroup {
     wgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      addTile(made.sums, weights[First + k],
-              descriptor(value_low + k * (Shared::kGroupBytes >> 4)));
+      addTile(made.sums, weights[First + k], tileOf(value_low + k * (Shared::kGroupBytes >> 4)));
     }
     wgmmaCommit();
   }

@@ -66,22 +66,20 @@ __global__ void __launch_bounds__(128, 3)
                         add);
   };
   addTiles(0, 1);
-  addTiles(max(1, local / kTileKeys64), (end - 1) / kTileKeys64 + 1);
+  addTiles(local / kTileKeys64, (end - 1) / kTileKeys64 + 1);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float top = largestOfRow(sums.top[half]);
-    const float own = sums.top[half] == minusInfinity() ? 0 : power2(sums.top[half] - top);
-    const float sum = sumOfRow(sums.sum[half] * own), mean = sumOfRow(of_mean[half]);
+    const float top = sums.top[half];  // of the row
+    const float sum = sumOfRow(sums.sum[half]), mean = sumOfRow(of_mean[half]);
     const int position = row + g + 8 * half;
     if (t != 0 || position < begin || position >= end) continue;
-    if (!isNumber(top) || !(sum > 0) || isinf(sum)) {
-      report(chunk, PromptWrong::kScore, head, begin / kQueryBlock);
-    }
     const int at = position - firstBlock(chunk) * kQueryBlock;
     const double log_sum = log(static_cast<double>(sale.tau[head]) * static_cast<double>(sum));
-    sale.thresholds[static_cast<int64_t>(head) * sale.rows + at] =
-        static_cast<float>(static_cast<double>(top) * static_cast<double>(kLn2) + log_sum -
-                           static_cast<double>(chunk.scale) * static_cast<double>(mean));
+    const double log_top = static_cast<double>(top) * static_cast<double>(kLn2);
+    const double of_mean_key = static_cast<double>(chunk.scale) * static_cast<double>(mean);
+    const auto threshold = static_cast<float>(log_top + log_sum - of_mean_key);
+    if (!isNumber(threshold)) report(chunk, PromptWrong::kScore, head, begin / kQueryBlock);
+    sale.thresholds[static_cast<int64_t>(head) * sale.rows + at] = threshold;
   }
 }
 
@@ -96,9 +94,10 @@ void launchReached(const PromptChunk& chunk, const SaleChunk& sale, unsigned blo
       cudaFuncSetAttribute(findReachedOnHopper<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(bytes));
       const auto rows = static_cast<unsigned>(chunk.heads / chunk.kv_heads) * blocks;
-      findReachedOnHopper<D><<<dim3(static_cast<unsigned>(chunk.kv_heads),
-                                    (rows + Shared::kRows - 1) / Shared::kRows),
-                               kReachThreads, bytes, stream>>>(chunk, sale);
+      const unsigned parts = (rows + Shared::kRows - 1) / Shared::kRows;
+      findReachedOnHopper<D>
+          <<<static_cast<unsigned>(chunk.kv_heads) * parts, kReachThreads, bytes, stream>>>(chunk,
+                                                                                            sale);
       return;
     }
   }

@@ -5,7 +5,8 @@
 namespace allot::kernels::cuda {
 
 constexpr float kLargestCode = 7;
-constexpr int kQueryCodes = 16;  // times the code is what is stored of a query, and fits a byte
+// A stored code of a query is this times the code. It fits a byte.
+constexpr int kQueryCodes = 16;
 constexpr float kKeepsAll = 1e-5f;
 
 // Return where the chunk's b-th block of queries begins and ends.
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const S
 #pragma unroll
     for (int h = 0; h < kCodedHeads; ++h) partial[warp][h][lane] = sums[h];
     __syncthreads();
-    if (h0 + warp >= heads) continue;  // the same warps in each round but the last
+    if (h0 + warp >= heads) continue;  // only in the last round
     double sum = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) sum += partial[w][warp][lane];

@@ -2,8 +2,8 @@
 // SALE's search for blocks of keys with a score that reaches a query's threshold, by products of
 // codes (prefill_sale.cu). Device code.
 //
-// A tile has 128 keys, four blocks. Whole numbers tell of nearly all blocks whether a score reaches
-// a threshold; where they are too near the CPU's operations decide.
+// A tile has 128 keys, four blocks. Integer comparisons decide nearly all blocks. The CPU's float
+// operations decide the others.
 #include "kernels/cuda/prefill_sale_codes.cuh"
 
 namespace allot::kernels::cuda {
@@ -113,7 +113,8 @@ struct CodedQueries {
     constexpr float kBase = 12582912.0f;
     const int t = lane % 4;
     const float units = inverse * tile.inverses[4 * in_tile + t];
-    int most[2] = {INT_MIN, INT_MIN};
+    // From 0 on: bits of negative sums, which are far below any threshold, would overflow.
+    int most[2] = {0, 0};
 #pragma unroll
     for (int n = 0; n < kSaleBlock / 8; ++n) {
       const float2 mean = *reinterpret_cast<const float2*>(tile.means[of_tile] +
@@ -133,7 +134,7 @@ struct CodedQueries {
   }
 
   // Returns the warp's blocks of the tile, as bits 0 to 3, with a score that reaches a threshold.
-  // What it says of blocks behind the row's last is to be ignored.
+  // Bits of blocks behind the row's last have no meaning.
   template <int Rows>
   __device__ uint32_t reached(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
                               const float* key_scales, const SaleStage<D, Rows>& tile, int of_tile,
@@ -149,14 +150,7 @@ struct CodedQueries {
   }
 };
 
-// Return wgmma's descriptor of lines of 128 bytes in its swizzle, in two steps: what a loop changes
-// is in the low word, an address over 16.
-__device__ inline uint32_t lowOf(uint32_t address) { return address >> 4 | 1 << 16; }
-__device__ inline uint64_t descriptor(uint32_t low) {
-  return uint64_t{1u << 30 | 1024 >> 4} << 32 | low;
-}
-
-// Starts the copy of a tile for one row; zeros from sale.room on.
+// Starts the copy of a tile for one row.
 template <int D, int Threads>
 __device__ void copyCodes(const SaleChunk& sale, int head, int kv_head, int tile,
                           SaleStage<D, 1>* stage, int thread) {
@@ -268,17 +262,20 @@ template <int D>
 __global__ void __launch_bounds__(kReachThreads, 1)
     findReachedOnHopper(const PromptChunk chunk, const SaleChunk sale) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  static_assert(D == 128, "lines of codes have the 128 bytes of wgmma's swizzle");
   using Shared = SaleShared<D>;
   constexpr int kRows = Shared::kRows, kStages = Shared::kStages;
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   uint32_t* const words = reinterpret_cast<uint32_t*>(memory + sizeof(Shared));
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128 - 1;
-  const int kv_head = static_cast<int>(blockIdx.x), heads = chunk.heads / chunk.kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x) % chunk.kv_heads;
+  const int part = static_cast<int>(blockIdx.x) / chunk.kv_heads;
+  const int heads = chunk.heads / chunk.kv_heads;
   const int blocks = (chunkEnd(chunk) - 1) / kQueryBlock - firstBlock(chunk) + 1;
   // Rows are in order of falling length.
   const auto rowOf = [&](int i) {
-    const int row = static_cast<int>(blockIdx.y) * kRows + i;
+    const int row = part * kRows + i;
     return row < heads * blocks
                ? SaleRow::of(chunk, sale, kv_head * heads + row % heads, blocks - 1 - row / heads)
                : SaleRow{};
@@ -313,7 +310,7 @@ __global__ void __launch_bounds__(kReachThreads, 1)
       copyBulk(&stage.codes, sale.key_codes + of_kv_head * D, sizeof stage.codes, full);
       copyBulk(&stage.inverses, sale.key_inverses + of_kv_head / 8, sizeof stage.inverses, full);
       for (int r = 0; r < kRows; ++r) {
-        const int head = kv_head * heads + (static_cast<int>(blockIdx.y) * kRows + r) % heads;
+        const int head = kv_head * heads + (part * kRows + r) % heads;
         copyBulk(&stage.means[r], sale.mean_scores + head * sale.room + key0, sizeof stage.means[0],
                  full);
       }
@@ -323,7 +320,7 @@ __global__ void __launch_bounds__(kReachThreads, 1)
   acquireRegisters<112>();
   const SaleRow row = rowOf(group);
   const int lane = thread % 32, own = thread % 128;
-  const bool there = static_cast<int>(blockIdx.y) * kRows + group < heads * blocks;
+  const bool there = part * kRows + group < heads * blocks;
   CodedQueries<D> queries;
   const int8_t* const codes_of_row =
       sale.query_codes + (static_cast<int64_t>(row.head) * sale.rows + row.block * kQueryBlock) * D;
@@ -340,19 +337,19 @@ __global__ void __launch_bounds__(kReachThreads, 1)
   fenceProducts();
   syncAt(1 + group, 128);
   const float* const key_scales = sale.key_scales + kv_head * (sale.room / 8);
-  const uint32_t query_low = lowOf(sharedAddress(shared.queries[group]));
+  const uint32_t query_low = lowWord(sharedAddress(shared.queries[group]));
   const int own_end = row.middle_end > 1 ? row.middle_end : 0;
   for (int tile = begin, i = 0; tile < end; ++tile, ++i) {
     const SaleStage<D, kRows>& stage = shared.stages[i % kStages];
     shared.full[i % kStages].wait(i / kStages & 1);
     if (kCodeBlocks * tile < own_end) {
       int dots[kCodeKeys / 8][4];
-      const uint32_t key_low = lowOf(sharedAddress(stage.codes));
+      const uint32_t key_low = lowWord(sharedAddress(stage.codes));
       hold(dots);
       wgmmaFence();
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) {
-        codeTile(dots, descriptor(query_low + k * 2), descriptor(key_low + k * 2), k == 0);
+        codeTile(dots, tileOf(query_low + k * 2), tileOf(key_low + k * 2), k == 0);
       }
       wgmmaCommit();
       wgmmaWait<0>();

@@ -123,6 +123,16 @@ __device__ inline void arriveAt(int barrier, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// Return the low word of wgmma's descriptor of a tile, which is all that a loop changes, and the
+// descriptor. Lines have 128 bytes in wgmma's swizzle, eight follow each other. An address 16 bytes
+// further is a low word of 1 more. `leading`: bytes to the next columns; not used for keys.
+__device__ inline uint32_t lowWord(uint32_t address, uint32_t leading = 16) {
+  return address >> 4 | leading >> 4 << 16;
+}
+__device__ inline uint64_t tileOf(uint32_t low_word) {
+  return uint64_t{1u << 30 | 1024 >> 4} << 32 | low_word;
+}
+
 // Orders the warpgroup's register and shared memory accesses before its next wgmma.mma_async.
 __device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Closes the group of the wgmma.mma_async issued since the last commit.

@@ -101,6 +101,16 @@ TEST(GpuAlignment, OutputsOfPromptsBetween8Bytes) {
   cuda::PrefillWorkspace workspace;
   expectNamed(cuda::attendBlocks(kv, in, {}, &workspace, out, nullptr), "outputs", "8");
   expectNamed(cuda::attendSampledBlocks(kv, in, {}, &workspace, out, nullptr), "outputs", "8");
+  const PrefillOutputs rounded{.rounded = addressOf<float>(8)};
+  expectNamed(cuda::attendBlocks(kv, in, {}, &workspace, rounded, nullptr), "outputs");
+  expectNamed(cuda::attendSampledBlocks(kv, in, {}, &workspace, rounded, nullptr), "outputs");
+}
+
+TEST(GpuAlignment, RoundedQueriesOfPromptsBetween16Bytes) {
+  const PrefillInputs in{
+      .rounded = addressOf<float>(8), .max_pages = 4, .count = 16, .heads = 4, .scale = 1};
+  cuda::PrefillWorkspace workspace;
+  expectNamed(cuda::attendBlocks(cacheWith("nothing"), in, {}, &workspace, {}, nullptr), "queries");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 
 #include "tests/gpu/gpu_fixture.h"
@@ -35,13 +36,10 @@ const Case kCases[] = {{1},
                        {1013, 64, 32, 4, 100},
                        {1500, 128, 16, 2, 511}};
 // Chunks from a position on.
-const std::pair<Case, int> kChunks[] = {{{700, 128, 16, 8}, 0},
-                                        {{1013, 64, 32, 4}, 0},
-                                        {{1500, 128, 64, 2}, 900},
-                                        {{1500, 128, 16, 4, 511}, 0},
-                                        {{1500, 64, 16, 4, 700}, 1003},
-                                        {{33, 128}, 0},
-                                        {{200, 64}, 190}};
+const std::pair<Case, int> kChunks[] = {
+    {{700, 128, 16, 8}, 0},          {{1013, 64, 32, 4}, 0},         {{1500, 128, 64, 2}, 900},
+    {{1500, 128, 16, 4, 511}, 0},    {{1500, 64, 16, 4, 700}, 1003}, {{33, 128}, 0},
+    {{2300, 128, 16, 6, 700}, 1003}, {{1100, 128, 64, 14}, 37},      {{200, 64}, 190}};
 
 // Keys, values and queries are bfloat16 numbers.
 Prompt promptOf(const Case& c, uint64_t seed) {
@@ -267,9 +265,12 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     const auto whole = gpu.attend(gpu.inputs());
     const BlockLists all = listOf(prompt, 64, 64, [](int, int, int) { return true; });
     const ListBits bits = bitsOf(prompt.inputs(), all);
-    const auto listed = gpu.attend(gpu.inputs(), bits.view);
-    EXPECT_EQ(whole.out, listed.out);
-    EXPECT_EQ(whole.lse, listed.lse);
+    for (const int key_block : {16, 32, 64}) {
+      const BlockLists lists = listOf(prompt, 64, key_block, [](int, int, int) { return true; });
+      const auto listed = gpu.attend(gpu.inputs(), bitsOf(prompt.inputs(), lists).view);
+      EXPECT_EQ(whole.out, listed.out) << key_block;
+      EXPECT_EQ(whole.lse, listed.lse) << key_block;
+    }
     const Prompt paged = promptOf({1013, 128, 128, 4, window}, 3);
     GpuPrompt other(paged);
     other.plan("dense");
@@ -286,15 +287,18 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
 
 // A block of queries shares what is read with its neighbour, whose list may be any.
 TEST_F(Prefill, ANeighboursListChangesNoBit) {
-  for (const int head_dim : {64, 128}) {
-    const Prompt prompt = promptOf({1013, head_dim}, 11);
+  for (const auto& [key_block, head_dim, page_size, window] :
+       {std::array{64, 64, 16, 0}, std::array{64, 128, 16, 0}, std::array{32, 128, 64, 0},
+        std::array{16, 128, 32, 300}, std::array{32, 64, 16, 300}}) {
+    SCOPED_TRACE(key_block);
+    const Prompt prompt = promptOf({1013, head_dim, page_size, 4, window}, 11);
     GpuPrompt gpu(prompt);
     gpu.plan("dense");
     const auto chosen = [](int h, int b, int k) { return (h * 7 + b * 13 + k * 29) % 5 < 2; };
     for (const int side : {0, 1}) {  // whose lists stay as they are
       std::vector<Attended> made;
       for (const int others : {0, 1, 2}) {  // have the same kind of list, all blocks, none
-        const BlockLists lists = listOf(prompt, 64, 64, [&](int h, int b, int k) {
+        const BlockLists lists = listOf(prompt, 64, key_block, [&](int h, int b, int k) {
           return b % 2 == side || others == 0 ? chosen(h, b, k) : others == 1;
         });
         const ListBits bits = bitsOf(prompt.inputs(), lists);
@@ -324,24 +328,35 @@ TEST_F(Prefill, TakesAndGivesBFloat16) {
   for (const int head_dim : {64, 128}) {
     const Prompt prompt = promptOf({333, head_dim}, 15);
     GpuPrompt gpu(prompt);
-    gpu.plan("dense");
     const BlockLists lists =
         listOf(prompt, 64, 64, [](int h, int b, int k) { return (h + b + k) % 3 != 0; });
     const ListBits bits = bitsOf(prompt.inputs(), lists);
     std::vector<uint16_t> rounded;
     for (const float x : prompt.queries) rounded.push_back(toBFloat16(x));
     const DeviceArray<uint16_t> queries(rounded);
-    for (const cuda::KeyBits& list : {cuda::KeyBits{}, bits.view}) {
-      const Attended wanted = gpu.attend(gpu.inputs(), list);
-      DeviceArray<uint16_t> out(prompt.queries.size());
-      const PrefillOutputs to = {.rounded = out.get()};
+    const QueryDraws draws{.seed = 11, .sequence = 12, .layer = 3, .budget = 3};
+    for (const std::string text : {"dense", "sale", "skip-softmax", "sampled-blocks"}) {
+      SCOPED_TRACE(text + ", heads of " + std::to_string(head_dim));
+      gpu.plan(text);
       PrefillInputs in = gpu.inputs();
+      in.skip = text == "skip-softmax" ? 0.05f : 0;
+      const cuda::KeyBits list = text == "sale" ? bits.view : cuda::KeyBits{};
+      const auto attend = [&](const PrefillOutputs& to) {
+        return text == "sampled-blocks"
+                   ? cuda::attendSampledBlocks(gpu.pool.kv, in, draws, &gpu.workspace, to,
+                                               gpu.stream)
+                   : cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, to, gpu.stream);
+      };
+      DeviceArray<float> wanted(prompt.queries.size());
+      ASSERT_EQ(attend({.out = wanted.get()}), std::nullopt);
+      ASSERT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+      DeviceArray<uint16_t> out(prompt.queries.size());
       const auto expectWanted = [&] {
-        ASSERT_EQ(cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, to, gpu.stream),
-                  std::nullopt);
+        ASSERT_EQ(attend({.rounded = out.get()}), std::nullopt);
         ASSERT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
         const std::vector<uint16_t> made = out.host();
-        for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(made[i], toBFloat16(wanted.out[i])) << i;
+        const std::vector<float> exact = wanted.host();
+        for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(made[i], toBFloat16(exact[i])) << i;
       };
       expectWanted();
       in.queries = nullptr;
@@ -349,9 +364,8 @@ TEST_F(Prefill, TakesAndGivesBFloat16) {
       if (gpu.workspace.takesRounded()) {
         expectWanted();
       } else {
-        EXPECT_THAT(
-            cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, to, gpu.stream).value_or(""),
-            testing::HasSubstr("they must be float32"));
+        EXPECT_THAT(attend({.rounded = out.get()}).value_or(""),
+                    testing::HasSubstr("they must be float32"));
       }
     }
   }
@@ -532,6 +546,39 @@ TEST_F(Prefill, SaleTakesEqualKeys) {
   for (const float tau : {0.5f, 1e-4f}) {
     const std::vector<float> taus(4, tau);
     const DeviceArray<float> device(taus);
+    expectSameLists(
+        &gpu, in,
+        [&](cuda::KeyBits* list) {
+          return cuda::selectBlocks(sale, gpu.pool.kv, in, device.get(), &gpu.workspace, list,
+                                    gpu.stream);
+        },
+        [&](PrefillWorkspace* workspace, BlockLists* lists) {
+          return selectBlocks(sale, prompt.cache.pool.kv, prompt.inputs(), taus.data(), workspace,
+                              lists);
+        });
+  }
+}
+
+// Queries near their mean make scales so small that a block's mean score is a number of millions of
+// them, far below its threshold.
+TEST_F(Prefill, SaleTakesScoresFarBelow) {
+  Prompt prompt = promptOf({2048 - 20, 128}, 18);
+  for (int position = 0; position < prompt.n; ++position) {
+    for (int h = 0; h < prompt.cache.shape.kv_heads; ++h) {
+      std::fill_n(prompt.cache.key(0, h, position), 128, position / 32 == 20 ? -1.0f : 0.0f);
+    }
+  }
+  prompt.cache.write();
+  prompt.cache.scale = 1 / std::sqrt(128.0f);
+  for (const float spread : {0.004f, 0.005f, 0.007f}) {
+    for (size_t i = 0; i < prompt.queries.size(); ++i) {
+      prompt.queries[i] = 1 + (i * 7919 % 13 % 2 == 0 ? spread : -spread);
+    }
+    GpuPrompt gpu(prompt);
+    const MethodOptions sale = gpu.plan("sale denseKeys=0");
+    const std::vector<float> taus(4, 0.004f);
+    const DeviceArray<float> device(taus);
+    const PrefillInputs in = gpu.inputs();
     expectSameLists(
         &gpu, in,
         [&](cuda::KeyBits* list) {

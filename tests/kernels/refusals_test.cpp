@@ -2,7 +2,7 @@
 // Each is a sentence, never memory beyond the workspace or two heads with one stream.
 #include <functional>
 
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {
@@ -45,6 +45,24 @@ TEST(Refusals, OutputsThatAGpuAloneGives) {
   EXPECT_EQ(decodeAttention(methodOf("dense"), cache.pool.kv, cache.inputs(), &workspace,
                             {.out = out.data(), .rounded = rounded.data()}),
             "rounded outputs are given by a GPU alone");
+}
+
+TEST(Refusals, WhatAGpuAloneTakesOfPrompts) {
+  const Prompt prompt = structured(20, 1);
+  PrefillWorkspace workspace;
+  BlockLists lists;
+  std::vector<uint16_t> rounded(prompt.queries.size());
+  PrefillInputs in = prompt.inputs();
+  EXPECT_EQ(
+      attendBlocks(prompt.cache.pool.kv, in, nullptr, &workspace, {.rounded = rounded.data()}),
+      "bfloat16 outputs are given by a GPU alone");
+  EXPECT_EQ(selectBlocks(methodDefaults(Method::kSale), prompt.cache.pool.kv, in, nullptr,
+                         &workspace, &lists),
+            "there are no thresholds of heads");
+  in.rounded = rounded.data();
+  std::vector<float> out(prompt.queries.size());
+  EXPECT_EQ(attendBlocks(prompt.cache.pool.kv, in, nullptr, &workspace, {.out = out.data()}),
+            "bfloat16 queries are taken by a GPU alone");
 }
 
 TEST(Refusals, SizesAndTheCountersBits) {

@@ -399,7 +399,7 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
       more = mlp(w, x, more);
     }
   }
-  if (by_kernels) prompt_.finish();
+  if (by_kernels) ALLOT_TRY(prompt_.finish());
   at::Tensor logits;
   if (auto why = model_->logitsOf(normalised(x, more, weights.final_norm), &logits)) {
     return refused("prefill", *why);

@@ -67,7 +67,7 @@ CudaPrompt::~CudaPrompt() {
 
 bool CudaPrompt::reads(const kernels::MethodOptions& method) const {
   if (kernels::traitsOf(method.method).prompts != kernels::Prompts::kAllKeys) return true;
-  return model_.weights().number() != cuda_ops::Number::kFloat32 &&
+  return model_.weights().number() != cuda_ops::Number::kFloat32 && kernels::cuda::isHopper() &&
          !kernels::cuda::prefillUnsupported(method, model_.pool().layer(0),
                                             static_cast<int>(model_.config().heads));
 }
@@ -99,7 +99,8 @@ Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
 }
 
 at::ScalarType CudaPrompt::queryType() const {
-  return workspace_.takesRounded() ? at::kBFloat16 : at::kFloat;
+  const bool rounds = model_.weights().number() == cuda_ops::Number::kBFloat16;
+  return rounds && workspace_.takesRounded() ? at::kBFloat16 : at::kFloat;
 }
 
 CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
@@ -232,12 +233,17 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
       begin = last;
     }
   }
-  if (!why) why = workspace_.failure(model_.stream().stream());
+  // A wait for each layer would keep the host from running ahead.
+  if (!why && !dense_) why = workspace_.failure(model_.stream().stream());
   if (!why) return out;
   return fail(ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + *why);
 }
 
-void CudaPrompt::finish() {
+Status CudaPrompt::finish() {
+  if (dense_) {
+    const Refusal why = workspace_.failure(model_.stream().stream());
+    return why ? fail(ErrorCode::kData, "prefill: " + *why) : Status{};
+  }
   const at::Tensor here = read_.cpu();
   kernels::PrefillStatistics read;
   std::memcpy(&read, here.data_ptr(), sizeof read);
@@ -248,6 +254,7 @@ void CudaPrompt::finish() {
   to.value_bytes += read.value_bytes;
   to.dense_bytes += read.dense_bytes;
   to.skipped_blocks += read.skipped_blocks;
+  return {};
 }
 
 }  // namespace allot

@@ -28,8 +28,9 @@ class CudaPrompt {
   CudaPrompt(const CudaPrompt&) = delete;
   CudaPrompt& operator=(const CudaPrompt&) = delete;
 
-  // Returns true if attend() has the method. LibTorch attends to a dense prompt with float32
-  // weights, whose queries must not be rounded, and over a cache without a kernel.
+  // Returns false for a dense prompt that LibTorch has to attend to: with float32 weights, whose
+  // queries must not be rounded, over a cache without a kernel, and on other GPUs than Hopper,
+  // where the kernels were not measured beside LibTorch's.
   bool reads(const kernels::MethodOptions& method) const;
   // Starts a prompt of `positions`. `reading` and `statistics` are borrowed until finish(). kData
   // if the workspace cannot be planned.
@@ -39,14 +40,14 @@ class CudaPrompt {
   int64_t chunk() const { return chunk_; }
   at::ScalarType queryType() const;
   // Returns the outputs of the positions from `first` on, [.., heads * head_dim], in the weights'
-  // type. Waits for the stream. queries: [count, heads, head_dim], of queryType(), at positions
-  // from `start` on; pages: the prompt's, on the device.
-  // Requires: keys and values of the queries' positions are in the cache.
+  // type. Waits for the stream unless the prompt is dense. queries: [count, heads, head_dim], of
+  // queryType(), at positions from `start` on; pages: the prompt's, on the device. Requires: keys
+  // and values of the queries' positions are in the cache.
   Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
                             int64_t first, int64_t layer);
   // Adds the reads, which were counted on the device, to the statistics. Those of dense prompts are
-  // not: addDenseReads() has them.
-  void finish();
+  // not: addDenseReads() has them. kData if a dense prompt failed on the device.
+  Status finish();
 
  private:
   using Refusal = std::optional<std::string>;

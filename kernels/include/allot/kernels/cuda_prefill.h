@@ -4,7 +4,7 @@
 //
 // Shapes: bfloat16 caches, head_dim 64 or 128, pages of 16 keys or a larger power of two, blocks of
 // 64 queries, prompts of up to 2^22 positions. Arrays must be aligned as cuda_decode.h says,
-// outputs to 8 bytes.
+// outputs to 8 bytes, bfloat16 ones to 16.
 //
 // Use: PrefillWorkspace::plan() once, for the largest sizes of a prompt; then, chunk by chunk and
 // layer by layer, a selection and attendBlocks(), or attendSampledBlocks(). The functions after
@@ -25,11 +25,12 @@
 //                    reference that is lower by at most a factor of 2^8
 //                    in the weight, enter products rounded to bfloat16; sums are
 //                    float32.
-//   SALE             the CPU's lists, unless the rounding of a mean, a double sum in another order,
-//                    decides, or a score of codes is within 2^-16 of its threshold, relative to the
-//                    threshold's largest scaled sum of |query| |key| and |query| |mean key|:
-//                    queries are sums of two bfloat16 terms there. All else has the CPU's
-//                    operations.
+//   SALE             the CPU's lists, unless rounding decides. Means and mean scores are double
+//   sums
+//                    in another order, rounded to float32. Thresholds differ by at most 2^-16 of
+//                    the largest sum over channels of |query (key - mean key)|, |query key| and
+//                    |query mean key|, times the scale: queries are there sums of two bfloat16
+//                    terms. Codes and their products are the CPU's.
 //   SampleAttention  the CPU's lists, unless two columns, or two slashes, of which one is kept hold
 //                    attention within 2^-16 of the whole. Queries are sums of three bfloat16 terms.
 //   skip-softmax     the CPU's choice, unless a block's largest weight is within a score's rounding
@@ -52,6 +53,9 @@ std::optional<std::string> prefillUnsupported(const MethodOptions& method);
 // Returns nothing if it also has kernels for caches of kv's shapes and this number of query heads.
 std::optional<std::string> prefillUnsupported(const MethodOptions& method, const PagedKv& kv,
                                               int heads);
+
+// Returns true if dense prompts have Hopper's kernel: on the current device, and in this build.
+bool isHopper();
 
 // The key blocks to attend to: one bit each, for each head and block of 64 queries. A call with a
 // part of the chunk may use the chunk's list.

@@ -7,10 +7,10 @@
 // computes causal softmax attention over a list, or over all keys without one. skip-softmax
 // (BLASST, arXiv 2512.12087), our sampled blocks and decode methods have no list.
 //
-// Queries and outputs are float32, whatever the elements of the cache. Blocks are counted from
-// position 0. A query's output does not depend on the page size, on the other heads or on the
-// number of threads, to the last bit. The chunk that the query comes in matters only for
-// selections, PrefillInputs::skip and sampled blocks.
+// Queries and outputs are float32, whatever the elements of the cache, or bfloat16 on a GPU. Blocks
+// are counted from position 0. A query's output does not depend on the page size, on the other
+// heads or on the number of threads, to the last bit. The chunk that the query comes in matters
+// only for selections, PrefillInputs::skip and sampled blocks.
 //
 // For one query head and the query at position p: s_j = scale * q.k_j over the keys j <= p that the
 // sliding window and the list leave, a = softmax(s), o = sum_j a_j v_j.
