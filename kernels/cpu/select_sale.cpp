@@ -38,6 +38,7 @@ class SaleHead {
         exact_(options.exact),
         tau_(end_ <= options.dense_keys ? 0 : options.tau[head]) {
     const int kv_head = head / (in.heads / kv.kv_heads);
+    scale_ = in.scale * kv.keyScale(kv_head);
     readKeys(kv, kv_head);
     readQueries(head);
     if (!exact_) {
@@ -175,7 +176,7 @@ class SaleHead {
   float exactScore(int p, int j) const {
     float score = 0;
     for (int i = 0; i < d_; ++i) score += query(p)[i] * key(j)[i];
-    return in_.scale * score;
+    return scale_ * score;
   }
 
   // Returns true if the score of a query of begin..end - 1 and a key of the block reaches the
@@ -205,7 +206,7 @@ class SaleHead {
         if (!exact_) {
           score = query_scales_[p - in_.first] * key_scales_[j] * score + mean_scores_[j];
         }
-        if (in_.scale * score >= thresholds[p - begin]) return true;
+        if (scale_ * score >= thresholds[p - begin]) return true;
       }
     }
     return false;
@@ -216,6 +217,7 @@ class SaleHead {
   int oldest_ = 0;
   bool exact_;
   float tau_;
+  float scale_ = 1;
   std::vector<float> keys_;     // [end, d], less their mean; zeros before oldest_
   std::vector<float> queries_;  // [count, d]
   std::vector<float> mean_query_;
