@@ -201,7 +201,9 @@ std::vector<SpecRule> runRules() {
       choice(
           "model.kvDtype", KvDtype::kBFloat16,
           "Number format of keys and values, which prompts and answers are attended from: bfloat16 "
-          "takes half the memory and a CPU reads it faster, float32 is for the CPU alone."),
+          "takes half the memory of float32 and a CPU reads it faster, fp8 (e4m3) takes a quarter, "
+          "with the scales that the checkpoint has (k_scale, v_scale) or 1.0; float32 and fp8 are "
+          "for the CPU alone."),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
