@@ -26,30 +26,34 @@ ALLOT_INLINE Float16 loadElements(const uint16_t* at) {
   return floats;
 }
 
-typedef uint8_t Byte16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t Byte16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int16_t Short16 __attribute__((vector_size(32)));
 
-// Widens e4m3 codes, a word each. The exponent's bias is 7 and a float's is 127. The bits of a
-// number below 2^-6 are read as one of the next exponent's, whose 2^-6 is subtracted; the
-// difference is exact.
-template <typename Floats, typename Words>
-ALLOT_INLINE Floats fromCodes(const Words& codes) {
-  const Words bits = (codes & 0x7f) << 20;
-  const Words lifted = bits + (121u << 23);
-  Floats small;
-  std::memcpy(&small, &lifted, sizeof small);
-  small -= 0x1p-6f;
-  Words small_bits;
-  std::memcpy(&small_bits, &small, sizeof small);
-  Words words = bits < (1u << 23) ? small_bits : bits + (120u << 23);
-  words = bits == (0x7fu << 20) ? Words{} + 0x7fc00000u : words;
-  words |= (codes & 0x80) << 24;
+// Widens e4m3 codes, which are sign-extended to a word each. The exponent's bias is 7, and a
+// float's is 127. Below 2^-6 the code's bits with the next exponent are 2^-6 too large; from there
+// on this difference is not below the number, so that the smaller of the two is right everywhere.
+// GCC compiles comparisons to masks, but a choice by one lane by lane.
+template <typename Floats, typename Words, typename Ints>
+ALLOT_INLINE Floats fromCodes(const Ints& codes) {
+  const Words placed = reinterpret_cast<Words>(codes) << 20;
+  const Words bits = placed & 0x07f00000u;
+  const Words normal = bits + (120u << 23), lifted = bits + (121u << 23);
   Floats floats;
+  std::memcpy(&floats, &lifted, sizeof floats);
+  floats -= 0x1p-6f;
+  Words words;
+  std::memcpy(&words, &floats, sizeof floats);
+  words = words < normal ? words : normal;
+  const Words nan = reinterpret_cast<Words>(bits == 0x07f00000u) & 0x7fc00000u;
+  words |= nan | (placed & 0x80000000u);
   std::memcpy(&floats, &words, sizeof floats);
   return floats;
 }
 
+// In two steps, since GCC widens bytes to words in one step lane by lane.
 ALLOT_INLINE Float16 loadElements(const uint8_t* at) {
-  return fromCodes<Float16>(__builtin_convertvector(*reinterpret_cast<const Byte16*>(at), Word16));
+  const auto halves = __builtin_convertvector(*reinterpret_cast<const Byte16*>(at), Short16);
+  return fromCodes<Float16, Word16>(__builtin_convertvector(halves, Int16));
 }
 
 // Loads of eight elements, for processors without registers of 64 bytes.
@@ -63,9 +67,12 @@ ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
   return floats;
 }
 
-typedef uint8_t Byte8 __attribute__((vector_size(8), aligned(1), may_alias));
+typedef int8_t Byte8 __attribute__((vector_size(8), aligned(1), may_alias));
+typedef int16_t Short8 __attribute__((vector_size(16)));
+typedef int32_t Int8 __attribute__((vector_size(32)));
 ALLOT_INLINE Float8 loadEight(const uint8_t* at) {
-  return fromCodes<Float8>(__builtin_convertvector(*reinterpret_cast<const Byte8*>(at), Word8));
+  const auto halves = __builtin_convertvector(*reinterpret_cast<const Byte8*>(at), Short8);
+  return fromCodes<Float8, Word8>(__builtin_convertvector(halves, Int8));
 }
 
 // A cache's pages are scattered in memory, so that the processor's own prefetching does not find
