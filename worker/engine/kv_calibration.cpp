@@ -26,6 +26,16 @@ LayerNumbers scalesFor(LayerNumbers largest) {
   return largest;
 }
 
+// Returns the numbers with a layer on each line.
+std::string layersText(const LayerNumbers& numbers) {
+  std::string text;
+  for (const auto& layer : numbers) {
+    const std::string row = numbersText({layer});  // [[...]]
+    text += (text.empty() ? "[\n    " : ",\n    ") + row.substr(1, row.size() - 2);
+  }
+  return text + "]";
+}
+
 }  // namespace
 
 KvCalibration::KvCalibration(int64_t layers, int64_t kv_heads)
@@ -63,19 +73,24 @@ KvProfile KvCalibration::profile(const std::string& weights_sha256) const {
 
 std::string KvCalibration::file(const ProfileFacts& facts) const {
   const KvProfile made = profile(facts.weights_sha256);
-  const nlohmann::ordered_json json = {{"kind", kKvProfile.kind},
-                                       {"build", facts.build},
-                                       {"weightsSha256", facts.weights_sha256},
-                                       {"task", facts.task},
-                                       {"contextTokens", facts.context_tokens},
-                                       {"prompts", facts.prompts},
-                                       {"seed", facts.seed},
-                                       {"datasetSha256", facts.dataset_sha256},
-                                       {"keyScales", made.keys},
-                                       {"valueScales", made.values},
-                                       {"largestKeys", keys_},
-                                       {"largestValues", values_}};
-  return json.dump(1) + "\n";
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  std::string text = "{\n";
+  const auto add = [&](const char* key, const std::string& value, const char* after = ",\n") {
+    text.append("  \"").append(key).append("\": ").append(value).append(after);
+  };
+  add("kind", quoted(kKvProfile.kind));
+  add("build", quoted(facts.build));
+  add("weightsSha256", quoted(facts.weights_sha256));
+  add("task", quoted(facts.task));
+  add("contextTokens", std::to_string(facts.context_tokens));
+  add("prompts", std::to_string(facts.prompts));
+  add("seed", std::to_string(facts.seed));
+  add("datasetSha256", quoted(facts.dataset_sha256));
+  add("keyScales", layersText(made.keys));
+  add("valueScales", layersText(made.values));
+  add("largestKeys", layersText(keys_));
+  add("largestValues", layersText(values_), "\n");
+  return text + "}\n";
 }
 
 std::string KvCalibration::table() const {
