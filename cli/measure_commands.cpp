@@ -101,25 +101,30 @@ void addBenchCommands(CLI::App* app, Action* action) {
 
 void addCalibrateCommands(CLI::App* app, Action* action) {
   auto* calibrate =
-      app->add_subcommand("calibrate", "What a prefill method's parameters should be for a model");
+      app->add_subcommand("calibrate", "What a method's parameters should be for a model");
   calibrate->group(kRunGroup);
   calibrate->require_subcommand(1);
   calibrate->footer(
       "Examples:\n"
       "  allot calibrate sale experiments/recall-prefill/experiment.yaml --theta 0.4\n"
       "  allot calibrate sale --help                       # what it finds, and how\n"
+      "  allot calibrate kv experiments/recall-layer-budget/experiment.yaml --prompts 32\n"
       "  allot calibrate sample-attention experiments/recall-prefill/experiment.yaml");
-  auto* sale = calibrate->add_subcommand(
-      "sale", "SALE's threshold of each head: a profile for sale tau=profile");
-  sale->set_help_flag();
-  sale->prefix_command();
-  sale->callback([=] {
-    // A program of its own, since it loads the model.
-    *action = [arguments = sale->remaining()]() mutable {
-      arguments.insert(arguments.begin(), "sale");
-      return exitCodeOf(tl::unexpected(become({siblingProgram("allot-calibrate"), arguments, {}})));
-    };
-  });
+  const auto add = [&](const std::string& name, const char* what) {
+    auto* command = calibrate->add_subcommand(name, what);
+    command->set_help_flag();
+    command->prefix_command();
+    command->callback([=] {
+      // A program of its own, since it loads the model.
+      *action = [name, arguments = command->remaining()]() mutable {
+        arguments.insert(arguments.begin(), name);
+        return exitCodeOf(
+            tl::unexpected(become({siblingProgram("allot-calibrate"), arguments, {}})));
+      };
+    });
+  };
+  add("sale", "SALE's threshold of each head: a profile for sale tau=profile");
+  add("kv", "Scales of eight-bit keys and values: a profile for spec.model.kvDtype fp8");
   addSampleAttention(calibrate, action);
 }
 

@@ -392,7 +392,7 @@ Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema
   const auto text = readBeginning(options.experiment_file, kMostYamlBytes + 1);
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(text.value_or(""), options.experiment_file,
                                                       options.set, schema));
-  ALLOT_TRY(embedProfile(&experiment, options.experiment_file));
+  ALLOT_TRY(embedProfiles(&experiment, options.experiment_file));
   if (options.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");

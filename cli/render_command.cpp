@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "core/files/files.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 #include "k8s/render/crd.h"
 #include "k8s/render/render.h"
@@ -25,23 +26,26 @@ struct RenderChoice {
   RenderOptions options;
 };
 
-// Returns the files of the experiment's ConfigMap: the file, and the profile that it names. Embeds
-// the profile in `object`.
+// Returns the files of the experiment's ConfigMap: the file, and the profiles that it names. Embeds
+// the profiles in `object`.
 Result<TextMap> filesOf(const RenderChoice& choice, const std::string& text,
                         ExperimentObject* object) {
   TextMap files = {{"experiment.yaml", text}};
-  const std::string named = object->experiment.spec().attention().prefill_profile();
-  if (named.empty() || isProfileText(named)) return files;
-  if (named.find('/') != std::string::npos) {
-    return badInput(choice.file + ": " + kProfileKey + ": " + named +
-                    " lies in another folder, which a cluster has not; put the profile beside the "
-                    "experiment file and name it without a folder");
+  const v1::Spec& spec = object->experiment.spec();
+  for (const auto& [key, named] : {std::pair(kSaleProfile.key, spec.attention().prefill_profile()),
+                                   std::pair(kKvProfile.key, spec.model().kv_profile())}) {
+    if (named.empty() || isProfileText(named)) continue;
+    if (named.find('/') != std::string::npos) {
+      return badInput(choice.file + ": " + key + ": " + named +
+                      " lies in another folder, which a cluster has not; put the profile beside "
+                      "the experiment file and name it without a folder");
+    }
+    ALLOT_ASSIGN(const std::string path, findNamedPath(key, named, choice.file));
+    const auto profile = readWholeFile(path, kMostProfileBytes);
+    if (!profile) return badInput(std::string(key) + ": " + profile.error().message);
+    files[named] = *profile;
   }
-  ALLOT_ASSIGN(const std::string path, findNamedPath(kProfileKey, named, choice.file));
-  const auto profile = readWholeFile(path, kMostProfileBytes);
-  if (!profile) return badInput(std::string(kProfileKey) + ": " + profile.error().message);
-  files[named] = *profile;
-  ALLOT_TRY(embedProfile(&object->experiment, choice.file));
+  ALLOT_TRY(embedProfiles(&object->experiment, choice.file));
   return files;
 }
 

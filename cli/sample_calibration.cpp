@@ -64,6 +64,7 @@ Result<v1::Experiment> experimentOf(const SampleCalibrationOptions& options) {
   attention.set_prefill("dense");
   attention.set_decode("dense");
   attention.clear_prefill_profile();
+  ALLOT_TRY(embedProfiles(&experiment, file));
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
   evaluation.clear_schedules();
   evaluation.add_schedules()->set_kind(std::string(wordOf(ScheduleKind::kUniform)));

@@ -1,4 +1,4 @@
-// allot-calibrate: the program behind `allot calibrate sale`, which needs the model.
+// allot-calibrate: the program behind `allot calibrate sale` and `kv`, which need the model.
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/kv_calibration.h"
 #include "worker/engine/sale_calibration.h"
 
 namespace allot {
@@ -41,7 +42,7 @@ struct Options {
   std::vector<std::string> set;
   uint32_t prompts = 5;
   std::optional<uint64_t> seed;
-  std::string output = "sale-profile.json";
+  std::string output;
   std::string select = "q4";
   SaleCalibrationOptions calibration;
 };
@@ -146,6 +147,7 @@ class StateFile {
 // Shows progress: on a terminal one live line, elsewhere a line every ten seconds.
 class ProgressBar {
  public:
+  explicit ProgressBar(const char* what) : what_(what) {}
   ~ProgressBar() { clear(); }
   void show(uint64_t done, uint64_t all) {
     const auto now = Clock::now();
@@ -155,9 +157,9 @@ class ProgressBar {
     const int full = static_cast<int>(kWidth * done / std::max<uint64_t>(all, 1));
     const std::string bar = std::string(static_cast<size_t>(full), '#') +
                             std::string(static_cast<size_t>(kWidth - full), '.');
-    std::fprintf(stderr, "%s[%s] %llu of %llu heads and prompts%s", terminal_ ? "\r\033[K" : "",
-                 bar.c_str(), static_cast<unsigned long long>(done),
-                 static_cast<unsigned long long>(all), terminal_ ? "" : "\n");
+    std::fprintf(stderr, "%s[%s] %llu of %llu %s%s", terminal_ ? "\r\033[K" : "", bar.c_str(),
+                 static_cast<unsigned long long>(done), static_cast<unsigned long long>(all), what_,
+                 terminal_ ? "" : "\n");
     std::fflush(stderr);
   }
   void clear() const {
@@ -165,25 +167,52 @@ class ProgressBar {
   }
 
  private:
+  const char* const what_;
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
   Clock::time_point shown_ = Clock::now();
 };
+
+ProfileFacts factsOf(const v1::Experiment& experiment, const Engine& engine) {
+  const v1::Task& task = experiment.spec().task();
+  return {.build = buildText(),
+          .weights_sha256 = engine.facts().weights_sha256(),
+          .dataset_sha256 = engine.facts().dataset_sha256(),
+          .task = task.suite() + ": " + joined(task.tasks()),
+          .context_tokens = task.context_tokens(),
+          .prompts = task.train_questions(),
+          .seed = experiment.spec().seed()};
+}
+
+Status calibrateKv(const Options& options) {
+  ALLOT_ASSIGN(auto experiment, experimentOf(options));
+  v1::Model& model = *experiment.mutable_spec()->mutable_model();
+  model.set_kv_dtype(std::string(wordOf(KvDtype::kFloat32)));
+  model.clear_kv_profile();
+  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options));
+  const auto& questions = engine->dataset().train;
+  KvCalibration calibration(engine->facts().layers(), engine->facts().kv_heads());
+  {
+    ProgressBar bar("prompts");
+    for (size_t i = 0; i < questions.size(); ++i) {
+      bar.show(i, questions.size());
+      if (interrupted) return fail(ErrorCode::kUsage, "stopped; nothing was written");
+      ALLOT_TRY(calibration.read(&engine->decoder(), questions[i].prompt_ids));
+    }
+  }
+  ALLOT_TRY(writeWholeFile(options.output, calibration.file(factsOf(experiment, *engine))));
+  std::printf("%s\nprofile: %s\n", calibration.table().c_str(), options.output.c_str());
+  return {};
+}
 
 Status calibrateSale(Options options) {
   options.calibration.exact = options.select == "exact";
   options.calibration.threads =
       static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U));
-  ALLOT_ASSIGN(const auto experiment, experimentOf(options));
+  ALLOT_ASSIGN(auto experiment, experimentOf(options));
+  ALLOT_TRY(embedProfiles(&experiment, options.experiment));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options));
   const v1::ModelFacts& facts = engine->facts();
-  const v1::Task& task = experiment.spec().task();
-  const ProfileFacts told{.build = buildText(),
-                          .weights_sha256 = facts.weights_sha256(),
-                          .dataset_sha256 = facts.dataset_sha256(),
-                          .task = task.suite() + ": " + joined(task.tasks()),
-                          .context_tokens = task.context_tokens(),
-                          .prompts = options.prompts,
-                          .seed = experiment.spec().seed()};
+  const ProfileFacts told = factsOf(experiment, *engine);
   std::vector<std::vector<int32_t>> prompts;
   for (const Question& question : engine->dataset().train) prompts.push_back(question.prompt_ids);
   SaleCalibration calibration(facts.layers(), facts.heads(), std::move(prompts),
@@ -196,7 +225,7 @@ Status calibrateSale(Options options) {
                                          {"select", options.select}});
   ALLOT_TRY(state.restore(&calibration));
   {
-    ProgressBar bar;
+    ProgressBar bar("heads and prompts");
     while (!calibration.isDone()) {
       bar.show(calibration.settled(), calibration.pairs());
       ALLOT_TRY(calibration.step(&engine->decoder()));
@@ -212,22 +241,46 @@ Status calibrateSale(Options options) {
   return {};
 }
 
-void addSale(CLI::App* app, Options* options, bool* chosen) {
+// Adds the options that say which model is calibrated, and on which questions.
+void addQuestions(CLI::App* command, Options* options) {
+  command->add_option("experiment", options->experiment,
+                      "Experiment file: its model and its questions");
+  command->add_option("--model", options->model,
+                      "Model folder or GGUF file, instead of the file's");
+  command->add_option("--suite", options->suite, "Suite of the questions, instead of the file's");
+  command->add_option("--tasks", options->tasks, "Tasks of the suite, instead of the file's")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--tokens", options->tokens, "Length of the prompts, instead of the file's")
+      ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
+  command->add_option("--set", options->set, "spec.key=value, replaces a value of the file")
+      ->allow_extra_args(false);
+  command->add_option("--seed", options->seed,
+                      "Which questions [the file's plus one: others than the experiment measures]");
+}
+
+void addKv(CLI::App* app, Options* options) {
+  auto* kv = app->add_subcommand(
+      "kv",
+      "Scales of eight-bit keys and values: for each layer and KV head the smallest power of two "
+      "by which no number of the prompts is beyond fp8's range");
+  addQuestions(kv, options);
+  kv->add_option("--prompts", options->prompts, "Prompts whose keys and values are read [5]")
+      ->check(CLI::Range(1, 10000));
+  kv->add_option("--output", options->output, "The profile [kv-profile.json]");
+  kv->footer(
+      "Examples:\n"
+      "  allot calibrate kv my.yaml --prompts 32\n"
+      "  allot run my.yaml --set spec.model.kvDtype=fp8 --set "
+      "spec.model.kvProfile=kv-profile.json");
+}
+
+void addSale(CLI::App* app, Options* options) {
   auto* sale = app->add_subcommand(
       "sale",
       "SALE's threshold tau of each head: halved while its error is theta or more, on "
       "every prompt; what is done is kept in OUTPUT.part, and the same command goes on");
-  sale->add_option("experiment", options->experiment,
-                   "Experiment file: its model and its questions");
-  sale->add_option("--model", options->model, "Model folder or GGUF file, instead of the file's");
-  sale->add_option("--suite", options->suite, "Suite of the questions, instead of the file's");
-  sale->add_option("--tasks", options->tasks, "Tasks of the suite, instead of the file's")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  sale->add_option("--tokens", options->tokens, "Length of the prompts, instead of the file's")
-      ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
-  sale->add_option("--set", options->set, "spec.key=value, replaces a value of the file")
-      ->allow_extra_args(false);
+  addQuestions(sale, options);
   sale->add_option("--theta", options->calibration.theta,
                    "Largest error of a head, (1/n) sum |O - O'| over a prompt's n tokens [0.4]")
       ->check(CLI::PositiveNumber);
@@ -236,8 +289,6 @@ void addSale(CLI::App* app, Options* options, bool* chosen) {
       ->check(CLI::Range(0.0002, 0.99));
   sale->add_option("--prompts", options->prompts, "Prompts that it holds for [5]")
       ->check(CLI::Range(1, 10000));
-  sale->add_option("--seed", options->seed,
-                   "Which questions [the file's plus one: others than the experiment measures]");
   sale->add_option("--select", options->select,
                    "Blocks are chosen by scores in 4 bits, or exact "
                    "ones [q4]")
@@ -250,7 +301,6 @@ void addSale(CLI::App* app, Options* options, bool* chosen) {
       "16384\n"
       "  allot run my.yaml --set spec.attention.prefillProfile=sale-profile.json "
       "--set 'spec.evaluation.prefills=[dense, sale tau=profile]'");
-  sale->callback([=] { *chosen = true; });
 }
 
 int main(int argc, char** argv) {
@@ -259,8 +309,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", buildText());
   Options options;
-  bool sale = false;
-  addSale(&app, &options, &sale);
+  addSale(&app, &options);
+  addKv(&app, &options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -271,7 +321,9 @@ int main(int argc, char** argv) {
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one ends it at once: steps are long
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  const Status done = calibrateSale(std::move(options));
+  const bool kv = app.got_subcommand("kv");
+  if (options.output.empty()) options.output = kv ? "kv-profile.json" : "sale-profile.json";
+  const Status done = kv ? calibrateKv(options) : calibrateSale(std::move(options));
   if (done) return 0;
   std::fprintf(stderr, "allot: %s\n", escaped(done.error().message, 4000).c_str());
   return interrupted ? 130 : done.error().exitCode();

@@ -178,7 +178,7 @@ Status check(const Options& options) {
                              : parseExperiment(*text, options.check, options.set, &mistakes);
   ALLOT_TRY(lastOf(mistakes));
   ALLOT_ASSIGN(v1::Experiment experiment, std::move(read));
-  ALLOT_TRY(embedProfile(&experiment, options.check));
+  ALLOT_TRY(embedProfiles(&experiment, options.check));
   ALLOT_ASSIGN(const std::string folder,
                findModelFolder(modelPath(experiment, options), options.check));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
@@ -226,7 +226,7 @@ Status answer(const Options& options) {
   const auto text = readBeginning(options.schedules, kMostYamlBytes + 1);
   if (!text) return badInput(options.schedules + ": cannot be read: is the path right?");
   ALLOT_ASSIGN(auto experiment, parseExperiment(*text, options.schedules, options.set));
-  ALLOT_TRY(embedProfile(&experiment, options.schedules));
+  ALLOT_TRY(embedProfiles(&experiment, options.schedules));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.schedules));
   return answerSchedules(experiment, engine.get(), &std::cin, &std::cout, options.any_model);
 }

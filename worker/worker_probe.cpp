@@ -20,6 +20,7 @@ WorkerProbe::WorkerProbe(MetricRegistry* metrics, Health* health)
       decode_tokens_(metrics->counter("allot_worker_tokens_total", {{"phase", "decode"}})),
       rows_read_(metrics->counter("allot_worker_value_rows_read_total")),
       rows_dense_(metrics->counter("allot_worker_value_rows_dense_total")),
+      saturated_(metrics->counter("allot_worker_kv_saturated_total")),
       episode_seconds_(metrics->histogram("allot_worker_episode_duration_seconds")),
       step_seconds_(metrics->histogram("allot_worker_decode_step_duration_seconds")),
       policy_version_(metrics->gauge("allot_worker_policy_version")),
@@ -65,6 +66,10 @@ void WorkerProbe::decoded(std::string_view, size_t rows, double seconds) {
 void WorkerProbe::memory(size_t weights_bytes, size_t kv_bytes) {
   weights_bytes_.Set(static_cast<double>(weights_bytes));
   kv_bytes_.Set(static_cast<double>(kv_bytes));
+}
+
+void WorkerProbe::saturated(uint64_t numbers) {
+  saturated_.Increment(static_cast<double>(numbers) - saturated_.Value());
 }
 
 bool WorkerProbe::hasLost() const {

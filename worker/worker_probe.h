@@ -21,6 +21,7 @@ class WorkerProbe final : public WorkerEvents {
   void prefill(size_t tokens) override;
   void decoded(std::string_view method, size_t rows, double seconds) override;
   void memory(size_t weights_bytes, size_t kv_bytes) override;
+  void saturated(uint64_t numbers) override;
 
   // Returns true if an episode or unit was aborted or failed.
   bool hasLost() const;
@@ -46,6 +47,7 @@ class WorkerProbe final : public WorkerEvents {
   Counter& decode_tokens_;
   Counter& rows_read_;
   Counter& rows_dense_;
+  Counter& saturated_;
   prometheus::Histogram& episode_seconds_;
   prometheus::Histogram& step_seconds_;
   Gauge& policy_version_;

@@ -32,7 +32,7 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
   if (!content) return badInput(options_.path + ": cannot be read: is the path right?");
   ALLOT_ASSIGN(auto file, parseFileOfRun(*content, options_.path, options_.set, schema));
   v1::Experiment& experiment = file.experiment;
-  ALLOT_TRY(embedProfile(&experiment, options_.path));
+  ALLOT_TRY(embedProfiles(&experiment, options_.path));
   if (options_.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/digest.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 
 namespace allot {
@@ -111,16 +112,35 @@ Result<std::string> findNamedPath(const std::string& key, const std::string& pat
                   "above the experiment file");
 }
 
-Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file) {
-  std::string* const named =
-      experiment->mutable_spec()->mutable_attention()->mutable_prefill_profile();
+namespace {
+
+// Replaces the name of a file of this kind by what textOf() makes of the file's text.
+template <typename TextOf>
+Status embed(std::string* named, const ProfileKind& kind, const std::string& experiment_file,
+             const TextOf& textOf) {
   if (named->empty() || isProfileText(*named)) return {};
-  ALLOT_ASSIGN(const std::string path, findNamedPath(kProfileKey, *named, experiment_file));
+  ALLOT_ASSIGN(const std::string path, findNamedPath(kind.key, *named, experiment_file));
   const auto text = readWholeFile(path, kMostProfileBytes);
-  if (!text) return badInput(std::string(kProfileKey) + ": " + text.error().message);
-  ALLOT_ASSIGN(const PrefillProfile profile, parseProfile(*text, path));
-  *named = profileText(profile);
+  if (!text) return badInput(std::string(kind.key) + ": " + text.error().message);
+  ALLOT_ASSIGN(*named, textOf(*text, path));
   return {};
+}
+
+}  // namespace
+
+Status embedProfiles(v1::Experiment* experiment, const std::string& experiment_file) {
+  v1::Spec& spec = *experiment->mutable_spec();
+  ALLOT_TRY(embed(spec.mutable_attention()->mutable_prefill_profile(), kSaleProfile,
+                  experiment_file,
+                  [](const std::string& text, const std::string& path) -> Result<std::string> {
+                    ALLOT_ASSIGN(const PrefillProfile profile, parseProfile(text, path));
+                    return profileText(profile);
+                  }));
+  return embed(spec.mutable_model()->mutable_kv_profile(), kKvProfile, experiment_file,
+               [](const std::string& text, const std::string& path) -> Result<std::string> {
+                 ALLOT_ASSIGN(const KvProfile profile, parseKvProfile(text, path));
+                 return kvProfileText(profile);
+               });
 }
 
 Result<std::string> randomHex(size_t bytes) {

@@ -141,9 +141,9 @@ class LineReader {
 Result<std::string> findNamedPath(const std::string& key, const std::string& path,
                                   const std::string& experiment_file);
 
-// Replaces the file's name in spec.attention.prefillProfile by the profile, so that the stored
-// experiment needs no file. Does nothing if the key is empty or holds a profile. kUsage if the file
-// is missing or no profile.
-Status embedProfile(v1::Experiment* experiment, const std::string& experiment_file);
+// Replaces files' names in spec.attention.prefillProfile and spec.model.kvProfile by the profiles,
+// so that the stored experiment needs no file. Leaves a key that is empty or holds a profile.
+// kUsage if a file is missing or no profile.
+Status embedProfiles(v1::Experiment* experiment, const std::string& experiment_file);
 
 }  // namespace allot

@@ -90,8 +90,10 @@ enum class Dtype { kFloat32, kBFloat16 };
 constexpr std::string_view wordOf(Dtype value) { return wordAt(value, {"float32", "bfloat16"}); }
 
 // spec.model.kvDtype: number format of keys and values.
-enum class KvDtype { kBFloat16, kFloat32 };
-constexpr std::string_view wordOf(KvDtype value) { return wordAt(value, {"bfloat16", "float32"}); }
+enum class KvDtype { kBFloat16, kFloat32, kFp8 };
+constexpr std::string_view wordOf(KvDtype value) {
+  return wordAt(value, {"bfloat16", "float32", "fp8"});
+}
 
 // spec.model.device: where workers compute.
 enum class DeviceChoice { kAuto, kCpu, kCuda };

@@ -2,37 +2,28 @@
 // PrefillProfile: SALE's threshold of each head, as `allot calibrate sale` finds it. A profile file
 // has more keys, for people (theta, prompts, each head's error). The stored experiment has the keys
 // that workers need as one line of JSON. Pure functions, any thread.
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/spec/profile_file.h"
 
 namespace allot {
 
 inline constexpr char kProfileKey[] = "spec.attention.prefillProfile";
-inline constexpr char kProfileKind[] = "sale-profile";
-// Most bytes of a file, most bytes of the line in a stored experiment, and most heads of all
-// layers. The largest open models have some 16,000 heads; the line has ten bytes for each.
-inline constexpr size_t kMostProfileBytes = size_t{1} << 20;
-inline constexpr size_t kMostProfileText = size_t{1} << 18;
-inline constexpr size_t kMostProfileHeads = 32768;
+inline constexpr ProfileKind kSaleProfile = {kProfileKey, "sale", "sale-profile", "heads"};
 // Positions in SALE's blocks of queries and keys.
 inline constexpr int kProfileQueryBlock = 64;
 inline constexpr int kProfileKeyBlock = 32;
 
 struct PrefillProfile {
-  std::string weights_sha256;            // of the calibrated model, in hex
-  std::vector<std::vector<double>> tau;  // [layers][heads], 0 <= tau < 1; empty: no profile
+  std::string weights_sha256;  // of the calibrated model, in hex
+  LayerNumbers tau;            // [layers][heads], 0 <= tau < 1; empty: no profile
 
   bool operator==(const PrefillProfile&) const = default;
 };
-
-// Returns true if the text begins as a profile does, with '{'; else it is a path.
-bool isProfileText(std::string_view text);
 
 // Parses a file or the line of a stored experiment. Errors are kUsage, "PLACE: what is wrong".
 Result<PrefillProfile> parseProfile(const std::string& json, const std::string& place);

@@ -14,6 +14,10 @@ namespace {
 // Keys that a head without reads attends to (spec.policy.zeroReads: window).
 constexpr uint64_t kWindow = 64;
 
+uint64_t bytesOf(KvDtype dtype) {
+  return dtype == KvDtype::kFloat32 ? 4 : dtype == KvDtype::kFp8 ? 1 : 2;
+}
+
 // Returns a price that is `part` of dense attention's, `whole`.
 uint32_t unitsFor(uint64_t part, uint64_t whole) {
   return static_cast<uint32_t>((part * kPriceUnits + whole - 1) / whole);
@@ -44,7 +48,7 @@ PriceList pricesInBytes(const v1::Spec& spec, const ModelShape& shape,
   step.keys = std::max(1u, spec.task().context_tokens());
   step.group = std::max(1u, shape.heads / std::max(1u, shape.kv_heads));
   step.head_dim = std::max(1u, shape.head_dim);
-  step.element_bytes = kvDtypeOf(spec.model()) == KvDtype::kBFloat16 ? 2 : 4;
+  step.element_bytes = bytesOf(kvDtypeOf(spec.model()));
   const uint64_t row = 2 * step.head_dim * step.element_bytes, dense = step.keys * row;
   const uint32_t least = spec.policy().min_per_layer();
   PriceList list;

@@ -5,6 +5,7 @@
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
 #include "core/spec/cluster_section.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_defaults.h"
@@ -360,6 +361,7 @@ ExperimentObject readFile(const YamlValue& root, const std::string& place, uint3
   mistakes->passJoined(deriveLearning(root, place, spec));
   deriveDefaults(spec);
   mistakes->passJoined(readOwnProfile(spec, place));
+  mistakes->passJoined(readOwnKvProfile(spec, place));
   mistakes->passJoined(checkShares(root, place, spec));
   for (const auto& check :
        {checkTask, checkQuestions, checkLearning, checkLearned, checkMethods, checkPrices}) {

@@ -7,6 +7,7 @@
 #include "allot/kernels/method.h"
 #include "core/digest.h"
 #include "core/spec/choices.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/prices.h"
 #include "core/spec/spec.h"
@@ -190,6 +191,13 @@ Status checkProfileIsUsed(const v1::Spec& spec, const std::string& place) {
                   "spec.attention.prefill or spec.evaluation.prefills, or remove the key");
 }
 
+Status checkKvProfileIsUsed(const v1::Spec& spec, const std::string& place) {
+  if (spec.model().kv_profile().empty() || kvDtypeOf(spec.model()) == KvDtype::kFp8) return {};
+  return badInput(place + ": " + kKvProfile.key +
+                  ": has no effect: keys and values are not kept in 8 bits; set "
+                  "spec.model.kvDtype: fp8, or remove the key");
+}
+
 // Returns the texts of a string field, repeated or not.
 std::vector<std::string> wordsIn(const SpecField& at) {
   const auto* reflection = at.message->GetReflection();
@@ -311,6 +319,7 @@ std::vector<Status> effectsOf(const v1::Experiment& experiment, const std::strin
           checkAnswers(spec.evaluation(), place),
           checkRepeats(spec, place),
           checkProfileIsUsed(spec, place),
+          checkKvProfileIsUsed(spec, place),
           checkGeneration(spec, place),
           checkGranularity(spec, place),
           problem ? badInput(place + ": " + problem->path + ": " + problem->what) : Status(),

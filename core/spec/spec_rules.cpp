@@ -181,6 +181,28 @@ std::vector<SpecRule> taskRules() {
   };
 }
 
+// Return the keys whose value in a stored experiment is the profile itself, in place of the file's
+// name.
+SpecRule profileRule(const char* path, const char* help) {
+  SpecRule rule = orEmpty(text(path, "\"\"", help));
+  rule.most_bytes = kMostProfileText;
+  return rule;
+}
+SpecRule kvProfileRule() {
+  return profileRule(
+      "model.kvProfile",
+      "File with a scale for each layer and KV head, made by `allot calibrate kv`: what kvDtype "
+      "fp8 takes instead of the checkpoint's scales; a relative path starts where you are or in "
+      "any folder above the experiment file.");
+}
+SpecRule prefillProfileRule() {
+  return profileRule(
+      "attention.prefillProfile",
+      "File with a threshold for each layer and head, made by `allot calibrate sale`: what "
+      "tau=profile of sale stands for; a relative path starts where you are or in any folder above "
+      "the experiment file.");
+}
+
 std::vector<SpecRule> runRules() {
   return {
       integer(
@@ -201,7 +223,10 @@ std::vector<SpecRule> runRules() {
       choice(
           "model.kvDtype", KvDtype::kBFloat16,
           "Number format of keys and values, which prompts and answers are attended from: bfloat16 "
-          "takes half the memory and a CPU reads it faster, float32 is for the CPU alone."),
+          "takes half the memory of float32 and a CPU reads it faster, fp8 (e4m3) takes a quarter, "
+          "with the scales that the checkpoint has (k_scale, v_scale) or 1.0; float32 and fp8 are "
+          "for the CPU alone."),
+      kvProfileRule(),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
@@ -215,24 +240,13 @@ std::vector<SpecRule> runRules() {
   };
 }
 
-// The stored experiment has the profile itself in place of the file's name.
-SpecRule profileRule() {
-  SpecRule rule =
-      orEmpty(text("attention.prefillProfile", "\"\"",
-                   "File with a threshold for each layer and head, made by `allot calibrate sale`: "
-                   "what tau=profile of sale stands for; a relative path starts where you are or "
-                   "in any folder above the experiment file."));
-  rule.most_bytes = kMostProfileText;
-  return rule;
-}
-
 std::vector<SpecRule> learningRules() {
   return {
       reading(base("attention.prefill", SpecType::kMethod, "dense",
                    "How the prompt is read: dense attends to every earlier token, exactly; the "
                    "others choose blocks of keys, or sample each token's attention with its "
                    "layer's draws. `allot methods` says what each one does.")),
-      profileRule(),
+      prefillProfileRule(),
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),

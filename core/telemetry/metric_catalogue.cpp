@@ -204,6 +204,9 @@ const std::vector<MetricInfo>& metricCatalogue() {
               "Value rows read, a head's distinct ones, by pushed episodes and units."),
       counter("allot_worker_value_rows_dense_total", "worker",
               "Value rows that dense attention would have read for the same tokens."),
+      counter("allot_worker_kv_saturated_total", "worker",
+              "Numbers of keys and values beyond the range of fp8, written as its largest number "
+              "(spec.model.kvDtype)."),
       gauge("allot_worker_memory_bytes", "worker",
             "Memory by use: weights, kv (pages of the pool that hold something).", {"kind"}),
   };

@@ -1,6 +1,7 @@
 // allot-bench decode cpu: what one decode step of one attention layer costs with each method,
 // beside LibTorch's dense attention in the same run. Shapes of Llama-3.1-8B: 32 heads over 8 KV
-// heads of 128, one row, bfloat16 stored, float32 arithmetic. Prints a table; gates nothing.
+// heads of 128, one row, bfloat16 or e4m3 stored, float32 arithmetic. Prints a table; gates
+// nothing.
 #include <time.h>
 
 #include <CLI/CLI.hpp>
@@ -43,12 +44,17 @@ struct Options {
                                       "adaptive-denominator",
                                       "quest @2048"};
   uint32_t budget = 128;
+  std::string kv = "bfloat16";  // stored
   int page_size = 16;
   double seconds = 0.4;
   double memory_gib = 1.0;
   bool libtorch = true;
   bool processor_time = false;
   std::string json;
+
+  kernels::Element element() const {
+    return kv == "fp8" ? kernels::Element::kE4M3 : kernels::Element::kBFloat16;
+  }
 };
 
 // One line of the table.
@@ -56,6 +62,7 @@ struct Line {
   std::string method;
   double milliseconds = 0;
   double bytes = 0;   // keys and values read a step
+  double held = 0;    // bytes of the cache that the method needs
   double error = -1;  // |out - dense| / |v|, one step; negative: not compared
   size_t samples = 0;
 };
@@ -128,6 +135,7 @@ class Table {
       kernels::RowStatistics statistics;
       run(method, &workspace, cache_.next(), out.data(), &statistics);
       line.bytes = static_cast<double>(statistics.key_bytes + statistics.value_bytes);
+      line.held = heldBy(method);
       // In units of a value row, whose numbers have variance 1: the output itself is next to
       // nothing where the scores are flat.
       double gap = 0;
@@ -150,7 +158,7 @@ class Table {
       Line line{.method = name};
       measure(
           options_, [&] { torch->step(way, queries_.data()); }, &line);
-      line.bytes = 2.0 * n_ * kKvHeads * kHeadDim * (bfloat16 ? 2 : 4);
+      line.bytes = line.held = 2.0 * n_ * kKvHeads * kHeadDim * (bfloat16 ? 2 : 4);
       all_ways_.push_back(line);
       if (way == 0 || line.milliseconds < best.milliseconds) best = line;
     }
@@ -160,11 +168,11 @@ class Table {
   void print() const {
     progress("");
     std::printf("\n%s; %s\n", title().c_str(), ("load " + load()).c_str());
-    std::printf("%-58s %9s %10s %8s %7s %8s %9s %8s\n", "method", "ms/layer", "tokens/s", "MB read",
-                "GB/s", "x dense", "x LibTch", "err/|v|");
+    std::printf("%-58s %9s %10s %8s %8s %7s %8s %9s %8s\n", "method", "ms/layer", "tokens/s",
+                "MB held", "MB read", "GB/s", "x dense", "x LibTch", "err/|v|");
     for (const Line& line : lines_) {
-      std::printf("%-58s %9.3f %10.1f %8.2f %7.2f %8.2f %9.2f", line.method.c_str(),
-                  line.milliseconds, tokens(line), line.bytes / 1e6,
+      std::printf("%-58s %9.3f %10.1f %8.2f %8.2f %7.2f %8.2f %9.2f", line.method.c_str(),
+                  line.milliseconds, tokens(line), line.held / 1e6, line.bytes / 1e6,
                   line.bytes / line.milliseconds / 1e6, dense() / line.milliseconds,
                   bestLibTorch() / line.milliseconds);
       if (line.error >= 0) std::printf(" %8.4f", line.error);
@@ -179,6 +187,7 @@ class Table {
       rows.push_back({{"method", line.method},
                       {"milliseconds", line.milliseconds},
                       {"tokensPerSecond", tokens(line)},
+                      {"bytesHeld", line.held},
                       {"bytes", line.bytes},
                       {"gigabytesPerSecond", line.bytes / line.milliseconds / 1e6},
                       {"timesDense", dense() / line.milliseconds},
@@ -201,6 +210,20 @@ class Table {
   std::string title() const {
     return std::to_string(n_) + " keys, " + std::to_string(threads_) +
            (threads_ == 1 ? " thread, " : " threads, ") + scores_ + " scores";
+  }
+  // Returns the bytes of keys and values, and of the shadow or bounds that the method reads.
+  double heldBy(std::string method) const {
+    splitBudget(options_, &method);
+    kernels::MethodOptions parsed;
+    if (kernels::parseMethod(method, &parsed)) return 0;  // run() refuses it
+    const int page = options_.page_size, bits = kernels::shadowBits(parsed);
+    const size_t pages = cache_.pageTable().size();
+    size_t bytes = 2 * static_cast<size_t>(n_) * kKvHeads * kHeadDim * bytesOf(options_.element());
+    if (bits > 0) bytes += pages * kernels::shadowBytesPerPage(bits, kKvHeads, page, kHeadDim);
+    if (kernels::readsBounds(parsed)) {
+      bytes += pages * kernels::boundsBytesPerPage(options_.element(), kKvHeads, page, kHeadDim);
+    }
+    return static_cast<double>(bytes);
   }
   // Attention alone, all layers of the model.
   double tokens(const Line& line) const { return 1e3 / (line.milliseconds * kModelLayers); }
@@ -274,7 +297,7 @@ nlohmann::json readFloors(const Options& options, int n, RotatingCache* cache) {
 // Measures appends alone, with each shadow and with bounds, in microseconds a position.
 nlohmann::json appendCosts(const Options& options) {
   constexpr int32_t kCount = 1024, kStart = 0;
-  RotatingCache cache(kCount, options.page_size, 1, 1);
+  RotatingCache cache(kCount, options.page_size, 1, 1, options.element());
   std::vector<float> keys(static_cast<size_t>(kCount) * kKvHeads * kHeadDim);
   fillNormal(keys.data(), keys.size(), 3);
   nlohmann::json costs;
@@ -306,18 +329,19 @@ nlohmann::json appendCosts(const Options& options) {
 
 int runAll(const Options& options) {
   std::printf(
-      "Llama-3.1-8B attention: %d heads over %d KV heads of %d, one row, bfloat16 stored, "
+      "Llama-3.1-8B attention: %d heads over %d KV heads of %d, one row, %s stored, "
       "pages of %d, S = %u unless after @; LibTorch %s; load %s\n",
-      kHeads, kKvHeads, kHeadDim, options.page_size, options.budget,
+      kHeads, kKvHeads, kHeadDim, options.kv.c_str(), options.page_size, options.budget,
       LibTorchDense::version().c_str(), load().c_str());
   std::printf("tokens/s is that of %d such layers and nothing else\n", kModelLayers);
   const nlohmann::json append = appendCosts(options);
   nlohmann::json tables = nlohmann::json::array();
   for (const int n : options.keys) {
-    const double layer_bytes = 4.0 * n * kKvHeads * kHeadDim;
+    const double layer_bytes =
+        2.0 * n * kKvHeads * kHeadDim * static_cast<double>(bytesOf(options.element()));
     const int layers = std::max(2, static_cast<int>(options.memory_gib * (1 << 30) / layer_bytes));
     progress("filling the caches");
-    RotatingCache cache(n, options.page_size, layers, 1);
+    RotatingCache cache(n, options.page_size, layers, 1, options.element());
     const nlohmann::json floors = readFloors(options, n, &cache);
     std::optional<LibTorchDense> bfloat16, float32;
     if (options.libtorch) {
@@ -337,6 +361,7 @@ int runAll(const Options& options) {
     }
   }
   return writeJson(options.json, {{"libTorch", LibTorchDense::version()},
+                                  {"kv", options.kv},
                                   {"pageSize", options.page_size},
                                   {"budget", options.budget},
                                   {"appendMicroseconds", append},
@@ -352,6 +377,7 @@ int decodeOnCpu(int argc, char** argv) {
       "Examples:\n"
       "  allot-bench decode cpu                                  everything, about four minutes\n"
       "  allot-bench decode cpu --keys 32768 --threads 1 --methods dense s2anta-q4\n"
+      "  allot-bench decode cpu --kv fp8 --threads 1 --no-libtorch\n"
       "  allot-bench decode cpu --methods dense \"quest pageSize=64 @1024\" --no-libtorch\n"
       "  allot-bench decode cpu --json decode.json");
   app.add_option("--keys", options.keys, "Keys in the cache [1024 8192 32768]");
@@ -360,6 +386,8 @@ int decodeOnCpu(int argc, char** argv) {
       ->check(CLI::IsMember({"flat", "peaked"}));
   app.add_option("--methods", options.methods, "Methods, each with its parameters and @budget");
   app.add_option("--budget", options.budget, "Draws a head where a method names none [128]");
+  app.add_option("--kv", options.kv, "Number format of keys and values: bfloat16, fp8 [bfloat16]")
+      ->check(CLI::IsMember({"bfloat16", "fp8"}));
   app.add_option("--page-size", options.page_size, "Keys in a page, a multiple of 16 [16]")
       ->check(CLI::PositiveNumber);
   app.add_option("--seconds", options.seconds, "Seconds for each figure [0.4], ten steps at least");

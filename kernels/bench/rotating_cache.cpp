@@ -48,13 +48,13 @@ T* RotatingCache::allocate(size_t count) {
   return static_cast<T*>(memory_.back().data());
 }
 
-kernels::PagedKv RotatingCache::makeLayer(int pages, int page_size) {
+kernels::PagedKv RotatingCache::makeLayer(int pages, int page_size, kernels::Element element) {
   const size_t positions = static_cast<size_t>(pages) * kKvHeads * page_size;
   const size_t tiles = positions / kernels::kTileKeys;
   kernels::PagedKv kv;
-  kv.element = kernels::Element::kBFloat16;
-  kv.keys = allocate<uint16_t>(positions * kHeadDim);
-  kv.values = allocate<uint16_t>(positions * kHeadDim);
+  kv.element = element;
+  kv.keys = allocate<uint8_t>(positions * kHeadDim * kernels::bytesOf(element));
+  kv.values = allocate<uint8_t>(positions * kHeadDim * kernels::bytesOf(element));
   kv.pages = pages;
   kv.kv_heads = kKvHeads;
   kv.page_size = page_size;
@@ -66,7 +66,7 @@ kernels::PagedKv RotatingCache::makeLayer(int pages, int page_size) {
     kv.shadows[i].scales = allocate<float>(positions);
   }
   kv.mean_keys = allocate<float>(static_cast<size_t>(pages) * kKvHeads * kHeadDim);
-  kv.bounds = allocate<uint16_t>(tiles * 2 * kHeadDim);
+  kv.bounds = allocate<uint8_t>(tiles * 2 * kHeadDim * kernels::bytesOf(element));
   return kv;
 }
 
@@ -97,13 +97,14 @@ uint64_t RotatingCache::read(Read what) {
   return total;
 }
 
-RotatingCache::RotatingCache(int n, int page_size, int layers, uint64_t seed) {
+RotatingCache::RotatingCache(int n, int page_size, int layers, uint64_t seed,
+                             kernels::Element element) {
   const int pages = (n + page_size - 1) / page_size;
   table_.resize(static_cast<size_t>(pages));
   std::iota(table_.begin(), table_.end(), 0);
   std::mt19937_64 random(seed);
   std::shuffle(table_.begin(), table_.end(), random);
-  layers_.push_back(makeLayer(pages, page_size));
+  layers_.push_back(makeLayer(pages, page_size, element));
   const kernels::PagedKv first = layers_[0];
   const size_t arrays = memory_.size();
   constexpr int kChunk = 1024;
@@ -120,7 +121,7 @@ RotatingCache::RotatingCache(int n, int page_size, int layers, uint64_t seed) {
     }
   }
   for (int layer = 1; layer < layers; ++layer) {
-    layers_.push_back(makeLayer(pages, page_size));
+    layers_.push_back(makeLayer(pages, page_size, element));
     for (size_t i = 0; i < arrays; ++i) {
       const Memory& from = memory_[i];
       std::memcpy(memory_[layer * arrays + i].data(), from.data(), from.bytes());

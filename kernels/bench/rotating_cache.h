@@ -30,9 +30,9 @@ class Memory {
 
 class RotatingCache {
  public:
-  // Makes `layers` bfloat16 caches of n keys each, with shadows of 3, 4 and 8 bits and bounds. All
-  // have the same normal numbers and one page table, whose pages are in random order.
-  RotatingCache(int n, int page_size, int layers, uint64_t seed);
+  // Makes `layers` caches of n keys each, with shadows of 3, 4 and 8 bits and bounds. All have the
+  // same normal numbers and one page table, whose pages are in random order.
+  RotatingCache(int n, int page_size, int layers, uint64_t seed, kernels::Element element);
 
   // Returns the next layer's cache.
   const kernels::PagedKv& next() { return layers_[turn_++ % layers_.size()]; }
@@ -47,7 +47,7 @@ class RotatingCache {
  private:
   // Returns the bytes of one KV head of one page.
   size_t pieceBytes(Read what) const;
-  kernels::PagedKv makeLayer(int pages, int page_size);
+  kernels::PagedKv makeLayer(int pages, int page_size, kernels::Element element);
   template <typename T>
   T* allocate(size_t count);
 

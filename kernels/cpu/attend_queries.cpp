@@ -62,9 +62,12 @@ class MeansAlong {
     means->clear();
     for (int i = 0; i < count; ++i, ++position_) {
       for (int head = 0; head < kv_.kv_heads; ++head) {
-        addValues(kv_, pages_, head, position_, position_ + 1, sumsOf(head));
+        double* const sums = sumsOf(head);
+        addValues(kv_, pages_, head, position_, position_ + 1, sums);
+        for (int d = 0; d < kv_.head_dim; ++d) {
+          means->push_back(static_cast<float>(sums[d] / (position_ + 1)) * kv_.valueScale(head));
+        }
       }
-      for (const double sum : sums_) means->push_back(static_cast<float>(sum / (position_ + 1)));
     }
   }
 

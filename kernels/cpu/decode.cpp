@@ -161,6 +161,7 @@ class GroupRun {
            const DecodeOutputs& out, Scratch* scratch, int row, int kv_head)
       : options_(options), kv_(kv), in_(in), out_(out), s_(*scratch), row_(row), kv_head_(kv_head) {
     group_ = in.heads / kv.kv_heads;
+    scale_ = in.scale * kv.keyScale(kv_head);
     n_ = in.lengths[row];
     first_ = in.first(n_);
     stride_ = paddedLength(n_);
@@ -287,12 +288,12 @@ class GroupRun {
     float* const to = scores(heads.begin);
     const float* const asked = queries(heads.begin);
     if (estimated(heads.way)) {
-      exactScores(keys, estimates(heads.begin), heads.count(), in_.scale, to, stride_);
+      exactScores(keys, estimates(heads.begin), heads.count(), scale_, to, stride_);
     } else if (replaced && shadowBits(options_) > 0) {
-      shadowScores(keys, shadowBits(options_), asked, heads.count(), in_.scale, to, stride_);
+      shadowScores(keys, shadowBits(options_), asked, heads.count(), scale_, to, stride_);
       counts.readStage(headStageBytes(heads.begin, heads));
     } else {
-      exactScores(keys, asked, heads.count(), in_.scale, to, stride_);
+      exactScores(keys, asked, heads.count(), scale_, to, stride_);
       counts.readKeys(heads.first);
     }
     for (int g = heads.begin; g < heads.end; ++g) {
@@ -328,7 +329,8 @@ class GroupRun {
     for (int g = heads.begin; g < heads.end; ++g) {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
-      scaleRow(output(g), kv_.head_dim, total > 0 ? static_cast<float>(1.0 / total) : 0.0f);
+      const float factor = total > 0 ? static_cast<float>(1.0 / total) : 0.0f;
+      scaleRow(output(g), kv_.head_dim, factor * kv_.valueScale(kv_head_));
       counts.exact(first_head_ + g, first, headStageBytes(g, heads), !estimated(heads.way));
     }
   }
@@ -355,7 +357,7 @@ class GroupRun {
     head.kv_head = kv_head_;
     head.query = queries(g);
     head.bias = bias();
-    head.scale = in_.scale;
+    head.scale = scale_;
     return head;
   }
 
@@ -446,6 +448,7 @@ class GroupRun {
                               : at.top + static_cast<float>(std::log(at.exp_weight_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
     counts.chosen(first_head_ + g, at, chosen, key_bytes, error_known, output(g), s_.mean.data());
+    if (kv_.value_scales) scaleRow(output(g), kv_.head_dim, kv_.value_scales[kv_head_]);
     return true;
   }
 
@@ -465,6 +468,7 @@ class GroupRun {
   Scratch& s_;
   int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
   int first_ = 0, n_ = 0;  // the keys are first_..n_-1
+  float scale_ = 1;        // of scores, with the keys' scale
   SelectFunction select_ = noSelect;
   Draws draws_ = Draws::kNone;   // that select_ promises
   bool exact_from_all_ = false;  // a budget for every key is exact attention

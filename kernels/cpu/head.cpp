@@ -18,8 +18,9 @@ ALLOT_INLINE float dotAs(const float* query, const void* key, int head_dim) {
 
 ALLOT_CLONES
 float dot(Element element, const float* query, const void* key, int head_dim) {
-  return element == Element::kFloat32 ? dotAs<float>(query, key, head_dim)
-                                      : dotAs<uint16_t>(query, key, head_dim);
+  if (element == Element::kFloat32) return dotAs<float>(query, key, head_dim);
+  if (element == Element::kE4M3) return dotAs<uint8_t>(query, key, head_dim);
+  return dotAs<uint16_t>(query, key, head_dim);
 }
 
 template <typename T>
@@ -51,8 +52,9 @@ void Head::addValue(int j, float weight, float* out) const {
 
 double Head::valueDistance(int j, const float* centre) const {
   const void* row = rowAddress(*kv, kv->values, pages, kv_head, j);
-  return kv->element == Element::kFloat32 ? distanceAs<float>(row, centre, kv->head_dim)
-                                          : distanceAs<uint16_t>(row, centre, kv->head_dim);
+  const auto distance =
+      byElement(kv->element, distanceAs<float>, distanceAs<uint16_t>, distanceAs<uint8_t>);
+  return distance(row, centre, kv->head_dim);
 }
 
 void Selection::clear() {

@@ -159,6 +159,8 @@ ALLOT_CLONES
 void scorePiece(const PieceTask<float>& task) { scoreGroup(task); }
 ALLOT_CLONES
 void scorePiece(const PieceTask<uint16_t>& task) { scoreGroup(task); }
+ALLOT_CLONES
+void scorePiece(const PieceTask<uint8_t>& task) { scoreGroup(task); }
 
 // Score sixteen scattered keys.
 ALLOT_CLONES
@@ -168,6 +170,11 @@ void scoreScattered(const float* query, const float* const* keys, int head_dim, 
 }
 ALLOT_CLONES
 void scoreScattered(const float* query, const uint16_t* const* keys, int head_dim, float scale,
+                    float* scores) {
+  scaledProducts<1>(query, keys, head_dim, scale, scores);
+}
+ALLOT_CLONES
+void scoreScattered(const float* query, const uint8_t* const* keys, int head_dim, float scale,
                     float* scores) {
   scaledProducts<1>(query, keys, head_dim, scale, scores);
 }
@@ -220,15 +227,15 @@ void scoreRows(const KeyRange& keys, const float* query, float scale, const int3
 
 void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
                  int64_t stride) {
-  const bool wide = keys.kv->element == Element::kFloat32;
-  const auto score = wide ? scorePages<float> : scorePages<uint16_t>;
+  const auto score =
+      byElement(keys.kv->element, scorePages<float>, scorePages<uint16_t>, scorePages<uint8_t>);
   score(keys, queries, group, scale, scores, stride);
 }
 
 void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
                    int count, float* scores) {
-  const bool wide = keys.kv->element == Element::kFloat32;
-  const auto score = wide ? scoreRows<float> : scoreRows<uint16_t>;
+  const auto score =
+      byElement(keys.kv->element, scoreRows<float>, scoreRows<uint16_t>, scoreRows<uint8_t>);
   score(keys, query, scale, rows, count, scores);
 }
 

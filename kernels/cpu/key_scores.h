@@ -28,6 +28,7 @@ struct KeyRange {
 // Returns one number of the key cache, `offset` in elements.
 inline float keyAt(const PagedKv& kv, int64_t offset) {
   if (kv.element == Element::kFloat32) return static_cast<const float*>(kv.keys)[offset];
+  if (kv.element == Element::kE4M3) return fromE4M3(static_cast<const uint8_t*>(kv.keys)[offset]);
   const uint32_t bits = static_cast<const uint16_t*>(kv.keys)[offset];
   return std::bit_cast<float>(bits << 16);
 }

@@ -7,8 +7,8 @@
 // only page read if S is below two pages. A page's largest bias is added to its bound, so that
 // masked pages rank last; ties go to the older page. Requires: scale > 0.
 //
-// Bytes: bounds have the cache's element, but count as 16-bit numbers, which the authors keep; with
-// newest=within as float32.
+// Bytes: bounds have the cache's element, but count as 16-bit numbers, which the authors keep
+// (e4m3: as 8-bit ones); with newest=within as float32.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -51,6 +51,10 @@ ALLOT_CLONES
 float pageBound(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
   return pageBoundAs(query, tiles, count, head_dim);
 }
+ALLOT_CLONES
+float pageBound(const float* query, const uint8_t* const* tiles, int count, int head_dim) {
+  return pageBoundAs(query, tiles, count, head_dim);
+}
 
 // Returns an upper bound of the scores of the page's keys.
 template <typename T>
@@ -76,11 +80,9 @@ void scorePages(const Head& head, std::vector<float>* scores) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int pages = (head.n + page_keys - 1) / page_keys - oldestPage(head);
   scores->resize(static_cast<size_t>(pages));
-  const bool wide = head.kv->element == Element::kFloat32;
-  for (int p = 0; p < pages; ++p) {
-    (*scores)[p] = wide ? pageScore<float>(head, oldestPage(head) + p, page_keys)
-                        : pageScore<uint16_t>(head, oldestPage(head) + p, page_keys);
-  }
+  const auto score =
+      byElement(head.kv->element, pageScore<float>, pageScore<uint16_t>, pageScore<uint8_t>);
+  for (int p = 0; p < pages; ++p) (*scores)[p] = score(head, oldestPage(head) + p, page_keys);
 }
 
 int keepPages(const Head& head, uint64_t budget, std::vector<float>* scores,
@@ -109,7 +111,8 @@ void selectQuest(const Head& head, Selection* selection) {
 void attendToPages(const Head& head, int kept, Selection* selection) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
-  const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : kBoundBytes;
+  const uint64_t held = std::min<uint64_t>(kBoundBytes, bytesOf(head.kv->element));
+  const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : held;
   selection->extra_key_bytes += bound_bytes * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
   selection->error_known = false;
   for (int i = 0; i < kept; ++i) {

@@ -1,9 +1,12 @@
 #include "allot/kernels/paged_kv.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/value_sums.h"
@@ -18,8 +21,9 @@ inline uint16_t rounded(uint32_t bits) {
 
 // Returns true if all `count` values are finite as elements of the cache. `limit` is the least
 // magnitude that is not: infinity, or half a step above the largest bfloat16, which rounds to it.
+// e4m3 has no infinity to round to.
 bool holdsAll(Element element, const float* values, int count) {
-  const int32_t limit = element == Element::kFloat32 ? 0x7f800000 : 0x7f7f8000;
+  const int32_t limit = element == Element::kBFloat16 ? 0x7f7f8000 : 0x7f800000;
   int32_t bad = 0;
   for (int i = 0; i < count; ++i) {
     bad |= (std::bit_cast<int32_t>(values[i]) & 0x7fffffff) >= limit;
@@ -27,6 +31,20 @@ bool holdsAll(Element element, const float* values, int count) {
   return bad == 0;
 }
 
+constexpr float kLargestE4M3 = 448, kBeyondE4M3 = 464;  // half a step further, a tie
+
+// Returns how many of the values were saturated.
+uint64_t storeCodes(uint8_t* to, const float* values, int count, float scale) {
+  uint64_t saturated = 0;
+  for (int i = 0; i < count; ++i) {
+    const float x = values[i] / scale;
+    saturated += std::fabs(x) > kBeyondE4M3 ? 1 : 0;
+    to[i] = toE4M3(x);
+  }
+  return saturated;
+}
+
+// Writes values to a cache that is not of e4m3 numbers.
 void store(Element element, void* pool, int64_t offset, const float* values, int count) {
   if (element == Element::kFloat32) {
     std::copy_n(values, count, static_cast<float*>(pool) + offset);
@@ -69,8 +87,8 @@ class Append {
     for (int head = 0; head < kv_.kv_heads; ++head) {
       for (int i = 0; i < in_.count; ++i) {
         const int64_t to = offset(row, head, start + i);
-        store(kv_.element, kv_.keys, to, at(in_.keys, row, i, head), kv_.head_dim);
-        store(kv_.element, kv_.values, to, at(in_.values, row, i, head), kv_.head_dim);
+        put(kv_.keys, to, at(in_.keys, row, i, head), kv_.keyScale(head));
+        put(kv_.values, to, at(in_.values, row, i, head), kv_.valueScale(head));
       }
       if (start == 0 && in_.count > 0 && kv_.mean_keys) setMeanKey(row, head);
       for (const KeyShadow& shadow : kv_.shadows) {
@@ -78,11 +96,20 @@ class Append {
       }
       if (kv_.bounds && kv_.element == Element::kFloat32) extendBounds<float>(row, head);
       if (kv_.bounds && kv_.element == Element::kBFloat16) extendBounds<uint16_t>(row, head);
+      if (kv_.bounds && kv_.element == Element::kE4M3) extendBounds<uint8_t>(row, head);
       if (kv_.value_sums) appendValueSums(kv_, pages(row), head, start, in_.count);
     }
   }
 
  private:
+  void put(void* pool, int64_t offset, const float* values, float scale) const {
+    if (kv_.element != Element::kE4M3) {
+      return store(kv_.element, pool, offset, values, kv_.head_dim);
+    }
+    const uint64_t saturated =
+        storeCodes(static_cast<uint8_t*>(pool) + offset, values, kv_.head_dim, scale);
+    if (in_.saturated) *in_.saturated += saturated;
+  }
   const int32_t* pages(int row) const {
     return in_.page_table + static_cast<int64_t>(row) * in_.max_pages;
   }
@@ -123,6 +150,7 @@ class Append {
 
   static float numberOf(float element) { return element; }
   static float numberOf(uint16_t element) { return fromBFloat16(element); }
+  static float numberOf(uint8_t element) { return fromE4M3(element); }
 
   template <typename T>
   void extendBounds(int row, int head) const {
@@ -157,6 +185,40 @@ uint16_t toBFloat16(float value) {
 
 float fromBFloat16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+uint8_t toE4M3(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80);
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return sign | 0x7f;
+  if (magnitude >= kLargestE4M3) return sign | 0x7e;
+  if (magnitude < 0x1p-6f) {
+    // Steps of 2^-9, as those of a float from 2^14 on: the addition rounds.
+    const float lifted = magnitude + 0x1p14f;
+    return static_cast<uint8_t>(
+        sign | (std::bit_cast<uint32_t>(lifted) - std::bit_cast<uint32_t>(0x1p14f)));
+  }
+  // Exponents differ by 120. A carry out of the mantissa raises the exponent.
+  const uint32_t word = bits & 0x7fffffff;
+  return static_cast<uint8_t>(sign | (((word + 0x7ffff + (word >> 20 & 1)) >> 20) - (120u << 3)));
+}
+
+float fromE4M3(uint8_t code) {
+  static constexpr std::array<float, 256> kNumbers = [] {
+    std::array<float, 256> numbers{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      const uint32_t exponent = i >> 3 & 15, mantissa = i & 7;
+      const bool small = exponent == 0;
+      float number = static_cast<float>(small ? mantissa : 8 + mantissa) / 8;
+      for (uint32_t e = small ? 1 : exponent; e < 7; ++e) number /= 2;
+      for (uint32_t e = exponent; e > 7; --e) number *= 2;
+      if ((i & 0x7f) == 0x7f) number = std::numeric_limits<float>::quiet_NaN();
+      numbers[i] = i < 128 ? number : -number;
+    }
+    return numbers;
+  }();
+  return kNumbers[code];
 }
 
 size_t shadowBytesPerPage(int bits, int kv_heads, int page_size, int head_dim) {

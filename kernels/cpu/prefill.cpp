@@ -39,6 +39,8 @@ ALLOT_CLONES
 void layOut(const PagedKv& kv, int64_t offset, int at_key, float* keys, float* to) {
   if (kv.element == Element::kFloat32) {
     layOutAs<float>(kv, offset, at_key, keys, to);
+  } else if (kv.element == Element::kE4M3) {
+    layOutAs<uint8_t>(kv, offset, at_key, keys, to);
   } else {
     layOutAs<uint16_t>(kv, offset, at_key, keys, to);
   }
@@ -210,6 +212,7 @@ class BlockRun {
 
   void start() {
     const int d = kv_.head_dim;
+    const float scale = in_.scale * kv_.keyScale(kv_head_);
     for (int q = 0; q < padded_; ++q) {
       float* to = s_.queries.data() + static_cast<int64_t>(q) * d;
       if (begin_ + q >= end_) {
@@ -217,7 +220,7 @@ class BlockRun {
         continue;
       }
       const float* from = query(q);
-      for (int i = 0; i < d; ++i) to[i] = from[i] * in_.scale;
+      for (int i = 0; i < d; ++i) to[i] = from[i] * scale;
     }
     std::fill_n(s_.sums.begin(), static_cast<int64_t>(padded_) * channels_, 0.0f);
     std::fill_n(s_.top, kBlockQueries, kMinusInfinity);
@@ -287,7 +290,8 @@ class BlockRun {
       const int64_t at_head = static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_;
       const float* sums = s_.sums.data() + static_cast<int64_t>(q) * channels_;
       const double total = s_.total[q];
-      const float factor = total > 0 ? static_cast<float>(1.0 / total) : 0.0f;
+      const float factor =
+          total > 0 ? static_cast<float>(1.0 / total) * kv_.valueScale(kv_head_) : 0.0f;
       for (int i = 0; i < d; ++i) out_.out[at_head * d + i] = sums[i] * factor;
       if (out_.lse == nullptr) continue;
       out_.lse[at_head] =

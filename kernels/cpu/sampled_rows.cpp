@@ -34,6 +34,7 @@ class RowsRun {
         s_(scratch->rows),
         kv_head_(kv_head) {
     group_ = in.heads / kv.kv_heads;
+    scale_ = in.scale * kv.keyScale(kv_head);
     first_head_ = kv_head * group_;
     begin_ = std::max(in.first, block * kQueries);
     end_ = std::min(in.first + in.count, (block + 1) * kQueries);
@@ -109,16 +110,16 @@ class RowsRun {
     const int first = in_.oldest(position), end = position + 1;
     const float* const asked = query(position, 0);
     if (bits_ > 0) {
-      shadowScores(keys(first, end), bits_, asked, group_, in_.scale, s_.scores.data(), stride_);
+      shadowScores(keys(first, end), bits_, asked, group_, scale_, s_.scores.data(), stride_);
       if (!mix(position)) return false;
       // Now the exact scores, of the keys that are read.
       if (first < sink_) {
-        exactScores(keys(first, sink_), asked, group_, in_.scale, s_.scores.data(), stride_);
+        exactScores(keys(first, sink_), asked, group_, scale_, s_.scores.data(), stride_);
       }
       const int near = std::max(first, diagonal_);
-      exactScores(keys(near, end), asked, group_, in_.scale, s_.scores.data(), stride_);
+      exactScores(keys(near, end), asked, group_, scale_, s_.scores.data(), stride_);
     } else {
-      exactScores(keys(first, end), asked, group_, in_.scale, s_.scores.data(), stride_);
+      exactScores(keys(first, end), asked, group_, scale_, s_.scores.data(), stride_);
       if (!all_ && !mix(position)) return false;
     }
     for (int g = 0; g < group_; ++g) {
@@ -192,8 +193,8 @@ class RowsRun {
     Sums& sums = sumsOf(position, g);
     s_.scores.resize(std::max(s_.scores.size(), drawn.rows.size()));
     float* const exact = s_.scores.data();
-    exactScoresOf(keys(first, position + 1), query(position, g), in_.scale, drawn.rows.data(),
-                  count, exact);
+    exactScoresOf(keys(first, position + 1), query(position, g), scale_, drawn.rows.data(), count,
+                  exact);
     float top = sums.top;
     for (int i = 0; i < count; ++i) {
       if (!(exact[i] <= std::numeric_limits<float>::max())) return false;
@@ -229,7 +230,9 @@ class RowsRun {
     const Sums& sums = sumsOf(position, g);
     const bool silent = budgetOf(g) == 0;
     scaleRow(output(position, g), kv_.head_dim,
-             silent || !(sums.total > 0) ? 0.0f : static_cast<float>(1 / sums.total));
+             silent || !(sums.total > 0)
+                 ? 0.0f
+                 : static_cast<float>(1 / sums.total) * kv_.valueScale(kv_head_));
     if (!out_.lse) return;
     out_.lse[at(position, g)] = silent || !(sums.total > 0)
                                     ? kMinusInfinity
@@ -260,6 +263,7 @@ class RowsRun {
   PrefillStatistics& statistics_;
   SampledRowsScratch& s_;
   int kv_head_, group_ = 0, first_head_ = 0, stride_ = 0;
+  float scale_ = 1;                   // of scores, with the keys' scale
   int begin_ = 0, end_ = 0;           // the queries' positions
   int oldest_ = 0;                    // key that any query sees
   int sink_ = 0, diagonal_ = 0;       // keys sink_..diagonal_ - 1 can be drawn, others are read

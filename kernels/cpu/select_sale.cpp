@@ -39,6 +39,7 @@ class SaleHead {
         exact_(options.scores == KeyScores::kExact),
         tau_(end_ <= static_cast<int64_t>(options.dense_keys) ? 0 : tau) {
     const int kv_head = head / (in.heads / kv.kv_heads);
+    scale_ = in.scale * kv.keyScale(kv_head);
     readKeys(kv, kv_head);
     readQueries(head);
     if (!exact_) {
@@ -176,7 +177,7 @@ class SaleHead {
   float exactScore(int p, int j) const {
     float score = 0;
     for (int i = 0; i < d_; ++i) score += query(p)[i] * key(j)[i];
-    return in_.scale * score;
+    return scale_ * score;
   }
 
   // Returns true if the score of a query of begin..end - 1 and a key of the block reaches the
@@ -206,7 +207,7 @@ class SaleHead {
         if (!exact_) {
           score = query_scales_[p - in_.first] * key_scales_[j] * score + mean_scores_[j];
         }
-        if (in_.scale * score >= thresholds[p - begin]) return true;
+        if (scale_ * score >= thresholds[p - begin]) return true;
       }
     }
     return false;
@@ -217,6 +218,7 @@ class SaleHead {
   int oldest_ = 0;
   bool exact_;
   float tau_;
+  float scale_ = 1;
   std::vector<float> keys_;     // [end, d], less their mean; zeros before oldest_
   std::vector<float> queries_;  // [count, d]
   std::vector<float> mean_query_;

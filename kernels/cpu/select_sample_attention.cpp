@@ -60,8 +60,8 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
   }
   std::vector<float> scores(static_cast<size_t>(rows) * stride);
   const int kv_head = head / (in.heads / kv.kv_heads);
-  exactScores({&kv, in.page_table, kv_head, end, in.oldest(begin)}, queries.data(), rows, in.scale,
-              scores.data(), stride);
+  exactScores({&kv, in.page_table, kv_head, end, in.oldest(begin)}, queries.data(), rows,
+              in.scale * kv.keyScale(kv_head), scores.data(), stride);
   std::vector<float> exp_weights(stride);
   std::vector<uint32_t> weights(stride);
   std::vector<uint64_t> block_weights(static_cast<size_t>(stride / kBlock));

@@ -13,6 +13,9 @@ void addValues(const PagedKv& kv, const int32_t* pages, int kv_head, int from, i
     if (kv.element == Element::kFloat32) {
       const float* value = static_cast<const float*>(kv.values) + at;
       for (int d = 0; d < kv.head_dim; ++d) sums[d] += value[d];
+    } else if (kv.element == Element::kE4M3) {
+      const uint8_t* value = static_cast<const uint8_t*>(kv.values) + at;
+      for (int d = 0; d < kv.head_dim; ++d) sums[d] += fromE4M3(value[d]);
     } else {
       const uint16_t* value = static_cast<const uint16_t*>(kv.values) + at;
       for (int d = 0; d < kv.head_dim; ++d) sums[d] += fromBFloat16(value[d]);
@@ -46,7 +49,9 @@ void meanValues(const PagedKv& kv, const MeanInputs& in, float* means) {
         continue;
       }
       const double* sums = valueSums(kv, pages, head, n - 1);
-      for (int d = 0; d < kv.head_dim; ++d) means[d] = static_cast<float>(sums[d] / n);
+      for (int d = 0; d < kv.head_dim; ++d) {
+        means[d] = static_cast<float>(sums[d] / n) * kv.valueScale(head);
+      }
     }
   }
 }

@@ -110,6 +110,8 @@ void gatherValues(const void* const* rows, const float* weights, int count, Elem
                   int head_dim, float* out) {
   if (element == Element::kFloat32) {
     gatherAs<float>(rows, weights, count, head_dim, out);
+  } else if (element == Element::kE4M3) {
+    gatherAs<uint8_t>(rows, weights, count, head_dim, out);
   } else {
     gatherAs<uint16_t>(rows, weights, count, head_dim, out);
   }
@@ -120,6 +122,8 @@ void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int 
                       const float* weights, int64_t weight_stride, int group, float* out) {
   if (kv.element == Element::kFloat32) {
     accumulatePages<float>(kv, pages, kv_head, first, n, weights, weight_stride, group, out);
+  } else if (kv.element == Element::kE4M3) {
+    accumulatePages<uint8_t>(kv, pages, kv_head, first, n, weights, weight_stride, group, out);
   } else {
     accumulatePages<uint16_t>(kv, pages, kv_head, first, n, weights, weight_stride, group, out);
   }

@@ -16,7 +16,7 @@ struct Shape {
 };
 
 // Returns make(Shape<head_dim, T>()), T being the type of `element`; Result{} for other head sizes
-// than 64 and 128, and for float32.
+// than 64 and 128, and for float32 and e4m3.
 template <typename Result, typename Make>
 Result byShape(int head_dim, Element element, Make make) {
   if (element == Element::kBFloat16) {

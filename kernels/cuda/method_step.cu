@@ -167,8 +167,9 @@ uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds, int g
 
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
   if (auto why = unsupported(method)) return why;
-  if (kv.element == Element::kFloat32) {
-    return "the GPU decodes bfloat16 and float16 caches, not float32";
+  if (kv.element != Element::kBFloat16 && kv.element != Element::kFloat16) {
+    return std::string("the GPU decodes bfloat16 and float16 caches, not ") +
+           (kv.element == Element::kE4M3 ? "e4m3, which is for the CPU: take bfloat16" : "float32");
   }
   if (kv.head_dim != 64 && kv.head_dim != 128) {
     return "the GPU decodes heads of 64 and 128 channels, not " + std::to_string(kv.head_dim);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 #include "tests/results.h"
 #include "tests/temp_folder.h"
@@ -33,21 +34,39 @@ TEST_F(NamedFiles, AProfileIsFoundBesideTheExperimentOrAbove) {
   for (const std::string& name :
        {std::string("beside.json"), std::string("above.json"), folder_.path() + "/above.json"}) {
     v1::Experiment experiment = naming(name);
-    ASSERT_THAT(embedProfile(&experiment, file), succeeds());
+    ASSERT_THAT(embedProfiles(&experiment, file), succeeds());
     EXPECT_EQ(profileIn(experiment), text_);
     // Once it is there, no file is asked any more.
-    ASSERT_TRUE(embedProfile(&experiment, "/nowhere/experiment.yaml"));
+    ASSERT_TRUE(embedProfiles(&experiment, "/nowhere/experiment.yaml"));
     EXPECT_EQ(profileIn(experiment), text_);
   }
   v1::Experiment none = naming("");
-  ASSERT_TRUE(embedProfile(&none, file));
+  ASSERT_TRUE(embedProfiles(&none, file));
   EXPECT_EQ(profileIn(none), "");
+}
+
+TEST_F(NamedFiles, AProfileOfKeysAndValuesIsFoundToo) {
+  const std::string text = kvProfileText({std::string(64, '0'), {{0.5, 1}}, {{2, 4}}});
+  const std::string file = folder_.path() + "/experiment.yaml";
+  folder_.write("kv.json", text);
+  folder_.write("sale.json", text_);
+  v1::Experiment experiment = naming("sale.json");
+  std::string& named = *experiment.mutable_spec()->mutable_model()->mutable_kv_profile();
+  named = "sale.json";
+  EXPECT_THAT(embedProfiles(&experiment, file), isError(HasSubstr("kind is \"sale-profile\"")));
+  named = "missing.json";
+  EXPECT_THAT(embedProfiles(&experiment, file),
+              isError(HasSubstr("spec.model.kvProfile: there is no missing.json")));
+  named = "kv.json";
+  ASSERT_THAT(embedProfiles(&experiment, file), succeeds());
+  EXPECT_EQ(named, text);
+  EXPECT_EQ(profileIn(experiment), text_);
 }
 
 TEST_F(NamedFiles, WhatIsNoProfileIsRefusedByName) {
   const auto refusalOf = [&](const std::string& name) {
     v1::Experiment experiment = naming(name);
-    const Status brought = embedProfile(&experiment, folder_.path() + "/experiment.yaml");
+    const Status brought = embedProfiles(&experiment, folder_.path() + "/experiment.yaml");
     EXPECT_FALSE(brought) << name;
     if (brought) return std::string();
     EXPECT_EQ(brought.error().exitCode(), 64);

@@ -80,6 +80,7 @@ TEST(Prices, AreThoseOfTheMethodInOneLayer) {
   // Without 4-bit keys every layer that is on reads all keys: half of its bytes.
   EXPECT_EQ(pricesWith({"spec.attention.decode=s2anta-sys"})[1], (Action{1, 512 + 4}));
   EXPECT_EQ(pricesWith({"spec.model.kvDtype=float32"})[1], (Action{1, 72 + 8}));
+  EXPECT_EQ(pricesWith({"spec.model.kvDtype=fp8"})[1], (Action{1, 288 + 8}));
   // One query head a KV head, and a length that no unit divides.
   EXPECT_EQ(pricesWith({"spec.task.contextTokens=500"}, {8, 2, 2, 64})[1],
             (Action{1, 147}));  // 144 + 2.05, rounded up
@@ -99,7 +100,7 @@ TEST(Prices, RoundUpToTheByte) {
     const auto experiment = pricedExperiment(
         {"spec.task.contextTokens=" + std::to_string(context),
          std::string("spec.attention.decode=") + (q4 ? "s2anta-q4" : "s2anta-sys"),
-         "spec.model.kvDtype=" + std::string(random() % 2 ? "float32" : "bfloat16")});
+         "spec.model.kvDtype=" + std::string(wordOf(static_cast<KvDtype>(random() % 3)))});
     const PriceList prices = priceListOf(experiment.spec(), shape);
     const uint32_t share = 1 + random() % 100, units = unitsOf(share, shape.layers);
     const SampleSchedule schedule = bestWithin(units, shape.layers, prices, [&](uint32_t, size_t) {
@@ -108,7 +109,8 @@ TEST(Prices, RoundUpToTheByte) {
     ASSERT_LE(*priceOf(schedule, prices), units);
     kernels::MethodOptions method;
     kernels::parseMethod(experiment.spec().attention().decode(), &method);
-    const uint64_t bytes = kvDtypeOf(experiment.spec().model()) == KvDtype::kFloat32 ? 4 : 2;
+    const KvDtype dtype = kvDtypeOf(experiment.spec().model());
+    const uint64_t bytes = dtype == KvDtype::kFloat32 ? 4 : dtype == KvDtype::kFp8 ? 1 : 2;
     const kernels::StepShape step{context, shape.heads / shape.kv_heads, shape.head_dim, bytes};
     uint64_t read = 0;
     for (const uint32_t reads : schedule) read += *kernels::mostBytes(method, step, reads);

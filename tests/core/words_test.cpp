@@ -27,7 +27,7 @@ using Enums = testing::Types<
     LastValue<StalenessMode::kDrop>, LastValue<Granularity::kHead>,
     LastValue<ZeroReadsChoice::kWindow>, LastValue<ScheduleKind::kExplicit>,
     LastValue<Measure::kLayerLoss>, LastValue<AgreementLayers::kEach>, LastValue<KeptAnswers::kAll>,
-    LastValue<Protocol::kB>, LastValue<Dtype::kBFloat16>, LastValue<KvDtype::kFloat32>,
+    LastValue<Protocol::kB>, LastValue<Dtype::kBFloat16>, LastValue<KvDtype::kFp8>,
     LastValue<DeviceChoice::kCuda>, LastValue<PromptStyle::kDeepseek>,
     LastValue<TaskSplit::kValidation>, LastValue<Desired::kFinished>, LastValue<Phase::kFinished>,
     LastValue<WorkerState::kFailed>, LastValue<RefusalKind::kSuperseded>>;
@@ -62,7 +62,7 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<AgreementLayers>(), ElementsAre("all-layers", "last-layer", "each-layer"));
   EXPECT_THAT(wordsOf<Protocol>(), ElementsAre("A", "B"));
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
-  EXPECT_THAT(wordsOf<KvDtype>(), ElementsAre("bfloat16", "float32"));
+  EXPECT_THAT(wordsOf<KvDtype>(), ElementsAre("bfloat16", "float32", "fp8"));
   EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
   EXPECT_THAT(wordsOf<TaskSplit>(), ElementsAre("test", "validation"));
@@ -145,6 +145,8 @@ TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
        }},
       {"spec.evaluation.measures: \"speed\" is not one of accuracy, fidelity, variance",
        [](v1::Spec* spec) { spec->mutable_evaluation()->set_measures(1, "speed"); }},
+      {"spec.model.kvDtype: \"fp4\" is not one of bfloat16, float32, fp8",
+       [](v1::Spec* spec) { spec->mutable_model()->set_kv_dtype("fp4"); }},
       {"spec.attention.protocol: \"C\" is not one of A, B",
        [](v1::Spec* spec) { spec->mutable_attention()->set_protocol("C"); }},
   };

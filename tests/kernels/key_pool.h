@@ -41,7 +41,7 @@ struct KeyPool {
     const size_t numbers =
         static_cast<size_t>(shape.pages) * shape.kv_heads * shape.page_size * shape.head_dim;
     const size_t positions = numbers / shape.head_dim;
-    keys.assign(numbers * bytesOf(shape.element), 0xff);  // NaN in both formats
+    keys.assign(numbers * bytesOf(shape.element), 0xff);  // NaN in each format
     values = keys;
     const float nan = std::numeric_limits<float>::quiet_NaN();
     mean_keys.assign(static_cast<size_t>(shape.pages) * shape.kv_heads * shape.head_dim, nan);

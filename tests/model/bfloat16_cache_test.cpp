@@ -1,7 +1,8 @@
-// Keys and values in bfloat16 on the CPU: what is stored is the rounded number, prompts and steps
-// attend from what is stored, and a row's results depend on it alone.
+// Keys and values in bfloat16 and e4m3 on the CPU: what is stored is the rounded number, prompts
+// and steps attend from what is stored, and a row's results depend on it alone.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "tests/model/drawn_rows.h"
 #include "tests/model/recall_7m.h"
@@ -44,25 +45,26 @@ std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow
 
 // The first layer's keys and values depend on no cache: they are float32's, rounded. Those of later
 // layers are made from attention to what is stored, so that they are not.
-TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
-  const auto exact = load(Element::kFloat32), rounded = load(Element::kBFloat16);
+template <typename Stored>
+void expectRounded(Element element, Stored (*round)(float), float (*widen)(Stored), double bound) {
+  const auto exact = load(Element::kFloat32), rounded = load(element);
   // Beside keys, values and bounds a page of these pools has the same.
   const size_t numbers = size_t{8} * 2 * (2 * 16 + 2) * 64;
-  EXPECT_EQ(exact->pool().bytesPerPage() - rounded->pool().bytesPerPage(), numbers * 2);
+  EXPECT_EQ(exact->pool().bytesPerPage() - rounded->pool().bytesPerPage(),
+            numbers * (4 - sizeof(Stored)));
   const std::vector<int32_t> ids = goldenPrompt();
   const Prompt a = read(exact.get(), ids), b = read(rounded.get(), ids);
   ASSERT_EQ(a.pages, b.pages);
   for (const int64_t layer : {0, 1, 7}) {
     const kernels::PagedKv from = exact->pool().layer(layer), to = rounded->pool().layer(layer);
-    ASSERT_EQ(to.element, Element::kBFloat16);
+    ASSERT_EQ(to.element, element);
     size_t others = 0;
     double largest = 0;
-    const auto compare = [&](const void* numbers, const void* halves, int64_t at) {
+    const auto compare = [&](const void* numbers, const void* stored, int64_t at) {
       const float number = static_cast<const float*>(numbers)[at];
-      const uint16_t half = static_cast<const uint16_t*>(halves)[at];
-      others += kernels::toBFloat16(number) != half ? 1 : 0;
-      largest = std::max(largest, std::abs(static_cast<double>(number) -
-                                           static_cast<double>(kernels::fromBFloat16(half))));
+      const Stored held = static_cast<const Stored*>(stored)[at];
+      others += round(number) != held ? 1 : 0;
+      largest = std::max(largest, std::abs(static_cast<double>(number - widen(held))));
     };
     for (int position = 0; position < a.length; ++position) {
       for (int head = 0; head < 2; ++head) {
@@ -78,7 +80,7 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
     } else {
       EXPECT_GT(others, 100u) << layer;
     }
-    EXPECT_LT(largest, 0.5) << layer;
+    EXPECT_LT(largest, bound) << layer;
   }
   double apart = 0;
   for (size_t i = 0; i < a.first_logits.size(); ++i) {
@@ -86,7 +88,15 @@ TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
                                      static_cast<double>(b.first_logits[i])));
   }
   EXPECT_GT(apart, 0);
-  EXPECT_LT(apart, 0.5);
+  EXPECT_LT(apart, bound);
+  EXPECT_EQ(rounded->saturatedNumbers(), 0u);
+}
+
+TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
+  expectRounded(Element::kBFloat16, kernels::toBFloat16, kernels::fromBFloat16, 0.5);
+}
+TEST(E4M3Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
+  expectRounded(Element::kE4M3, kernels::toE4M3, kernels::fromE4M3, 8);
 }
 
 // The answers that another implementation gave in float32. Both freq prompts have a tie.
@@ -114,8 +124,8 @@ GenerationOptions recording(GenerationOptions options, Attended* attended) {
 // Alone and in a batch of twelve (one panel of weights at a time, and two), with the prompt that
 // other rows read from and with one of its own, with the question in the prompt and in steps, in
 // pages of 16 and of 64.
-TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
-  const auto decoder = load(Element::kBFloat16), large = load(Element::kBFloat16, 64);
+void expectRowsAlone(Element element) {
+  const auto decoder = load(element), large = load(element, 64);
   constexpr size_t kRows = 12, kPrompts = 4;
   std::vector<Prompt> shared, own, elsewhere;
   std::vector<std::vector<int32_t>> questions;
@@ -159,10 +169,13 @@ TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
   EXPECT_EQ(decoder->pool().freePages(), decoder->pool().totalPages());
 }
 
+TEST(BFloat16Cache, ARowDependsOnNothingButItself) { expectRowsAlone(Element::kBFloat16); }
+TEST(E4M3Cache, ARowDependsOnNothingButItself) { expectRowsAlone(Element::kE4M3); }
+
 // Bytes that are counted are the stored ones.
-TEST(BFloat16Cache, ReadsHalfTheBytes) {
-  uint64_t bytes[2];
-  for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+TEST(BFloat16Cache, BytesReadAreThoseOfTheFormat) {
+  std::map<Element, uint64_t> bytes;
+  for (const Element element : {Element::kFloat32, Element::kBFloat16, Element::kE4M3}) {
     const auto decoder = load(element);
     Prompt prompt = read(decoder.get(), goldenPrompt());
     GenerationOptions all = options("dense");
@@ -171,10 +184,11 @@ TEST(BFloat16Cache, ReadsHalfTheBytes) {
     const auto out = answers(decoder.get(), {{&prompt, SampleSchedule(8, UINT32_MAX), 1}}, all);
     EXPECT_EQ(out[0].statistics.key_bytes + out[0].statistics.value_bytes,
               out[0].statistics.dense_bytes);
-    bytes[element == Element::kFloat32 ? 0 : 1] = out[0].statistics.dense_bytes;
+    bytes[element] = out[0].statistics.dense_bytes;
     decoder->release(&prompt);
   }
-  EXPECT_EQ(bytes[0], 2 * bytes[1]);
+  EXPECT_EQ(bytes[Element::kFloat32], 2 * bytes[Element::kBFloat16]);
+  EXPECT_EQ(bytes[Element::kBFloat16], 2 * bytes[Element::kE4M3]);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ TEST(KvPool, APageCostsWhatItHolds) {
   };
   EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
   EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kBFloat16}), kDenseBytes / 2);
+  EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kE4M3}), kDenseBytes / 4);
   const size_t mean_key = 2 * 64 * sizeof(float);
   EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {4}}),
             kDenseBytes + kernels::shadowBytesPerPage(4, 2, 32, 64) + mean_key);

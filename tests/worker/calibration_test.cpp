@@ -15,6 +15,7 @@
 
 #include "cli/child_process.h"
 #include "tests/worker/engine_fixture.h"
+#include "worker/engine/kv_calibration.h"
 #include "worker/engine/sale_calibration.h"
 
 namespace allot {
@@ -365,6 +366,65 @@ TEST_F(CalibrateCommand, KilledInTheMiddleItGoesOnToTheSameBytes) {
   EXPECT_THAT(other.err, HasSubstr("is of a calibration with other settings: remove it"));
   folder_.write("killed.json.part", "[1");
   EXPECT_EQ(allot(sale("killed.json")).status, 64);
+}
+
+// The scales cover what was read, and no smaller power of two does.
+TEST(KvCalibration, ScalesAreTheSmallestPowersOfTwoWithoutSaturation) {
+  const auto e = prefillExperiment(
+      {"spec.task.contextTokens=384", "spec.task.trainQuestions=2", "spec.model.kvDtype=float32"});
+  const auto engine = load(e, 64);
+  const auto& prompt = engine->dataset().train.front().prompt_ids;
+  KvCalibration calibration(kLayers, 2);
+  ASSERT_TRUE(calibration.read(&engine->decoder(), prompt));
+  const KvProfile profile = calibration.profile(kDigest);
+  EXPECT_EQ(valueOf(parseKvProfile(calibration.file({.weights_sha256 = kDigest}), "p")), profile);
+  const auto saturated = [&](const LayerNumbers& keys, const LayerNumbers& values) {
+    v1::Experiment narrow = e;
+    narrow.mutable_spec()->mutable_model()->set_kv_dtype("fp8");
+    narrow.mutable_spec()->mutable_model()->set_kv_profile(kvProfileText({kDigest, keys, values}));
+    const auto own = load(narrow, 64);
+    EXPECT_EQ(own->decoder().pool().layer(1).key_scales[1], static_cast<float>(keys[1][1]));
+    Prompt read = valueOf(own->decoder().prefill(prompt));
+    own->decoder().release(&read);
+    return own->decoder().saturatedNumbers();
+  };
+  EXPECT_EQ(saturated(profile.keys, profile.values), 0u);
+  // Of the first layer, whose numbers depend on no others: by a half of either scale it saturates.
+  for (const bool of_keys : {true, false}) {
+    LayerNumbers keys = profile.keys, values = profile.values;
+    double& scale = (of_keys ? keys : values)[0][1];
+    int exponent = 0;
+    EXPECT_EQ(std::frexp(scale, &exponent), 0.5);
+    scale /= 4;
+    EXPECT_GT(saturated(keys, values), 0u);
+  }
+}
+
+TEST_F(CalibrateCommand, ARunInEightBitsByAProfileIsRepeatedToTheBit) {
+  const Output made = allot({"calibrate", "kv", kExperiment, "--tokens", "384", "--prompts", "3",
+                             "--output", at("kv.json")});
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("profile: " + at("kv.json")));
+  const KvProfile profile = valueOf(parseKvProfile(readFile(at("kv.json")), "kv.json"));
+  EXPECT_EQ(profile.weights_sha256, kDigest);
+  const auto run = [&](const std::string& file, const std::string& folder) {
+    return allot({"run", kExperiment, "--dir", at(folder), "--set", "spec.model.kvDtype=fp8",
+                  "--set", "spec.model.kvProfile=" + file, "--set",
+                  "spec.evaluation.prefills=[dense]", "--set", "spec.task.contextTokens=384",
+                  "--set", "spec.task.heldOutQuestions=6", "--workers", "1", "--kv-memory", "64"});
+  };
+  KvProfile other = profile;
+  other.weights_sha256 = std::string(64, 'f');
+  folder_.write("other.json", kvProfileText(other));
+  const Output refused = run(at("other.json"), "run");
+  EXPECT_EQ(refused.status, 64);
+  EXPECT_THAT(refused.err, StartsWith("allot: spec.model.kvProfile: the profile is of another"));
+  EXPECT_FALSE(fs::exists(at("run")));
+  const Output done = run(at("kv.json"), "run");
+  ASSERT_EQ(done.status, 0) << done.err;
+  fs::remove(at("kv.json"));  // the run has it
+  const Output verified = allot({"verify", at("run"), "--measure=all"});
+  EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
 }
 
 TEST_F(CalibrateCommand, ARunIsRefusedAProfileOfAnotherModelBeforeAnythingIsWritten) {

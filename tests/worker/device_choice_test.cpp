@@ -46,25 +46,29 @@ TEST(DeviceChoice, BFloat16IsForAGpu) {
   }
 }
 
-// A GPU has no float32 cache, and where there is none that is why.
-TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
+// A GPU has no float32 and no fp8 cache, and where there is none that is why.
+TEST(DeviceChoice, KeysAndValuesInFloat32AndFp8AreForTheCpu) {
   v1::Spec spec = specOf("auto");
-  for (const char* dtype : {"float32", "bfloat16", ""}) {
+  for (const char* dtype : {"float32", "fp8", "bfloat16", ""}) {
     spec.mutable_model()->set_kv_dtype(dtype);
     const auto chosen = chooseDevice(spec, shape(8, 2, 64));
     ASSERT_TRUE(chosen) << dtype;
-    const bool gpu = !cudaUnavailable() && std::string(dtype) != "float32";
+    const bool narrow = *dtype == '\0' || std::string(dtype) == "bfloat16";
+    const bool gpu = !cudaUnavailable() && narrow;
     EXPECT_EQ(*chosen, gpu ? Device::kCuda : Device::kCpu) << dtype;
   }
-  spec.mutable_model()->set_kv_dtype("float32");
-  const std::string why =
-      "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in bfloat16";
-  spec.mutable_model()->set_device("cuda");
-  EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)),
-              isError("spec.model.device: cuda: " + why + "; or set it to cpu or auto"));
-  spec.mutable_model()->set_dtype("bfloat16");
-  spec.mutable_model()->set_device("auto");
-  EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)), isError(HasSubstr(why)));
+  for (const std::string dtype : {"float32", "fp8"}) {
+    spec.mutable_model()->set_kv_dtype(dtype);
+    const std::string why = "spec.model.kvDtype: " + dtype +
+                            " is for the CPU alone, a GPU keeps keys and values in bfloat16";
+    spec.mutable_model()->set_dtype("float32");
+    spec.mutable_model()->set_device("cuda");
+    EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)),
+                isError("spec.model.device: cuda: " + why + "; or set it to cpu or auto"));
+    spec.mutable_model()->set_dtype("bfloat16");
+    spec.mutable_model()->set_device("auto");
+    EXPECT_THAT(chooseDevice(spec, shape(8, 2, 64)), isError(HasSubstr(why)));
+  }
 }
 
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {

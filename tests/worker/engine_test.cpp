@@ -25,7 +25,8 @@ class EngineByKvDtype : public testing::TestWithParam<const char*> {
  protected:
   // MiB for so many in float32.
   static size_t mib(size_t of_float32) {
-    return std::string(GetParam()) == "bfloat16" ? of_float32 / 2 : of_float32;
+    const std::string dtype = GetParam();
+    return dtype == "fp8" ? of_float32 / 4 : dtype == "bfloat16" ? of_float32 / 2 : of_float32;
   }
 };
 
@@ -54,7 +55,7 @@ TEST_P(EngineByKvDtype, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) 
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, EngineByKvDtype, testing::Values("bfloat16", "float32"),
+INSTANTIATE_TEST_SUITE_P(Of, EngineByKvDtype, testing::Values("bfloat16", "float32", "fp8"),
                          [](const auto& of) { return std::string(of.param); });
 
 // A schedule whose heads have the same is the layers' schedule; and one that is learned by heads
@@ -259,19 +260,27 @@ TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
   };
   std::map<std::string, std::string> results;
   std::map<std::string, size_t> least;
-  for (const std::string dtype : {"", "float32", "bfloat16"}) {
+  const std::map<std::string, kernels::Element> elements = {
+      {"", kernels::Element::kBFloat16},
+      {"bfloat16", kernels::Element::kBFloat16},
+      {"float32", kernels::Element::kFloat32},
+      {"fp8", kernels::Element::kE4M3}};
+  for (const auto& [dtype, element] : elements) {
     const auto engine = load(of(dtype), 64);
     auto unit = unitOf("s2anta-sys", 8, 8);
     const auto result = valueOf(engine->evaluate(unit));
     results[dtype] = timeless(result).SerializeAsString();
     least[dtype] = engine->leastKvBytes();
-    const auto prompt = engine->decoder().pool().layer(0).element;
-    EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype != "float32");
+    EXPECT_EQ(engine->decoder().pool().layer(0).element, element);
+    const auto again = valueOf(load(of(dtype), 64)->evaluate(unit));
+    EXPECT_EQ(timeless(again).SerializeAsString(), results[dtype]);
     EXPECT_EQ(engine->switchTo(of("float32")).has_value(), dtype == "float32");
   }
   EXPECT_EQ(results[""], results["bfloat16"]);
   EXPECT_NE(results["bfloat16"], results["float32"]);  // its bytes, for one
+  EXPECT_NE(results["bfloat16"], results["fp8"]);
   EXPECT_EQ(least["float32"], 2 * least["bfloat16"]);
+  EXPECT_EQ(least["bfloat16"], 2 * least["fp8"]);
 }
 
 TEST(Engine, RefusesMethodsItDoesNotKnow) {

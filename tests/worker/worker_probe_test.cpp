@@ -132,6 +132,9 @@ spec:
   EXPECT_EQ(memory("kv"),
             static_cast<double>((pool.totalPages() - pool.freePages()) * pool.bytesPerPage()));
   EXPECT_GT(memory("kv"), 0);
+  EXPECT_EQ(counter("allot_worker_kv_saturated_total"), 0);
+  for (const uint64_t numbers : {3, 3, 8}) probe_.saturated(numbers);
+  EXPECT_EQ(counter("allot_worker_kv_saturated_total"), 8);
   EXPECT_THAT(metrics_.text(), HasSubstr("decode_step_duration_seconds_count{experiment=\"e\"}"));
 }
 

@@ -213,6 +213,7 @@ void Engine::reportMemory() {
   const KvPool& pool = decoder_->pool();
   events_.memory(decoder_->weightBytes(),
                  (pool.totalPages() - pool.freePages()) * pool.bytesPerPage());
+  events_.saturated(decoder_->saturatedNumbers());
 }
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Methods& methods) {

@@ -7,6 +7,7 @@
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/spec/choices.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
 #include "worker/engine/engine.h"
@@ -45,6 +46,15 @@ Status checkTokens(const Dataset& dataset, const ModelConfig& config) {
   return {};
 }
 
+// Returns the numbers as a pool has them, [layers, kv_heads].
+std::vector<float> scalesOf(const LayerNumbers& numbers) {
+  std::vector<float> scales;
+  for (const auto& layer : numbers) {
+    for (const double scale : layer) scales.push_back(static_cast<float>(scale));
+  }
+  return scales;
+}
+
 }  // namespace
 
 Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events)
@@ -77,6 +87,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_TRY(checkAgainstModel(experiment, shapeOf(config)));
   ALLOT_ASSIGN(const PrefillProfile profile, profileOf(spec));
   ALLOT_TRY(checkProfile(profile, config.layers, config.heads));
+  ALLOT_ASSIGN(const KvProfile kv_profile, kvProfileOf(spec));
+  ALLOT_TRY(checkKvProfile(kv_profile, config.layers, config.kv_heads));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   std::optional<ChatTemplate> chat;
   if (const Suite* suite = findSuite(task.suite()); suite == nullptr || !suite->bare) {
@@ -98,10 +110,13 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                            .held_out_path = options.held_out_path});
   ALLOT_TRY(rendered_all);  // before what follows of it
   ALLOT_ASSIGN(Dataset dataset, std::move(made));
-  if (!profile.tau.empty()) {
+  if (!profile.tau.empty() || !kv_profile.keys.empty()) {
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));
+    ALLOT_TRY(checkProfileModel(kKvProfile, kv_profile.weights_sha256, digest));
   }
+  pool.key_scales = scalesOf(kv_profile.keys);
+  pool.value_scales = scalesOf(kv_profile.values);
   ALLOT_TRY(checkTokens(dataset, config));
   ALLOT_ASSIGN(const std::string digest_of_model,
                modelDigest(options.model_folder, config, tokenizer));

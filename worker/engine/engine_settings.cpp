@@ -25,9 +25,9 @@ std::optional<std::string> refusalOf(const std::string& key, const std::string& 
 }
 
 std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& config) {
-  if (kvDtypeOf(spec.model()) == KvDtype::kFloat32) {
-    return "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in "
-           "bfloat16";
+  if (const KvDtype kv = kvDtypeOf(spec.model()); kv != KvDtype::kBFloat16) {
+    return "spec.model.kvDtype: " + std::string(wordOf(kv)) +
+           " is for the CPU alone, a GPU keeps keys and values in bfloat16";
   }
   if (auto why = cudaUnavailable()) return why;
   if (auto why = cudaUnsupported(config)) return why;
@@ -53,6 +53,11 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   if (bits > 0 && !holds(pool->shadow_bits, bits)) pool->shadow_bits.push_back(bits);
   pool->bounds |= kernels::readsBounds(method);
   pool->value_sums |= method.weights == kernels::Weights::kCentred;
+}
+
+kernels::Element elementFor(KvDtype dtype) {
+  if (dtype == KvDtype::kFloat32) return kernels::Element::kFloat32;
+  return dtype == KvDtype::kFp8 ? kernels::Element::kE4M3 : kernels::Element::kBFloat16;
 }
 
 ZeroReads zeroReadsFor(ZeroReadsChoice choice) {
@@ -140,9 +145,7 @@ Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std
 
 Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
   KvPoolOptions pool{.page_size = 16,
-                     .element = kvDtypeOf(spec.model()) == KvDtype::kBFloat16
-                                    ? kernels::Element::kBFloat16
-                                    : kernels::Element::kFloat32,
+                     .element = elementFor(kvDtypeOf(spec.model())),
                      .zero_reads = zeroReadsFor(zeroReadsOf(spec.policy()))};
   ALLOT_ASSIGN(const auto rollout, methodOf("spec.attention.decode", spec.attention().decode()));
   askFor(rollout, &pool);

@@ -367,6 +367,13 @@ class Comparison {
       if (kv.element == kernels::Element::kFloat32) {
         return static_cast<const float*>(kv.values) + at;
       }
+      if (kv.element == kernels::Element::kE4M3) {
+        const auto* codes = static_cast<const uint8_t*>(kv.values) + at;
+        std::transform(codes, codes + kv.head_dim, value_.begin(), [&](uint8_t code) {
+          return kernels::fromE4M3(code) * kv.valueScale(kv_head);
+        });
+        return value_.data();
+      }
       const auto* held = static_cast<const uint16_t*>(kv.values) + at;
       std::transform(held, held + kv.head_dim, value_.begin(), kernels::fromBFloat16);
       return value_.data();

@@ -265,7 +265,7 @@ std::string profileFile(const SaleCalibration& calibration, const SaleCalibratio
   const auto add = [&](const char* key, const std::string& value, const char* after = ",\n") {
     text.append("  \"").append(key).append("\": ").append(value).append(after);
   };
-  add("kind", quoted(kProfileKind));
+  add("kind", quoted(kSaleProfile.kind));
   add("build", quoted(facts.build));
   add("weightsSha256", quoted(facts.weights_sha256));
   add("task", quoted(facts.task));

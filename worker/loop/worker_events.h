@@ -39,6 +39,8 @@ class WorkerEvents {
   virtual void decoded(std::string_view /*method*/, size_t /*rows*/, double /*seconds*/) {}
   // Memory in use by weights, and by the pages of keys and values.
   virtual void memory(size_t /*weights_bytes*/, size_t /*kv_bytes*/) {}
+  // Numbers of keys and values beyond the range of fp8 so far, which were saturated.
+  virtual void saturated(uint64_t /*numbers*/) {}
 };
 
 }  // namespace allot

@@ -48,7 +48,7 @@ class CpuBackend final : public DecoderBackend {
     try {
       rope_.cover(config_, static_cast<int64_t>(ids.size()));
       return readPrompt({config_, weights_, rope_, pool_, reading, &prefill_spaces_, statistics,
-                         zero_budget_means_, zero_budget_window_},
+                         zero_budget_means_, zero_budget_window_, &saturated_numbers},
                         ids, pages);
     } catch (const std::bad_alloc&) {
       return noRoomForPrompt(ids.size(), "memory");
@@ -165,7 +165,8 @@ class CpuBackend final : public DecoderBackend {
                                                 .starts = newest_.data(),
                                                 .rows = rows,
                                                 .count = 1,
-                                                .max_pages = batch.max_pages})) {
+                                                .max_pages = batch.max_pages,
+                                                .saturated = &saturated_numbers})) {
       return refused(*why);
     }
     if (zero_budget_means_) {

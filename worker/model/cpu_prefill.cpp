@@ -90,17 +90,19 @@ Error refused(int64_t layer, const std::string& why) {
 }
 
 // Writes keys and values, [count, kv_heads, d] each, to the pages, at positions from `first` on.
-Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
+Status store(const PrefillTask& task, const at::Tensor& keys, const at::Tensor& values,
              const std::vector<int32_t>& pages, int64_t first, int64_t layer) {
   const at::Tensor k = keys.contiguous(), v = values.contiguous();
   const auto start = static_cast<int32_t>(first);
-  const auto refusal = kernels::appendKv(kv, {.keys = k.data_ptr<float>(),
-                                              .values = v.data_ptr<float>(),
-                                              .page_table = pages.data(),
-                                              .starts = &start,
-                                              .rows = 1,
-                                              .count = static_cast<int>(k.size(0)),
-                                              .max_pages = static_cast<int>(pages.size())});
+  const auto refusal =
+      kernels::appendKv(task.pool.layer(layer), {.keys = k.data_ptr<float>(),
+                                                 .values = v.data_ptr<float>(),
+                                                 .page_table = pages.data(),
+                                                 .starts = &start,
+                                                 .rows = 1,
+                                                 .count = static_cast<int>(k.size(0)),
+                                                 .max_pages = static_cast<int>(pages.size()),
+                                                 .saturated = task.saturated});
   if (!refusal) return {};
   return tl::unexpected(refused(layer, *refusal));
 }
@@ -333,7 +335,7 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
       qkv = qkv.view({end - start, config.heads + 2 * config.kv_heads, config.head_dim});
       rotate(config, w, config.rotates(l) ? &task.rope : nullptr, start, &qkv);
       const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
-      ALLOT_TRY(store(parts[1], parts[2], task.pool.layer(l), pages, start, l));
+      ALLOT_TRY(store(task, parts[1], parts[2], pages, start, l));
       if (task.reading.observer) {
         const at::Tensor q = parts[0].contiguous();
         ALLOT_TRY(task.reading.observer(task.pool.layer(l), inputsOf(config, q, pages, start), l));

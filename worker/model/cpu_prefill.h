@@ -44,6 +44,7 @@ struct PrefillTask {
   PromptStatistics* statistics;    // is added to
   bool zero_budget_means = false;  // ZeroReads, as in kernels::QueryDraws
   int zero_budget_window = 0;
+  uint64_t* saturated = nullptr;  // kernels::AppendInputs
 };
 
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, and returns the

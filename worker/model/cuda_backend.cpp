@@ -517,6 +517,9 @@ Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& confi
                                                         Weights* read) {
   if (const auto why = cudaUnavailable()) return badInput(*why);
   if (const auto why = cudaUnsupported(config)) return badInput(*why);
+  if (options.element == kernels::Element::kE4M3) {
+    return badInput("the GPU keeps keys and values in bfloat16: set spec.model.kvDtype so");
+  }
   const bool four = std::all_of(options.shadow_bits.begin(), options.shadow_bits.end(),
                                 [](int bits) { return bits == 4; });
   if (!four) return badInput("the GPU keeps shadows of keys in 4 bits alone");

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "worker/model/decoder_backend.h"
+#include "worker/model/kv_scales.h"
 #include "worker/model/stopwatch.h"
 #include "worker/model/weights.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 float toFloat(float element) { return element; }
 float toFloat(uint16_t element) { return kernels::fromBFloat16(element); }
+float toFloat(uint8_t element) { return kernels::fromE4M3(element); }
 
 // Adds up in sixteen lanes, which a compiler can vectorise. width: a multiple of 16.
 template <typename T>
@@ -36,10 +38,11 @@ void exactScoresOf(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, 
   const float* query = in.queries + (static_cast<int64_t>(row) * in.heads + head) * kv.head_dim;
   const int kv_head = head / (in.heads / kv.kv_heads);
   const int first = in.first(in.lengths[row]);
+  const float scale = in.scale * kv.keyScale(kv_head);
   scores->resize(static_cast<size_t>(in.lengths[row] - first));
   for (int j = first; j < in.lengths[row]; ++j) {
     const int64_t key = kv.offset(pages[j / kv.page_size], kv_head, j % kv.page_size);
-    (*scores)[static_cast<size_t>(j - first)] = in.scale * dot(query, keys + key, kv.head_dim);
+    (*scores)[static_cast<size_t>(j - first)] = scale * dot(query, keys + key, kv.head_dim);
   }
 }
 
@@ -104,6 +107,8 @@ void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, in
                  std::vector<float>* scores) {
   if (kv.element == kernels::Element::kFloat32) {
     exactScoresOf<float>(kv, in, row, head, scores);
+  } else if (kv.element == kernels::Element::kE4M3) {
+    exactScoresOf<uint8_t>(kv, in, row, head, scores);
   } else {
     assert(kv.element == kernels::Element::kBFloat16);
     exactScoresOf<uint16_t>(kv, in, row, head, scores);
@@ -167,7 +172,17 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
   impl->digest = weights.digest;
   impl->unused = weights.unused;
   if (!cuda) {
-    ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), options));
+    KvPoolOptions scaled = options;
+    if (options.element == kernels::Element::kE4M3 && options.key_scales.empty()) {
+      ALLOT_ASSIGN(KvScales scales, readKvScales(folder, impl->config));
+      std::erase_if(impl->unused, [&](const std::string& name) {
+        return std::find(scales.tensors.begin(), scales.tensors.end(), name) !=
+               scales.tensors.end();
+      });
+      scaled.key_scales = std::move(scales.keys);
+      scaled.value_scales = std::move(scales.values);
+    }
+    ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), scaled));
   }
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
@@ -180,6 +195,7 @@ std::string Decoder::deviceName() const { return impl_->backend->deviceName(); }
 size_t Decoder::weightBytes() const { return impl_->backend->weightBytes(); }
 KvPool& Decoder::pool() { return impl_->backend->pool(); }
 const Decoder::Times& Decoder::times() const { return impl_->backend->times; }
+uint64_t Decoder::saturatedNumbers() const { return impl_->backend->saturated_numbers; }
 void Decoder::measureSampling() { impl_->backend->measure_sampling = true; }
 
 Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids, const PromptReading& reading) {

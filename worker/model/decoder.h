@@ -5,8 +5,8 @@
 // Owns the weights and the pool of keys and values. One thread. All results of a sequence are
 // independent of the other sequences in a batch, to the bit. They depend on cpuArithmetic(), or on
 // the kind of GPU. CPU and GPU differ by the order of sums
-// (kernels/include/allot/kernels/cuda_decode.h), by a float32 cache, which only a CPU may have, and
-// by bfloat16 weights, which only a GPU may have.
+// (kernels/include/allot/kernels/cuda_decode.h), by a float32 or e4m3 cache, which only a CPU may
+// have, and by bfloat16 weights, which only a GPU may have.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -206,6 +206,8 @@ class Decoder {
     uint64_t gpu_graphs = 0;  // number of steps, or parts of them, that were one CUDA graph
   };
   const Times& times() const;
+  // Returns how many numbers of keys and values were beyond the range of a cache of e4m3 numbers.
+  uint64_t saturatedNumbers() const;
   // Starts to time every head's sampling on the CPU, which costs about 1 %: for benchmarks.
   void measureSampling();
 

@@ -52,6 +52,7 @@ class DecoderBackend {
                                                HostRow* held) = 0;
 
   Decoder::Times times;
+  uint64_t saturated_numbers = 0;  // kernels::AppendInputs::saturated
   bool measure_sampling = false;
 };
 

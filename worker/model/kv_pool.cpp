@@ -33,6 +33,12 @@ Status check(const ModelConfig& config, const KvPoolOptions& options) {
     return badInput("the window of heads without a budget has 1 position or more, not " +
                     std::to_string(options.zero_window));
   }
+  const auto scales = static_cast<size_t>(config.layers * config.kv_heads);
+  for (const auto* list : {&options.key_scales, &options.value_scales}) {
+    if (list->empty() || list->size() == scales) continue;
+    return badInput("a pool for this model has " + std::to_string(scales) + " scales, not " +
+                    std::to_string(list->size()));
+  }
   if (bits.empty() && !options.bounds) return {};
   if (options.page_size % kernels::kTileKeys != 0 || config.head_dim % 16 != 0) {
     return badInput(
@@ -124,6 +130,8 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   KvPool pool;
   pool.place_ = std::move(place);
   pool.layers_ = static_cast<size_t>(config.layers);
+  pool.key_scales_ = options.key_scales;
+  pool.value_scales_ = options.value_scales;
   kernels::PagedKv& layout = pool.layout_;
   layout.element = options.element;
   layout.kv_heads = static_cast<int>(config.kv_heads);
@@ -243,6 +251,9 @@ kernels::PagedKv KvPool::layer(int64_t layer) const {
     kv.shadows[i].codes = parts[kCodes0 + i];
     kv.shadows[i].scales = floats(parts[kScales0 + i]);
   }
+  const int64_t scale = layer * kv.kv_heads;
+  kv.key_scales = key_scales_.empty() ? nullptr : key_scales_.data() + scale;
+  kv.value_scales = value_scales_.empty() ? nullptr : value_scales_.data() + scale;
   kv.mean_keys = floats(parts[kMeanKeys]);
   kv.bounds = parts[kBounds];
   kv.value_sums = reinterpret_cast<double*>(parts[kValueSums]);

@@ -62,6 +62,10 @@ struct KvPoolOptions {
   // loaded, because several workers share a device.
   size_t kv_bytes = size_t{1} << 30;
   kernels::Element element = kernels::Element::kFloat32;  // of keys and values; a GPU's: bfloat16
+  // [layers, kv_heads] each, kernels::PagedKv's, for e4m3 alone. Empty: 1.0; for a decoder: those
+  // of its checkpoint (kv_scales.h).
+  std::vector<float> key_scales = {};
+  std::vector<float> value_scales = {};
   // Data beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};       // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                     // of the keys, for quest
@@ -151,8 +155,9 @@ class KvPool {
   KvPlace place_;
   std::shared_ptr<uint8_t> memory_;
   size_t layers_ = 0;
-  kernels::PagedKv layout_;                  // the shapes; no pointers
-  std::array<size_t, kParts> part_bytes_{};  // of one page and layer; 0: not there
+  kernels::PagedKv layout_;                       // the shapes; no pointers
+  std::array<size_t, kParts> part_bytes_{};       // of one page and layer; 0: not there
+  std::vector<float> key_scales_, value_scales_;  // of KvPoolOptions
   std::vector<int32_t> free_;
   std::vector<bool> allocated_;  // by page
 };

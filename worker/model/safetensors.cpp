@@ -235,8 +235,7 @@ Safetensors::Safetensors(Safetensors&&) noexcept = default;
 Safetensors& Safetensors::operator=(Safetensors&&) noexcept = default;
 Safetensors::~Safetensors() = default;
 
-Result<TensorView> Safetensors::tensor(const std::string& name,
-                                       const std::vector<int64_t>& shape) const {
+Result<TensorView> Safetensors::tensor(const std::string& name) const {
   const auto found = impl_->entries.find(name);
   if (found == impl_->entries.end()) {
     const std::string where =
@@ -251,16 +250,19 @@ Result<TensorView> Safetensors::tensor(const std::string& name,
                                " is; save the model with the names of config.json's architecture"));
   }
   const Entry& entry = found->second;
-  const std::string where = entry.file + ": tensor " + inQuotes(name);
   if (!entry.type.has_value()) {
-    return badInput(where + " has dtype " + inQuotes(entry.dtype) +
-                    ", which is not supported; supported: F32, F16, BF16");
-  }
-  if (entry.shape != shape) {
-    return badInput(where + " has shape " + shapeText(entry.shape) + ", but config.json asks for " +
-                    shapeText(shape));
+    return badInput(entry.file + ": tensor " + inQuotes(name) + " has dtype " +
+                    inQuotes(entry.dtype) + ", which is not supported; supported: F32, F16, BF16");
   }
   return TensorView{name, *entry.type, entry.shape, entry.data, entry.bytes};
+}
+
+Result<TensorView> Safetensors::tensor(const std::string& name,
+                                       const std::vector<int64_t>& shape) const {
+  ALLOT_ASSIGN(TensorView view, tensor(name));
+  if (view.shape == shape) return view;
+  return badInput(impl_->entries.at(name).file + ": tensor " + inQuotes(name) + " has shape " +
+                  shapeText(view.shape) + ", but config.json asks for " + shapeText(shape));
 }
 
 bool Safetensors::contains(const std::string& name) const { return impl_->entries.contains(name); }

@@ -38,6 +38,8 @@ class Safetensors {
 
   // Returns a tensor. kUsage: missing, of another shape (both are named), or of no TensorType.
   Result<TensorView> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
+  // Returns a tensor of any shape. kUsage: missing, or of no TensorType.
+  Result<TensorView> tensor(const std::string& name) const;
   bool contains(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted
   // Returns the SHA-256 of the files' bytes in name order, in hex; empty if OpenSSL fails.

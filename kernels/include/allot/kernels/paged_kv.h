@@ -6,6 +6,14 @@
 // each channel over 16 keys, for quest), mean keys and running sums of values. appendKv() writes
 // them with the keys; a decode step only reads.
 //
+// A cache of e4m3 numbers has a scale for the keys and one for the values of each KV head. The
+// number that a code stands for is code * scale. Scales stay out of inner loops:
+//   code = toE4M3(x / scale)                                  in float32
+//   score = (DecodeInputs::scale * key_scale) * (q . codes)
+//   output = value_scale * (the method's sum of weights * codes)
+// Shadows, mean keys, bounds and sums of values are those of the codes. With scales that are powers
+// of two, all methods give the bits of a float32 cache of the numbers code * scale.
+//
 // Pages are the caller's memory. Any thread; a page has one writer at a time, and none while others
 // read it.
 #include <cstddef>
@@ -15,9 +23,13 @@
 
 namespace allot::kernels {
 
-// The type of a cache's numbers. float16 caches are for GPUs alone (cuda_decode.h).
-enum class Element { kFloat32, kBFloat16, kFloat16 };
-constexpr size_t bytesOf(Element element) { return element == Element::kFloat32 ? 4 : 2; }
+// The type of a cache's numbers. float16 caches are for GPUs alone (cuda_decode.h), e4m3 ones for
+// the CPU. e4m3 is the finite 8-bit format of machine learning: 4 bits of exponent, 3 of mantissa,
+// from 2^-9 to 448, with NaN and without infinity.
+enum class Element { kFloat32, kBFloat16, kFloat16, kE4M3 };
+constexpr size_t bytesOf(Element element) {
+  return element == Element::kFloat32 ? 4 : element == Element::kE4M3 ? 1 : 2;
+}
 
 // Positions in one tile of a shadow and of bounds.
 constexpr int kTileKeys = 16;
@@ -44,6 +56,9 @@ struct PagedKv {
   int kv_heads = 0;
   int page_size = 0;  // a multiple of 16 with shadows or bounds
   int head_dim = 0;   // a multiple of 16, at most 1024
+  // [kv_heads] each, or null: 1.0. For e4m3 alone; finite and above 0.
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
 
   KeyShadow shadows[3];  // valid if bits > 0
   // [pages, kv_heads, head_dim] or null: a sequence's mean key is at its first page. Null: 0.
@@ -61,6 +76,8 @@ struct PagedKv {
   int64_t offset(int64_t page, int kv_head, int slot) const {
     return ((page * kv_heads + kv_head) * page_size + slot) * head_dim;
   }
+  float keyScale(int kv_head) const { return key_scales ? key_scales[kv_head] : 1.0f; }
+  float valueScale(int kv_head) const { return value_scales ? value_scales[kv_head] : 1.0f; }
   // Returns the shadow of that many bits, or null.
   const KeyShadow* shadow(int bits) const {
     for (const KeyShadow& shadow : shadows) {
@@ -83,6 +100,9 @@ struct AppendInputs {
   int rows = 0;
   int count = 0;
   int max_pages = 0;
+  // Or null, added to: the numbers beyond +-464 times their scale, which no e4m3 number is nearest
+  // to. They are written as +-448. On the CPU alone.
+  uint64_t* saturated = nullptr;
 };
 
 // Writes keys and values, with the shadows, bounds and sums of values that the cache holds. An
@@ -111,5 +131,9 @@ void copyPage(const PagedKv& kv, int64_t from, int64_t to);
 // Convert float32 to bfloat16, rounding to nearest even, and back.
 uint16_t toBFloat16(float value);
 float fromBFloat16(uint16_t bits);
+
+// Convert float32 to e4m3, rounding to nearest even, and back. Numbers beyond +-448 become +-448.
+uint8_t toE4M3(float value);
+float fromE4M3(uint8_t code);
 
 }  // namespace allot::kernels
