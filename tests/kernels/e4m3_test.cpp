@@ -219,6 +219,11 @@ struct Attention {
 Attention attendBy(const std::string& text, const TwinPrompts& prompts, bool narrow) {
   MethodOptions method;
   EXPECT_EQ(parseMethod(text, &method, Phase::kPrefill), std::nullopt) << text;
+  // Lists and skips leave something out of a short prompt.
+  method.dense_keys = 0;
+  method.alpha_column = method.alpha_slash = 0.5;
+  method.threshold = 0.1;
+  if (method.method == Method::kSampleAttention) method.block = 16;
   PrefillInputs in = prompts.inputs(narrow);
   const PagedKv& kv = prompts.kv(narrow);
   const auto heads = static_cast<size_t>(in.count) * in.heads;
@@ -233,18 +238,13 @@ Attention attendBy(const std::string& text, const TwinPrompts& prompts, bool nar
   DecodeWorkspace steps;
   BlockLists lists;
   std::optional<std::string> why;
-  if (method.method == Method::kSale) {
-    why = selectSale(
-        kv, in, {.tau = tau.data(), .exact = method.scores == KeyScores::kExact, .dense_keys = 0},
-        &workspace, &lists);
-  } else if (method.method == Method::kSampleAttention) {
-    why = selectSampleAttention(kv, in, {.alpha_column = 0.5, .alpha_slash = 0.5, .block = 16},
-                                &workspace, &lists);
+  if (makesLists(method)) {
+    why = selectBlocks(method, kv, in, tau.data(), &workspace, &lists);
   }
   EXPECT_EQ(why, std::nullopt) << text;
   made.blocks = lists.blocks;
   const KeyBlocks view = lists.view();
-  if (method.method == Method::kSkipSoftmax) in.skip = 0.1f;
+  in.skip = skipThreshold(method);
   if (choosesBlocks(method) || method.method == Method::kDense) {
     why = attendBlocks(kv, in, lists.begin.empty() ? nullptr : &view, &workspace, out);
   } else if (method.method == Method::kSampledBlocks) {

@@ -26,6 +26,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 const std::string kExperiment = ALLOT_SOURCE_DIR "/experiments/recall-prefill/experiment.yaml";
+// A run in another folder is not below the model, whose path in the experiment is relative.
+const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 const std::string kDigest = "bbb4c234cc3bb8f4241ee514e48c0f311e56f368ac9af6bd0708b8b71b385cab";
 constexpr int64_t kLayers = 8, kHeads = 8;
 
@@ -408,10 +410,16 @@ TEST_F(CalibrateCommand, ARunInEightBitsByAProfileIsRepeatedToTheBit) {
   const KvProfile profile = valueOf(parseKvProfile(readFile(at("kv.json")), "kv.json"));
   EXPECT_EQ(profile.weights_sha256, kDigest);
   const auto run = [&](const std::string& file, const std::string& folder) {
-    return allot({"run", kExperiment, "--dir", at(folder), "--set", "spec.model.kvDtype=fp8",
-                  "--set", "spec.model.kvProfile=" + file, "--set",
-                  "spec.evaluation.prefills=[dense]", "--set", "spec.task.contextTokens=384",
-                  "--set", "spec.task.heldOutQuestions=6", "--workers", "1", "--kv-memory", "64"});
+    return allot({"run",         kExperiment,
+                  "--dir",       at(folder),
+                  "--set",       "spec.model.path=" + kModel,
+                  "--set",       "spec.model.kvDtype=fp8",
+                  "--set",       "spec.model.kvProfile=" + file,
+                  "--set",       "spec.evaluation.prefills=[dense]",
+                  "--set",       "spec.task.contextTokens=384",
+                  "--set",       "spec.task.heldOutQuestions=6",
+                  "--workers",   "1",
+                  "--kv-memory", "64"});
   };
   KvProfile other = profile;
   other.weights_sha256 = std::string(64, 'f');
