@@ -124,6 +124,9 @@ Result<PredictionComparison> compareTwo(const CompareOptions& options) {
   if (run_a) {
     ALLOT_ASSIGN(const MeasuredRun a, readMeasuredRun(options.runs, options.a));
     ALLOT_ASSIGN(const MeasuredRun b, readMeasuredRun(options.runs, options.b));
+    for (const std::string& difference : modelDifferences(a, b)) {
+      std::fprintf(stderr, "allot: %s\n", difference.c_str());
+    }
     return compareRuns(a, b);
   }
   ALLOT_ASSIGN(const Predictions a, readPredictions(options.a, options.fields));

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/printable.h"
 #include "core/spec/choices.h"
@@ -111,6 +112,25 @@ Result<MeasuredRun> readMeasuredRun(RunChoice choice, const std::string& text) {
     return {};
   }));
   return std::move(*read);
+}
+
+std::vector<std::string> modelDifferences(const MeasuredRun& a, const MeasuredRun& b) {
+  std::vector<std::string> differences;
+  for (const SpecChange& change :
+       specChanges(a.head.image.spec.experiment, b.head.image.spec.experiment)) {
+    if (change.path != "spec.model.kvDtype" && change.path != "spec.model.kvProfile" &&
+        change.path != "spec.model.dtype") {
+      continue;
+    }
+    const auto shown = [](const std::string& yaml) {
+      if (yaml == "\"\"") return std::string("none");
+      if (yaml.find("kv-profile") == std::string::npos) return printable(yaml, 60);
+      return "a profile, SHA-256 " + sha256Hex(yaml).substr(0, kDigestShown);
+    };
+    differences.push_back(change.path + " is " + shown(change.from) + " in A and " +
+                          shown(change.to) + " in B");
+  }
+  return differences;
 }
 
 Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun& b) {

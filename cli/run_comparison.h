@@ -36,4 +36,7 @@ Result<MeasuredRun> readMeasuredRun(RunChoice choice, const std::string& text);
 // questions.
 Result<PredictionComparison> compareRuns(const MeasuredRun& a, const MeasuredRun& b);
 
+// Returns a sentence for each number format or profile of scales in which the runs differ.
+std::vector<std::string> modelDifferences(const MeasuredRun& a, const MeasuredRun& b);
+
 }  // namespace allot

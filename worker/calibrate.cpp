@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/build.h"
+#include "core/digest.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
@@ -217,12 +218,15 @@ Status calibrateSale(Options options) {
   for (const Question& question : engine->dataset().train) prompts.push_back(question.prompt_ids);
   SaleCalibration calibration(facts.layers(), facts.heads(), std::move(prompts),
                               options.calibration);
-  const StateFile state(options.output, {{"build", told.build},
-                                         {"weights", told.weights_sha256},
-                                         {"questions", told.dataset_sha256},
-                                         {"first_tau", options.calibration.first_tau},
-                                         {"theta", options.calibration.theta},
-                                         {"select", options.select}});
+  const StateFile state(options.output,
+                        {{"build", told.build},
+                         {"weights", told.weights_sha256},
+                         {"questions", told.dataset_sha256},
+                         {"first_tau", options.calibration.first_tau},
+                         {"theta", options.calibration.theta},
+                         {"select", options.select},
+                         {"kvDtype", experiment.spec().model().kv_dtype()},
+                         {"kvProfile", sha256Hex(experiment.spec().model().kv_profile())}});
   ALLOT_TRY(state.restore(&calibration));
   {
     ProgressBar bar("heads and prompts");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "aggregator/page/status_document.h"
+#include "core/digest.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/score_statistics.h"
 #include "core/learning/budget_learning.h"
@@ -406,6 +407,9 @@ json madeForView(const RunSnapshot& snapshot) {
   json model = {{"name", modelName(spec.model().path())},
                 {"dtype", spec.model().dtype()},
                 {"kv_dtype", spec.model().kv_dtype()}};
+  if (const std::string& profile = spec.model().kv_profile(); !profile.empty()) {
+    model["kv_profile_sha256"] = sha256Hex(profile);
+  }
   const v1::ModelFacts facts = snapshot.model.value_or(v1::ModelFacts());
   // Null in a record of an earlier build, which did not count it.
   const auto known = [](uint64_t count) { return count > 0 ? json(count) : json(); };

@@ -50,4 +50,8 @@ Status checkKvProfile(const KvProfile& profile, int64_t layers, int64_t kv_heads
   return checkProfileShape(kKvProfile, profile.keys, layers, kv_heads);
 }
 
+Status checkKvProfile(const KvProfile& profile, const std::string& weights_sha256) {
+  return checkProfileModel(kKvProfile, profile.weights_sha256, weights_sha256);
+}
+
 }  // namespace allot

@@ -35,5 +35,7 @@ Result<KvProfile> kvProfileOf(const v1::Spec& spec);
 
 // Returns kUsage if the profile, unless it is empty, is for another number of layers or KV heads.
 Status checkKvProfile(const KvProfile& profile, int64_t layers, int64_t kv_heads);
+// Returns kUsage if the profile, unless it is empty, is of another model.
+Status checkKvProfile(const KvProfile& profile, const std::string& weights_sha256);
 
 }  // namespace allot

@@ -1,10 +1,12 @@
 #pragma once
 // What the profiles of `allot calibrate` have in common: JSON with a kind, the digest of a model's
-// weights, and lists of numbers by layer and head. Private to core/spec. Pure functions, any
-// thread. Errors are kUsage, "PLACE: what is wrong".
+// weights, and lists of numbers by layer and head. Pure functions, any thread. Errors are kUsage,
+// "PLACE: what is wrong".
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -26,7 +28,7 @@ struct ProfileKind {
   const char* key;    // of the experiment
   const char* name;   // `allot calibrate NAME` makes it
   const char* kind;   // its member `kind`
-  const char* heads;  // that its lists are by
+  const char* heads;  // what a list has one number for
 };
 
 using LayerNumbers = std::vector<std::vector<double>>;  // [layers][heads]

@@ -181,8 +181,8 @@ std::vector<SpecRule> taskRules() {
   };
 }
 
-// Return the keys whose value in a stored experiment is the profile itself, in place of the file's
-// name.
+// Returns the rule of a key whose value in a stored experiment is the profile itself, in place of
+// the file's name.
 SpecRule profileRule(const char* path, const char* help) {
   SpecRule rule = orEmpty(text(path, "\"\"", help));
   rule.most_bytes = kMostProfileText;

@@ -6,7 +6,7 @@
 
 namespace allot::kernels {
 
-// Returns what is for the cache's element.
+// Returns the argument named after the cache's element.
 // Requires: it is not float16.
 template <typename What>
 constexpr What byElement(Element element, What float32, What bfloat16, What e4m3) {
@@ -32,7 +32,8 @@ typedef int16_t Short16 __attribute__((vector_size(32)));
 // Widens e4m3 codes, which are sign-extended to a word each. The exponent's bias is 7, and a
 // float's is 127. Below 2^-6 the code's bits with the next exponent are 2^-6 too large; from there
 // on this difference is not below the number, so that the smaller of the two is right everywhere.
-// GCC compiles comparisons to masks, but a choice by one lane by lane.
+// GCC 12 compiles a minimum and comparisons that become masks for all lanes at once; of a choice
+// between two computed vectors it makes code for each lane.
 template <typename Floats, typename Words, typename Ints>
 ALLOT_INLINE Floats fromCodes(const Ints& codes) {
   const Words placed = reinterpret_cast<Words>(codes) << 20;
@@ -50,7 +51,7 @@ ALLOT_INLINE Floats fromCodes(const Ints& codes) {
   return floats;
 }
 
-// In two steps, since GCC widens bytes to words in one step lane by lane.
+// In two steps, since GCC 12 has code for each lane where bytes become words in one.
 ALLOT_INLINE Float16 loadElements(const uint8_t* at) {
   const auto halves = __builtin_convertvector(*reinterpret_cast<const Byte16*>(at), Short16);
   return fromCodes<Float16, Word16>(__builtin_convertvector(halves, Int16));

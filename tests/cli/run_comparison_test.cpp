@@ -92,6 +92,15 @@ TEST(RunComparison, RefusesOtherDataModelsAndSeeds) {
     return messageOf(compareRuns(a, of(head)));
   };
   EXPECT_EQ(refusal([](RunHead*) {}), "");
+  EXPECT_TRUE(modelDifferences(a, a).empty());
+  RunHead narrow = headOf();
+  narrow.image.spec.experiment.mutable_spec()->mutable_model()->set_kv_dtype("fp8");
+  narrow.image.spec.experiment.mutable_spec()->mutable_model()->set_kv_profile(
+      R"({"kind": "kv-profile"})");
+  EXPECT_TRUE(compareRuns(a, of(narrow)));
+  EXPECT_THAT(modelDifferences(a, of(narrow)),
+              ElementsAre(HasSubstr("spec.model.kvDtype is"),
+                          HasSubstr("none in A and a profile, SHA-256")));
   EXPECT_THAT(
       refusal([](RunHead* head) { head->image.spec.experiment.mutable_spec()->set_seed(2); }),
       HasSubstr("spec.seed is 1 in A and 2 in B"));

@@ -310,12 +310,14 @@ TEST(Quest, TheLeastBudgetFindsAKey) {
   }
 }
 
-// Bounds of 16-bit keys are 16-bit numbers; those of float32 keys count as such.
-TEST(Quest, BoundsCountAsSixteenBitNumbers) {
-  for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+// Bounds of 16-bit keys are 16-bit numbers; those of float32 keys count as such. Bounds of 8-bit
+// keys are 8-bit numbers.
+TEST(Quest, BoundsCountAsNumbersOfTheCache) {
+  for (const Element element : {Element::kFloat32, Element::kBFloat16, Element::kE4M3}) {
     const Step at(160, element, 16);
     const auto result = at.run("quest", 48);
-    EXPECT_EQ(result.heads[0].key_bytes, 10 * 2 * kDim * 2u + 64 * kDim * bytesOf(element));
+    const size_t of_bound = std::min<size_t>(2, bytesOf(element));
+    EXPECT_EQ(result.heads[0].key_bytes, 10 * 2 * kDim * of_bound + 64 * kDim * bytesOf(element));
   }
 }
 

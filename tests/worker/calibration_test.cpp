@@ -391,7 +391,19 @@ TEST(KvCalibration, ScalesAreTheSmallestPowersOfTwoWithoutSaturation) {
     return own->decoder().saturatedNumbers();
   };
   EXPECT_EQ(saturated(profile.keys, profile.values), 0u);
-  // Of the first layer, whose numbers depend on no others: by a half of either scale it saturates.
+  // Of each layer and head the largest number is in the upper half of what its scale reaches.
+  const auto file = nlohmann::json::parse(calibration.file({.weights_sha256 = kDigest}));
+  for (const auto& [scales, largest] :
+       {std::pair{"keyScales", "largestKeys"}, {"valueScales", "largestValues"}}) {
+    for (size_t layer = 0; layer < file[scales].size(); ++layer) {
+      for (size_t head = 0; head < file[scales][layer].size(); ++head) {
+        const double scale = file[scales][layer][head], most = file[largest][layer][head];
+        EXPECT_LE(most, 448 * scale);
+        EXPECT_GT(most, 224 * scale);
+      }
+    }
+  }
+  // Of the first layer, whose numbers depend on no others: by a quarter of either it saturates.
   for (const bool of_keys : {true, false}) {
     LayerNumbers keys = profile.keys, values = profile.values;
     double& scale = (of_keys ? keys : values)[0][1];
@@ -430,6 +442,13 @@ TEST_F(CalibrateCommand, ARunInEightBitsByAProfileIsRepeatedToTheBit) {
   EXPECT_FALSE(fs::exists(at("run")));
   const Output done = run(at("kv.json"), "run");
   ASSERT_EQ(done.status, 0) << done.err;
+  const Output unused =
+      allot({"calibrate", "sale", kExperiment, "--tokens", "384", "--prompts", "1", "--output",
+             at("sale.json"), "--set", "spec.model.kvDtype=bfloat16", "--set",
+             "spec.model.kvProfile=" + at("kv.json")});
+  EXPECT_EQ(unused.status, 64);
+  EXPECT_THAT(unused.err, HasSubstr("spec.model.kvProfile has the scales of spec.model.kvDtype: "
+                                    "fp8, and that is bfloat16"));
   fs::remove(at("kv.json"));  // the run has it
   const Output verified = allot({"verify", at("run"), "--measure=all"});
   EXPECT_EQ(verified.status, 0) << verified.out << verified.err;

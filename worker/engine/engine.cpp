@@ -1,5 +1,7 @@
 #include "worker/engine/engine.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -213,7 +215,15 @@ void Engine::reportMemory() {
   const KvPool& pool = decoder_->pool();
   events_.memory(decoder_->weightBytes(),
                  (pool.totalPages() - pool.freePages()) * pool.bytesPerPage());
-  events_.saturated(decoder_->saturatedNumbers());
+  const uint64_t saturated = decoder_->saturatedNumbers();
+  events_.saturated(saturated);
+  if (saturated == 0 || has_warned_of_saturation_) return;
+  has_warned_of_saturation_ = true;
+  spdlog::warn(
+      "spec.model.kvDtype: fp8: keys or values of the model are beyond what codes reach by their "
+      "scales, and are cut off ({} so far): `allot calibrate kv` finds scales, for "
+      "spec.model.kvProfile",
+      saturated);
 }
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Methods& methods) {
@@ -228,6 +238,7 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Meth
   for (std::span<const Row> left = sorted; !left.empty();) {
     const auto batch = left.first(rowsThatFit(left, methods));
     ALLOT_TRY(answerBatch(batch, methods, &answered));
+    reportMemory();
     left = left.subspan(batch.size());
   }
   // In the order of the request.

@@ -153,6 +153,7 @@ class Engine final : public EpisodeEngine {
   // Returns how many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void reportMemory();
+  bool has_warned_of_saturation_ = false;
   double secondsForPrompts() const {
     return decoder_->times().prefill + prompts_->secondsCopying();
   }

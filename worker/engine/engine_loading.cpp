@@ -110,10 +110,15 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                            .held_out_path = options.held_out_path});
   ALLOT_TRY(rendered_all);  // before what follows of it
   ALLOT_ASSIGN(Dataset dataset, std::move(made));
+  if (!kv_profile.keys.empty() && pool.element != kernels::Element::kE4M3) {
+    return badInput(std::string(kKvProfile.key) +
+                    " has the scales of spec.model.kvDtype: fp8, and " + "that is " +
+                    spec.model().kv_dtype() + ": leave the profile out, or set fp8");
+  }
   if (!profile.tau.empty() || !kv_profile.keys.empty()) {
     ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
     ALLOT_TRY(checkProfile(profile, digest));
-    ALLOT_TRY(checkProfileModel(kKvProfile, kv_profile.weights_sha256, digest));
+    ALLOT_TRY(checkKvProfile(kv_profile, digest));
   }
   pool.key_scales = scalesOf(kv_profile.keys);
   pool.value_scales = scalesOf(kv_profile.values);

@@ -406,7 +406,7 @@ class Comparison {
   std::vector<float> out_;
   std::vector<std::vector<double>> masses_;  // of each head's tiles
   std::vector<float> scores_;
-  std::vector<float> value_;  // one row, of a pool in bfloat16
+  std::vector<float> value_;  // one row, of a pool that is not in float32
   std::vector<kernels::HeadStatistics> statistics_;
 };
 

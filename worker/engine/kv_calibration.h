@@ -3,8 +3,9 @@
 // kv`.
 //
 // Prompts are read densely with float32 keys and values. A scale is the smallest power of two by
-// which no number of its layer and KV head saturates: products by it are exact, and e4m3 numbers
-// have the same relative error by any scale. Owns the maxima; one thread.
+// which no number of its layer and KV head is beyond 448, e4m3's largest: products by it are exact,
+// and numbers from 2^-6 of it on have the same relative error by any scale. Owns the maxima; one
+// thread.
 #include <cstdint>
 #include <string>
 #include <vector>

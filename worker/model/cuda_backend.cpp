@@ -518,7 +518,8 @@ Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& confi
   if (const auto why = cudaUnavailable()) return badInput(*why);
   if (const auto why = cudaUnsupported(config)) return badInput(*why);
   if (options.element == kernels::Element::kE4M3) {
-    return badInput("the GPU keeps keys and values in bfloat16: set spec.model.kvDtype so");
+    return badInput(
+        "the GPU keeps keys and values in bfloat16: set spec.model.kvDtype to bfloat16");
   }
   const bool four = std::all_of(options.shadow_bits.begin(), options.shadow_bits.end(),
                                 [](int bits) { return bits == 4; });

@@ -162,6 +162,13 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
   ALLOT_ASSIGN(impl->config, ModelConfig::load(folder));
   ALLOT_ASSIGN(impl->config.tied_embeddings, Weights::areTied(folder, impl->config));
   ALLOT_TRY(checkWeightsFit(impl->config, device, type));
+  // Before the weights, which take minutes of a large model.
+  KvPoolOptions scaled = options;
+  if (!cuda && options.element == kernels::Element::kE4M3 && options.key_scales.empty()) {
+    ALLOT_ASSIGN(KvScales scales, readKvScales(folder, impl->config));
+    scaled.key_scales = std::move(scales.keys);
+    scaled.value_scales = std::move(scales.values);
+  }
   Weights weights;
   if (cuda) {
     ALLOT_ASSIGN(impl->backend, makeCudaBackend(impl->config, folder, type, options, &weights));
@@ -171,17 +178,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
   impl->parameters = weights.parameters;
   impl->digest = weights.digest;
   impl->unused = weights.unused;
+  std::erase_if(impl->unused, isKvScale);
   if (!cuda) {
-    KvPoolOptions scaled = options;
-    if (options.element == kernels::Element::kE4M3 && options.key_scales.empty()) {
-      ALLOT_ASSIGN(KvScales scales, readKvScales(folder, impl->config));
-      std::erase_if(impl->unused, [&](const std::string& name) {
-        return std::find(scales.tensors.begin(), scales.tensors.end(), name) !=
-               scales.tensors.end();
-      });
-      scaled.key_scales = std::move(scales.keys);
-      scaled.value_scales = std::move(scales.values);
-    }
     ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), scaled));
   }
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));

@@ -35,9 +35,16 @@ Status check(const ModelConfig& config, const KvPoolOptions& options) {
   }
   const auto scales = static_cast<size_t>(config.layers * config.kv_heads);
   for (const auto* list : {&options.key_scales, &options.value_scales}) {
-    if (list->empty() || list->size() == scales) continue;
+    if (list->empty()) continue;
+    if (options.element != kernels::Element::kE4M3) {
+      return badInput("scales are of keys and values in fp8, which these are not");
+    }
+    if (list->size() == scales) continue;
     return badInput("a pool for this model has " + std::to_string(scales) + " scales, not " +
                     std::to_string(list->size()));
+  }
+  if (options.key_scales.empty() != options.value_scales.empty()) {
+    return badInput("keys have scales and values have none, or the other way round");
   }
   if (bits.empty() && !options.bounds) return {};
   if (options.page_size % kernels::kTileKeys != 0 || config.head_dim % 16 != 0) {

@@ -1,7 +1,6 @@
 #include "worker/model/kv_scales.h"
 
-#include <algorithm>
-#include <cmath>
+#include <charconv>
 
 #include "worker/model/gguf_model.h"
 #include "worker/model/safetensors.h"
@@ -11,7 +10,7 @@ namespace {
 
 // Reads the layer's scales of keys (which: "k") or values ("v") to `scales`, [kv_heads].
 Status readScales(const Safetensors& file, int64_t layer, const std::string& which,
-                  const ModelConfig& config, float* scales, std::vector<std::string>* tensors) {
+                  const ModelConfig& config, float* scales, bool* found) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
   for (const std::string& place : {std::string(), which + "_proj."}) {
     const std::string name = prefix + place + which + "_scale";
@@ -26,12 +25,14 @@ Status readScales(const Safetensors& file, int64_t layer, const std::string& whi
     std::vector<float> read(static_cast<size_t>(view.elements()));
     toFloat(view, read.data());
     for (const float scale : read) {
-      if (std::isfinite(scale) && scale > 0) continue;
-      return badInput("tensor " + name + " has the scale " + std::to_string(scale) +
-                      ", which is not finite and above 0" + mend);
+      if (scale >= 0x1p-100f && scale <= 0x1p100f) continue;
+      char digits[32];
+      const auto end = std::to_chars(digits, digits + sizeof digits, scale);
+      return badInput("tensor " + name + " has the scale " + std::string(digits, end.ptr) +
+                      ", which is not from 2^-100 to 2^100" + mend);
     }
     for (int64_t h = 0; h < config.kv_heads; ++h) scales[h] = read[read.size() == 1 ? 0 : h];
-    tensors->push_back(name);
+    *found = true;
     break;
   }
   return {};
@@ -46,13 +47,22 @@ Result<KvScales> readKvScales(const std::string& path, const ModelConfig& config
   const auto all = static_cast<size_t>(config.layers * config.kv_heads);
   read.keys.assign(all, 1.0f);
   read.values.assign(all, 1.0f);
+  bool found = false;
   for (int64_t l = 0; l < config.layers; ++l) {
     const int64_t at = l * config.kv_heads;
-    ALLOT_TRY(readScales(file, l, "k", config, read.keys.data() + at, &read.tensors));
-    ALLOT_TRY(readScales(file, l, "v", config, read.values.data() + at, &read.tensors));
+    ALLOT_TRY(readScales(file, l, "k", config, read.keys.data() + at, &found));
+    ALLOT_TRY(readScales(file, l, "v", config, read.values.data() + at, &found));
   }
-  if (read.tensors.empty()) return KvScales{};
+  if (!found) return KvScales{};
   return read;
+}
+
+bool isKvScale(std::string_view tensor) {
+  for (const std::string_view end : {".self_attn.k_scale", ".self_attn.v_scale",
+                                     ".self_attn.k_proj.k_scale", ".self_attn.v_proj.v_scale"}) {
+    if (tensor.ends_with(end)) return true;
+  }
+  return false;
 }
 
 }  // namespace allot
