@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 namespace allot {
 namespace {
@@ -73,24 +72,12 @@ KvProfile KvCalibration::profile(const std::string& weights_sha256) const {
 
 std::string KvCalibration::file(const ProfileFacts& facts) const {
   const KvProfile made = profile(facts.weights_sha256);
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
-  std::string text = "{\n";
-  const auto add = [&](const char* key, const std::string& value, const char* after = ",\n") {
-    text.append("  \"").append(key).append("\": ").append(value).append(after);
-  };
-  add("kind", quoted(kKvProfile.kind));
-  add("build", quoted(facts.build));
-  add("weightsSha256", quoted(facts.weights_sha256));
-  add("task", quoted(facts.task));
-  add("contextTokens", std::to_string(facts.context_tokens));
-  add("prompts", std::to_string(facts.prompts));
-  add("seed", std::to_string(facts.seed));
-  add("datasetSha256", quoted(facts.dataset_sha256));
-  add("keyScales", layersText(made.keys));
-  add("valueScales", layersText(made.values));
-  add("largestKeys", layersText(keys_));
-  add("largestValues", layersText(values_), "\n");
-  return text + "}\n";
+  ProfileText text(kKvProfile, facts);
+  text.add("keyScales", layersText(made.keys));
+  text.add("valueScales", layersText(made.values));
+  text.add("largestKeys", layersText(keys_));
+  text.add("largestValues", layersText(values_));
+  return text.whole();
 }
 
 std::string KvCalibration::table() const {

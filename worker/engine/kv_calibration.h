@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/spec/kv_profile.h"
-#include "worker/engine/sale_calibration.h"
+#include "worker/engine/profile_text.h"
 #include "worker/model/decoder.h"
 
 namespace allot {

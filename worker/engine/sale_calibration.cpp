@@ -258,33 +258,21 @@ std::vector<std::vector<SaleCalibration::HeadReport>> SaleCalibration::report() 
 std::string profileFile(const SaleCalibration& calibration, const SaleCalibrationOptions& options,
                         const ProfileFacts& facts) {
   using Head = SaleCalibration::HeadReport;
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   const auto report = calibration.report();
   const double output = meanOutput(calibration);
-  std::string text = "{\n";
-  const auto add = [&](const char* key, const std::string& value, const char* after = ",\n") {
-    text.append("  \"").append(key).append("\": ").append(value).append(after);
-  };
-  add("kind", quoted(kSaleProfile.kind));
-  add("build", quoted(facts.build));
-  add("weightsSha256", quoted(facts.weights_sha256));
-  add("task", quoted(facts.task));
-  add("contextTokens", std::to_string(facts.context_tokens));
-  add("prompts", std::to_string(facts.prompts));
-  add("seed", std::to_string(facts.seed));
-  add("datasetSha256", quoted(facts.dataset_sha256));
-  add("select", quoted(options.exact ? "exact" : "q4"));
-  add("queryBlock", std::to_string(kProfileQueryBlock));
-  add("keyBlock", std::to_string(kProfileKeyBlock));
-  add("firstTau", exactNumber(options.first_tau));
-  add("theta", exactNumber(options.theta));
+  ProfileText text(kSaleProfile, facts);
+  text.addText("select", options.exact ? "exact" : "q4");
+  text.add("queryBlock", std::to_string(kProfileQueryBlock));
+  text.add("keyBlock", std::to_string(kProfileKeyBlock));
+  text.add("firstTau", exactNumber(options.first_tau));
+  text.add("theta", exactNumber(options.theta));
   // theta is an absolute error and belongs to one model: this is its share of a head's output.
-  add("relativeTheta", shortNumber(output > 0 ? options.theta / output : 0));
-  add("tau", grid(calibration.taus(), exactNumber));
-  add("error", grid(report, [](const Head& head) { return shortNumber(head.error); }));
-  add("output", grid(report, [](const Head& head) { return shortNumber(head.output); }));
-  add("sparsity", grid(report, [](const Head& head) { return shortNumber(head.sparsity); }), "\n");
-  return text + "}\n";
+  text.add("relativeTheta", shortNumber(output > 0 ? options.theta / output : 0));
+  text.add("tau", grid(calibration.taus(), exactNumber));
+  text.add("error", grid(report, [](const Head& head) { return shortNumber(head.error); }));
+  text.add("output", grid(report, [](const Head& head) { return shortNumber(head.output); }));
+  text.add("sparsity", grid(report, [](const Head& head) { return shortNumber(head.sparsity); }));
+  return text.whole();
 }
 
 std::string profileTable(const SaleCalibration& calibration) {

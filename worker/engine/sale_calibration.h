@@ -22,6 +22,7 @@
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
 #include "core/spec/prefill_profile.h"
+#include "worker/engine/profile_text.h"
 #include "worker/model/decoder.h"
 
 namespace allot {
@@ -97,16 +98,6 @@ class SaleCalibration {
   std::vector<float> sparse_, dense_;  // outputs of one chunk
 };
 
-// The metadata of a profile's file (core/spec/prefill_profile.h): the origin of its thresholds.
-struct ProfileFacts {
-  std::string build = {};
-  std::string weights_sha256 = {};
-  std::string dataset_sha256 = {};
-  std::string task = {};  // "recall: niah, multi"
-  uint64_t context_tokens = 0;
-  uint64_t prompts = 0;
-  uint64_t seed = 0;
-};
 // Returns the text of the file, with a key or a layer on each line.
 std::string profileFile(const SaleCalibration& calibration, const SaleCalibrationOptions& options,
                         const ProfileFacts& facts);
