@@ -3,8 +3,7 @@
 // keys, and copy its values only if they are wanted. Device code.
 //
 // A warp group has two slots for values, of 64 keys. It adds a block's values when the next block
-// is wanted or none is left, so that their copy takes no time of its own unless two wanted blocks
-// are neighbours. The two groups do not share values.
+// is wanted or none is left: a copy has the time until then. The two groups do not share values.
 #include "kernels/cuda/prefill_hopper.cuh"
 
 namespace allot::kernels::cuda {

@@ -18,8 +18,8 @@ __device__ inline bool keepsAll(const SaleChunk& sale, int head, int seen) {
 // One head's block of 64 queries.
 struct SaleRow {
   int head = 0, block = 0;  // block: of the chunk
-  int seen = 0,
-      middle_end = 1;  // blocks of keys that it sees; blocks 1 .. middle_end - 1 are chosen
+  int seen = 0;             // blocks of keys that its queries see
+  int middle_end = 1;       // a score decides on blocks 1 .. middle_end - 1; the others are kept
 
   __device__ static SaleRow of(const PromptChunk& chunk, const SaleChunk& sale, int head,
                                int block) {

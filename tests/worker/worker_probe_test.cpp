@@ -5,9 +5,11 @@
 
 #include "core/learning/policy.h"
 #include "core/learning/update.h"
+#include "core/spec/kv_profile.h"
 #include "core/spec/spec.h"
 #include "tests/results.h"
 #include "worker/engine/engine.h"
+#include "worker/model/weights.h"
 
 namespace allot {
 namespace {
@@ -92,9 +94,8 @@ TEST_F(WorkerProbeTest, ProgressIsWhatItsHealthIsJudgedBy) {
   }
 }
 
-TEST_F(WorkerProbeTest, TheEngineTellsTokensStepsAndMemory) {
-  const std::string source = ALLOT_SOURCE_DIR;
-  const auto experiment = valueOf(parseExperiment(R"(
+v1::Experiment smallExperiment() {
+  return valueOf(parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
 metadata: {name: e}
@@ -106,11 +107,15 @@ spec:
   rollout: {questionsPerEpisode: 4}
   update: {}
 )",
-                                                  "test"));
-  auto engine =
-      valueOf(Engine::load(experiment, {.model_folder = source + "/experiments/models/recall-7m",
-                                        .kv_bytes = 256 << 20,
-                                        .events = &probe_}));
+                                 "test"));
+}
+
+const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
+
+TEST_F(WorkerProbeTest, TheEngineTellsTokensStepsAndMemory) {
+  const auto experiment = smallExperiment();
+  auto engine = valueOf(
+      Engine::load(experiment, {.model_folder = kModel, .kv_bytes = 256 << 20, .events = &probe_}));
   const auto memory = [&](const char* kind) {
     return metrics_.gauge("allot_worker_memory_bytes", {{"kind", kind}}).Value();
   };
@@ -133,9 +138,31 @@ spec:
             static_cast<double>((pool.totalPages() - pool.freePages()) * pool.bytesPerPage()));
   EXPECT_GT(memory("kv"), 0);
   EXPECT_EQ(counter("allot_worker_kv_saturated_total"), 0);
-  for (const uint64_t numbers : {3, 3, 8}) probe_.saturated(numbers);
-  EXPECT_EQ(counter("allot_worker_kv_saturated_total"), 8);
   EXPECT_THAT(metrics_.text(), HasSubstr("decode_step_duration_seconds_count{experiment=\"e\"}"));
+}
+
+// By scales far too small prompts saturate, and then each step's keys and values.
+TEST_F(WorkerProbeTest, TheEngineTellsSaturatedNumbers) {
+  auto experiment = smallExperiment();
+  const LayerNumbers scales(8, std::vector<double>(2, 0x1p-20));
+  experiment.mutable_spec()->mutable_model()->set_kv_dtype("fp8");
+  experiment.mutable_spec()->mutable_model()->set_kv_profile(
+      kvProfileText({valueOf(Weights::digestOf(kModel)), scales, scales}));
+  auto engine = valueOf(
+      Engine::load(experiment, {.model_folder = kModel, .kv_bytes = 256 << 20, .events = &probe_}));
+  const auto state = initialState(experiment, engine->facts().layers());
+  double before = 0, prompts = 0;
+  for (int again = 0; again < 2; ++again) {  // the second time prompts are there
+    ASSERT_TRUE(engine->rollOut(state.policy(), "", {0}));
+    const double tokens = counter("allot_worker_tokens_total", {{"phase", "prefill"}});
+    const double saturated = counter("allot_worker_kv_saturated_total");
+    EXPECT_GT(saturated, before);
+    if (again > 0) {
+      EXPECT_EQ(tokens, prompts);
+    }
+    before = saturated;
+    prompts = tokens;
+  }
 }
 
 }  // namespace
